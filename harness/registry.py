@@ -1,0 +1,100 @@
+"""One generic registry for everything that has a name: regularizers, schedules, models, tasks, data sets."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from harness.errors import unknown_name
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered item: its one-line help, its facts, and the item itself or where to import it from."""
+
+    name: str
+    help: str
+    target: Any
+    origin: str
+    facts: dict[str, Any]
+
+
+def load(target: str) -> Any:
+    """Import ``"module:attribute"``.
+
+    Raises:
+        ValueError: the target is not of that form.
+        ImportError: the module cannot be imported.
+        AttributeError: the module has no such attribute.
+    """
+    module, separator, attribute = target.partition(":")
+    if not separator:
+        raise ValueError(f"'{target}' is not of the form 'module:attribute'")
+    return getattr(importlib.import_module(module), attribute)
+
+
+class Registry(Generic[T]):
+    """Names in the order of registration; a target may be ``"module:attribute"``, imported when first asked for."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, Entry] = {}
+        self._aliases: dict[str, str] = {}
+
+    def add(
+        self, name: str, target: T | str, *aliases: str, help: str = "", origin: str = "dropbench", **facts: Any
+    ) -> None:
+        """Register `target` (the item, or ``"module:attribute"``) under a name.
+
+        Raises:
+            ValueError: the name or an alias is taken by something else.
+        """
+        present = self._entries.get(name)
+        if present is not None and present.target == target:
+            return
+        for taken in (name, *aliases):
+            if taken in self._entries or taken in self._aliases:
+                raise ValueError(f"{self.kind} '{taken}' is registered already")
+        self._entries[name] = Entry(name, help, target, origin, facts)
+        self._aliases.update(dict.fromkeys(aliases, name))
+
+    def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[T], T]:
+        """The same as a decorator; the help defaults to the first line of the docstring."""
+
+        def decorate(item: T) -> T:
+            text = help or (item.__doc__ or "").strip().split("\n")[0]
+            origin = getattr(item, "__module__", "") or ""
+            self.add(name, item, *aliases, help=text, origin=origin, **facts)
+            return item
+
+        return decorate
+
+    def entry(self, name: str) -> Entry:
+        """What is known of a name, without importing anything.
+
+        Raises:
+            InputError: the name is unknown; the message has the nearest ones.
+        """
+        found = self._entries.get(self._aliases.get(name, name))
+        if found is None:
+            raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
+        return found
+
+    def get(self, name: str) -> T:
+        """The item of that name or alias, imported if need be."""
+        target = self.entry(name).target
+        item: T = load(target) if isinstance(target, str) else target
+        return item
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._entries))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._aliases
+
+    def __len__(self) -> int:
+        return len(self._entries)
