@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -11,16 +12,19 @@ from harness.errors import unknown_name
 
 T = TypeVar("T")
 
+current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=None)
+"""The plug-in that is being loaded: what is registered meanwhile is its."""
+
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered item: its one-line help, its facts, and the item itself or where to import it from."""
+    """A registered item: its one-line help, its facts, the item itself or where to import it from, and its plug-in."""
 
     name: str
     help: str
     target: Any
-    origin: str
     facts: dict[str, Any]
+    plugin: str | None
 
 
 def load(target: str) -> Any:
@@ -45,9 +49,7 @@ class Registry(Generic[T]):
         self._entries: dict[str, Entry] = {}
         self._aliases: dict[str, str] = {}
 
-    def add(
-        self, name: str, target: T | str, *aliases: str, help: str = "", origin: str = "dropbench", **facts: Any
-    ) -> None:
+    def add(self, name: str, target: T | str, *aliases: str, help: str = "", **facts: Any) -> None:
         """Register `target` (the item, or ``"module:attribute"``) under a name.
 
         Raises:
@@ -59,7 +61,7 @@ class Registry(Generic[T]):
         for taken in (name, *aliases):
             if taken in self._entries or taken in self._aliases:
                 raise ValueError(f"{self.kind} '{taken}' is registered already")
-        self._entries[name] = Entry(name, help, target, origin, facts)
+        self._entries[name] = Entry(name, help, target, facts, current_plugin.get())
         self._aliases.update(dict.fromkeys(aliases, name))
 
     def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[T], T]:
@@ -67,8 +69,7 @@ class Registry(Generic[T]):
 
         def decorate(item: T) -> T:
             text = help or (item.__doc__ or "").strip().split("\n")[0]
-            origin = getattr(item, "__module__", "") or ""
-            self.add(name, item, *aliases, help=text, origin=origin, **facts)
+            self.add(name, item, *aliases, help=text, **facts)
             return item
 
         return decorate

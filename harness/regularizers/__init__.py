@@ -1,0 +1,24 @@
+"""The regularizers by name; importing this loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from harness.registry import Registry
+
+if TYPE_CHECKING:
+    from harness.regularizers.base import Regularizer
+
+REGULARIZERS: Registry[Callable[..., Regularizer]] = Registry("regularizer")
+
+for _name, _help in {
+    "none": "nothing is dropped",
+    "dropout": "attention weights dropped after the softmax, divided by 1 - ratio (Vaswani et al. 2017)",
+    "dropkey": "keys dropped before the softmax, for each query (DropKey, Section 3.2)",
+    "dropkey-block": "square windows of keys dropped before the softmax (DropKey, Section 3.2)",
+    "dropkey-cross": "rows and columns of keys dropped before the softmax (DropKey, Section 3.2)",
+    "dropattention-c": "whole key columns dropped in windows, rows normalised (DropAttention, Section 4)",
+    "dropattention-e": "elements dropped in windows, rows normalised (DropAttention, Algorithm 1)",
+}.items():
+    REGULARIZERS.add(_name, f"harness.regularizers.points:{_name.replace('-', '_')}", help=_help)

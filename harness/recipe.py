@@ -1,0 +1,82 @@
+"""The hyper-parameters of a trial. A task adds its own fields in a subclass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.errors import InputError, unknown_name
+from harness.regularizers.spec import Scalar
+
+
+class Recipe(BaseModel):
+    """How a model is trained. Everything here changes the result and so is part of a trial's identity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    epochs: int | None = Field(default=None, ge=1, description="passes over the training data")
+    steps: int | None = Field(default=None, ge=1, description="optimizer steps, instead of epochs")
+    batch_size: int = Field(default=64, ge=1, description="samples an optimizer step, over all devices")
+    accumulate: int = Field(default=1, ge=1, description="micro-batches that a batch is split into")
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
+    min_lr: float = Field(default=0.0, ge=0, description="learning rate at the end of the schedule")
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="of SGD")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="not applied to biases, norms and embeddings of position"
+    )
+    lr_schedule: Literal["cosine", "linear", "constant", "inverse-sqrt"] = "cosine"
+    warmup: float = Field(default=0.0, ge=0, description="linear warm-up: steps, or a share of all steps if below 1")
+    clip_norm: float | None = Field(default=None, gt=0, description="largest gradient norm")
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    amp: Literal["no", "bf16", "fp16"] = "no"
+    ema: float | None = Field(
+        default=None, gt=0, lt=1, description="decay of the averaged weights, which are evaluated"
+    )
+    evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
+    patience: int | None = Field(default=None, ge=1, description="stop after so many evaluations without a better one")
+    model: dict[str, Scalar] = Field(default_factory=dict, description="the model's own options")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("expected either epochs or steps")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}")
+        return self
+
+
+def complete_recipe(kind: type[Recipe], layers: list[Mapping[str, Any]]) -> Recipe:
+    """Lay mappings over each other, the last one wins; `model` is merged key by key, ``model.x`` means its key x.
+
+    A layer that gives `steps` takes back an earlier one's `epochs`, and the other way round.
+
+    Raises:
+        InputError: a key is unknown (with the nearest one), or a value impossible.
+    """
+    values: dict[str, Any] = {}
+    model: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if key == "model":
+                model.update(value)
+            elif key.startswith("model."):
+                model[key.removeprefix("model.")] = value
+            else:
+                values[key] = value
+        for given, other in (("steps", "epochs"), ("epochs", "steps")):
+            if given in layer and other not in layer:
+                values.pop(other, None)
+    try:
+        return kind(**values, model=model)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise unknown_name("recipe key", key, kind.model_fields) from None
+        where = f"{key}={first['input']}: " if key else ""
+        raise InputError(f"recipe: {where}{first['msg'].removeprefix('Value error, ')}") from None

@@ -1,0 +1,58 @@
+"""What a regularizer is. One registered class is all that a new one needs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.site import SiteKind
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from harness.site import Site
+
+
+class Regularizer(BaseModel, ABC):
+    """What attention does in training at the sites that it is bound to.
+
+    Fields are its parameters: they are validated, named on the command line (``name:ratio=0.3,window=2``) and kept
+    with every trial. `ratio` is the drop ratio before the schedule; the schedule's value for a layer is `site.ratio`.
+
+    A subclass writes `attend`, which is called in training alone, where `site.ratio` is above 0. Most want
+    `harness.regularizers.drop.AttentionDrop` instead, and write only `dropped`: which keys go.
+
+    Randomness: draw from torch's default generator of the tensors' device and from nowhere else. The engine seeds it
+    from (seed, step) before every step, which makes each run repeatable and resumable at any step.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    sites: ClassVar[frozenset[SiteKind]] = frozenset({"encoder-self", "decoder-self", "cross", "class", "outlook"})
+    """The kinds of site that it can be bound to."""
+
+    ratio: float = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")
+
+    def skip(self, site: Site) -> str | None:
+        """Why it cannot work at this site; None where it can."""
+        return None if site.kind in self.sites else f"it does not regularise {site.kind} sites"
+
+    @abstractmethod
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
+    ) -> Tensor:
+        """Attention in training.
+
+        Args:
+            q: queries (B, H, T, d).
+            k: keys (B, H, S, d).
+            v: values (B, H, S, e).
+            site: the place in the model, with its `ratio`.
+            mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); causality is in it already.
+            scale: factor of the logits; None: d^-1/2.
+
+        Returns:
+            (B, H, T, e).
+        """

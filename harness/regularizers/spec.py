@@ -1,0 +1,91 @@
+"""A regularizer as it is written down: on the command line, in a suite, in a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.errors import InputError, unknown_name
+from harness.regularizers import REGULARIZERS
+
+if TYPE_CHECKING:
+    from harness.regularizers.base import Regularizer
+
+Scalar = bool | int | float | str
+
+
+class RegularizerSpec(BaseModel):
+    """A registered name with all of its parameters, defaults filled in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    params: dict[str, Scalar] = {}
+
+    def build(self) -> Regularizer:
+        """The regularizer itself.
+
+        Raises:
+            InputError: the name or a parameter is unknown, or a value impossible.
+        """
+        return build_regularizer(self.name, **self.params)
+
+    def label(self) -> str:
+        """As on the command line: ``dropkey:ratio=0.3,window=1``."""
+        shown = ",".join(f"{key}={value}" for key, value in self.params.items())
+        return f"{self.name}:{shown}" if shown else self.name
+
+
+def build_regularizer(name: str, **params: Any) -> Regularizer:
+    """Make a registered regularizer; raises InputError for what does not fit."""
+    factory = REGULARIZERS.get(name)
+    try:
+        return factory(**params)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            fields = getattr(factory, "func", factory)
+            raise unknown_name(f"parameter of {name}", key, fields.model_fields) from None
+        raise InputError(f"regularizer {name}: {key}={first['input']}: {first['msg'].lower()}") from None
+
+
+def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:
+    """The spec with every default written out, so that equal regularizers have equal specs.
+
+    Raises:
+        InputError: see `build_regularizer`.
+    """
+    name = REGULARIZERS.entry(name).name
+    built = build_regularizer(name, **(params or {}))
+    return RegularizerSpec(name=name, params={} if name == "none" else built.model_dump(mode="json"))
+
+
+def parse_spec(text: str) -> tuple[str, dict[str, Scalar]]:
+    """``name:key=value,…`` → (name, parameters), not yet validated; `schedule` may be among them.
+
+    Raises:
+        InputError: the text is not of that form.
+    """
+    name, _, rest = text.partition(":")
+    params: dict[str, Scalar] = {}
+    for part in filter(None, rest.split(",")):
+        key, separator, value = part.partition("=")
+        if not separator or not key.strip() or not value.strip():
+            raise InputError(f"regularizer '{text}': '{part}' is not of the form key=value")
+        params[key.strip()] = parse_scalar(value.strip())
+    return name.strip(), params
+
+
+def parse_scalar(text: str) -> Scalar:
+    """The number or truth value that `text` reads as, else the text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

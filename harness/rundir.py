@@ -1,0 +1,168 @@
+"""The run directory of a trial: the truth about it. The database is an index that can be made again from these."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputError
+from harness.files import write_atomic, write_json
+from harness.trial import Trial
+
+
+class RunDirectory:
+    """``runs/<trial id>/``.
+
+    - ``trial.json``: the trial, canonical.
+    - ``suites.json``: names of the suites that asked for it.
+    - ``attempts/<n>.json``: one file an execution (see `jobs.worker`), rewritten whole.
+    - ``events.jsonl``: append-only; what a killed worker wrote past its last checkpoint is taken back by the
+      ``resume`` event of the next one, and `events` leaves it out.
+    - ``checkpoint/``: the last two, and the selected weights.
+    - ``result.json``: there if and only if the trial succeeded.
+    - ``environment.json``, ``log.txt``, ``lock``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+
+    @classmethod
+    def create(cls, runs: Path, trial: Trial) -> RunDirectory:
+        """Make the directory of a trial, or take the one that is there; ``trial.json`` is whole in any case."""
+        directory = cls(runs / trial.id)
+        directory.path.mkdir(parents=True, exist_ok=True)
+        file = directory.path / "trial.json"
+        content = (trial.to_json() + "\n").encode()
+        if not file.exists() or file.read_bytes() != content:
+            write_atomic(file, content)
+        return directory
+
+    @staticmethod
+    def all(runs: Path) -> Iterator[RunDirectory]:
+        """Every run directory below `runs`, in order of id."""
+        if runs.is_dir():
+            with os.scandir(runs) as entries:
+                names = sorted(entry.name for entry in entries if len(entry.name) == 12 and entry.is_dir())
+            for name in names:
+                if (runs / name / "trial.json").exists():
+                    yield RunDirectory(runs / name)
+
+    def trial(self) -> Trial:
+        """The trial; raises InputError where its file is damaged."""
+        file = self.path / "trial.json"
+        try:
+            text = file.read_bytes()
+        except FileNotFoundError:
+            raise InputError(f"{self.path}: no run directory: expected trial.json in it") from None
+        trial = Trial.from_json(text, where=file)
+        if trial.id != self.id:
+            raise InputError(f"{file}: holds trial {trial.id}, expected {self.id}: the folder was renamed or edited")
+        return trial
+
+    def result(self) -> dict[str, Any] | None:
+        """The result, None while there is none; raises InputError where it is damaged."""
+        file = self.path / "result.json"
+        try:
+            result = json.loads(file.read_bytes())
+            if not isinstance(result, dict) or not isinstance(result.get("metrics"), dict):
+                raise ValueError("no metrics in it")  # noqa: TRY004
+            return result
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise InputError(f"{file}: damaged ({error}); delete it to run the trial again") from None
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Write the result whole; from then on the trial has succeeded."""
+        write_json(self.path / "result.json", result)
+
+    def append_event(self, event: str, **fields: Any) -> None:
+        """Append one line, in one write. After a torn line (a worker killed in the middle) it starts on a new one."""
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, ensure_ascii=False)
+        with open(self.path / "events.jsonl", "ab+") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    line = "\n" + line
+            file.write((line + "\n").encode())
+
+    def events(self) -> list[dict[str, Any]]:
+        """The events in order, without torn lines and without what a resume took back."""
+        kept: list[dict[str, Any]] = []
+        try:
+            lines = (self.path / "events.jsonl").read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return kept
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if event.get("event") == "resume":
+                step = event.get("step", 0)
+                kept = [old for old in kept if old.get("step", 0) <= step]
+            kept.append(event)
+        return kept
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """The attempts in order, as `jobs.worker` wrote them."""
+        found = []
+        for file in sorted((self.path / "attempts").glob("*.json"), key=lambda file: int(file.stem)):
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(file.read_bytes()))
+        return found
+
+    def write_attempt(self, number: int, attempt: dict[str, Any]) -> None:
+        """Write attempt `number` (from 1) whole."""
+        (self.path / "attempts").mkdir(exist_ok=True)
+        write_json(self.path / "attempts" / f"{number}.json", {"number": number, **attempt})
+
+    def suites(self) -> list[str]:
+        """Names of the suites that asked for this trial."""
+        try:
+            names: list[str] = json.loads((self.path / "suites.json").read_bytes())
+            return names
+        except (FileNotFoundError, ValueError):
+            return []
+
+    def add_suites(self, names: list[str]) -> None:
+        """Note suites that ask for this trial."""
+        present = self.suites()
+        joined = sorted({*present, *names})
+        if joined != present:
+            write_json(self.path / "suites.json", joined)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Hold the directory against other workers on this machine; yields False if one holds it already.
+
+        The kernel lets go of the lock when its process ends, however it ends.
+        """
+        with open(self.path / "lock", "ab") as file:
+            for patience in (0.01, 0.02, 0.04, 0.0):  # `locked` holds it shared for an instant
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(patience)
+                else:
+                    yield True
+                    return
+            yield False
+
+    def locked(self) -> bool:
+        """Whether a worker on this machine is at it now."""
+        try:
+            with open(self.path / "lock", "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False

@@ -1,0 +1,72 @@
+"""Where things lie, and what does not change a result: from the environment, the command line, or a job's payload."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Places and switches that are no part of a trial.
+
+    Attributes:
+        data: the root of the data folders (`DROPBENCH_DATA`).
+        runs: the root of the run directories (`DROPBENCH_RUNS`).
+        database: SQLAlchemy URL of the database (`DROPBENCH_DB`); workers never open it.
+        folders: data name → folder, where it is not ``data/<folder>`` (``--data NAME=PATH``).
+        plugins: plug-in files to load first (`DROPBENCH_PLUGINS`, separated like PATH).
+        device: "auto", "cpu" or "cuda".
+        threads: CPU threads a trial; 0: torch's own choice.
+        loaders: data loading processes a trial.
+        checkpoint_seconds: time between two checkpoints.
+    """
+
+    data: Path = Path("data")
+    runs: Path = Path("runs")
+    database: str = "sqlite:///dropbench.db"
+    folders: dict[str, Path] = field(default_factory=dict)
+    plugins: tuple[Path, ...] = ()
+    device: str = "auto"
+    threads: int = 0
+    loaders: int = 0
+    checkpoint_seconds: float = 300.0
+
+    @classmethod
+    def from_environment(cls, **changes: Any) -> Settings:
+        """Settings of this process; `changes` win over the environment."""
+        found: dict[str, Any] = {}
+        if value := os.environ.get("DROPBENCH_DATA"):
+            found["data"] = Path(value)
+        if value := os.environ.get("DROPBENCH_RUNS"):
+            found["runs"] = Path(value)
+        if value := os.environ.get("DROPBENCH_DB"):
+            found["database"] = value
+        if value := os.environ.get("DROPBENCH_PLUGINS"):
+            found["plugins"] = tuple(Path(part) for part in value.split(os.pathsep) if part)
+        found.update(changes)
+        return cls(**found)
+
+    def to_payload(self) -> dict[str, Any]:
+        """Plain values with absolute paths, for a worker in another folder."""
+        payload = asdict(self)
+        payload["data"] = str(self.data.absolute())
+        payload["runs"] = str(self.runs.absolute())
+        payload["folders"] = {name: str(path.absolute()) for name, path in self.folders.items()}
+        payload["plugins"] = [str(path.absolute()) for path in self.plugins]
+        return payload
+
+    @classmethod
+    def from_payload(cls, payload: dict[str, Any]) -> Settings:
+        """The inverse of `to_payload`."""
+        return cls(
+            **{
+                **payload,
+                "data": Path(payload["data"]),
+                "runs": Path(payload["runs"]),
+                "folders": {name: Path(path) for name, path in payload["folders"].items()},
+                "plugins": tuple(Path(path) for path in payload["plugins"]),
+            }
+        )

@@ -1,0 +1,45 @@
+"""A site: one place in a model where attention, or a feed-forward output, is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from harness.regularizers.base import Regularizer
+
+SiteKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "feed-forward"]
+Probe = Callable[["Site", "Tensor"], None]
+"""Called with the site and its attention weights (B, H, T, S) at every forward pass."""
+
+
+@dataclass(eq=False)
+class Site:
+    """Where attention is computed, and what regularises it there.
+
+    Attributes:
+        name: the module's path in the model.
+        kind: encoder self, decoder self, cross, class, outlook or feed-forward.
+        layer: index of the layer in its stack, from 0, for the schedule.
+        depth: number of layers in that stack.
+        heads: attention heads.
+        grid: rows and columns of the key tokens where they form one (vision), else None.
+        prefix: key tokens before the grid (class token, distillation token); never part of the grid.
+        regularizer: what drops here; None: nothing.
+        ratio: the layer's drop ratio, from the schedule.
+        probe: an observer of the attention weights, for analyses; costs the fused kernels while it is set.
+    """
+
+    name: str
+    kind: SiteKind
+    layer: int
+    depth: int
+    heads: int
+    grid: tuple[int, int] | None = None
+    prefix: int = 0
+    regularizer: Regularizer | None = field(default=None, repr=False)
+    ratio: float = 0.0
+    probe: Probe | None = field(default=None, repr=False)

@@ -1,0 +1,227 @@
+"""A suite: one table or figure of a source, as the grid of its trials, its layout and its published cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import InputError, unknown_name
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.spec import parse_spec
+from harness.settings import Settings
+from harness.task import TASKS
+from harness.trial import Trial, TrialRequest
+
+SUITES = Path(__file__).parent / "suites"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Axis(_Strict):
+    """A row or a column: its label, and the fields of the trial that it fixes."""
+
+    label: str
+    trial: dict[str, Any] = Field(default_factory=dict)
+    metric: str | None = None
+
+
+class Row(Axis):
+    """A row; `params` and `published` have one entry a column, None where the source prints nothing."""
+
+    baseline: bool = False
+    params: list[dict[str, Any] | None] | None = None
+    published: list[float | tuple[float, float] | None] | None = None
+
+
+class Preset(_Strict):
+    """How a suite is run: `paper` as published, `mini` on two cores."""
+
+    seeds: int = Field(ge=1)
+    data: list[str] | None = None
+    overrides: dict[str, Any] = Field(default_factory=dict)
+
+
+class Suite(_Strict):
+    """One table or figure.
+
+    Attributes:
+        name: ``dropattention/table3``.
+        title: what the table shows.
+        source: document and number of the table, or where the suite comes from.
+        metric: the metric of the cells, without its split.
+        trial: fields of every trial (`harness.trial.TrialRequest`).
+        plugin_rows: whether each regularizer of a plug-in gets a row.
+        notes: what the source leaves open, and how it is read here.
+    """
+
+    name: str
+    title: str
+    source: str
+    metric: str
+    trial: dict[str, Any]
+    rows: list[Row]
+    columns: list[Axis]
+    presets: dict[str, Preset]
+    plugin_rows: bool = False
+    notes: list[str] = Field(default_factory=list)
+
+    def cells(self, choice: Choice) -> Iterator[Cell]:
+        """The cells of the table that `choice` leaves, row by row.
+
+        Raises:
+            InputError: the choice names a preset, data set or model that this suite does not have.
+        """
+        if choice.preset not in self.presets:
+            raise unknown_name(f"preset of {self.name}", choice.preset, self.presets)
+        preset = self.presets[choice.preset]
+        rows = list(self.rows)
+        if self.plugin_rows:
+            rows += [_added_row(name) for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is not None]
+        rows += [_added_row(text) for text in choice.regularizers]
+        wanted = {"data": choice.data or preset.data, "model": choice.models or None}
+        seen: dict[str, set[str]] = {"data": set(), "model": set()}
+        for row in rows:
+            for position, column in enumerate(self.columns):
+                fields = {**self.trial, **row.trial, **column.trial}
+                if row.params and row.params[position]:
+                    fields["params"] = {**fields.get("params", {}), **(row.params[position] or {})}
+                base = {key: fields[key].removesuffix("-synthetic") for key in seen}
+                for key in seen:
+                    seen[key].add(base[key])
+                if any(names is not None and not _named(names, base[key]) for key, names in wanted.items()):
+                    continue
+                fields["data"] = _choose(wanted["data"], base["data"])
+                fields["preset"] = choice.preset
+                fields["overrides"] = {**preset.overrides, **fields.get("overrides", {}), **choice.overrides}
+                yield Cell(
+                    suite=self.name,
+                    row=row.label,
+                    column=column.label,
+                    metric=column.metric or self.metric,
+                    baseline=row.baseline,
+                    published=row.published[position] if row.published else None,
+                    request=_request(fields, f"suite {self.name}"),
+                    seeds=tuple(choice.seeds or range(preset.seeds)),
+                )
+        for key, names in wanted.items():
+            for name in names or ():
+                if name.removesuffix("-synthetic") not in seen[key]:
+                    raise unknown_name(f"{key} of {self.name}", name, seen[key])
+
+    def trials(self, choice: Choice, settings: Settings) -> list[tuple[Cell, list[Trial]]]:
+        """The cells with their trials, one a seed."""
+        return [
+            (cell, [_trial(cell.request.model_copy(update={"seed": seed}), settings) for seed in cell.seeds])
+            for cell in self.cells(choice)
+        ]
+
+
+class Choice(_Strict):
+    """What of a suite is run or shown, from the command line.
+
+    Attributes:
+        preset: name of the preset.
+        seeds: the seeds; empty: as many as the preset says, from 0.
+        data: data names, "-synthetic" allowed behind; empty: the preset's, else all.
+        models: model names; empty: all.
+        regularizers: rows to add, as ``name:key=value,…``.
+        overrides: recipe keys (``--set``).
+    """
+
+    preset: str = "mini"
+    seeds: tuple[int, ...] = ()
+    data: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    regularizers: tuple[str, ...] = ()
+    overrides: dict[str, Any] = Field(default_factory=dict)
+
+
+class Cell(_Strict):
+    """One cell of a table: a configuration, a metric, the seeds, and what the source prints there."""
+
+    suite: str
+    row: str
+    column: str
+    metric: str
+    baseline: bool
+    published: float | tuple[float, float] | None
+    request: TrialRequest
+    seeds: tuple[int, ...]
+
+
+def suite_names() -> list[str]:
+    """Names of the suites that come with DropBench, in order."""
+    return sorted(str(file.relative_to(SUITES).with_suffix("")) for file in SUITES.rglob("*.yaml"))
+
+
+def load_suite(name: str) -> Suite:
+    """Read a suite by name, or from the path of a ``.yaml`` file of the user's.
+
+    Raises:
+        InputError: there is none of that name, or its file is wrong.
+    """
+    file = Path(name) if name.endswith((".yaml", ".yml")) else SUITES / f"{name}.yaml"
+    if file.suffix not in (".yaml", ".yml") or (not name.endswith((".yaml", ".yml")) and name not in suite_names()):
+        raise unknown_name("suite", name, suite_names())
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such suite file") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{file}: no valid YAML: {' '.join(str(error).split())}") from None
+    return parse_suite(content, name.removesuffix(".yaml").removesuffix(".yml"), str(file))
+
+
+def parse_suite(content: Any, name: str, where: str) -> Suite:
+    """Check the content of a suite file; raises InputError naming the key that is wrong."""
+    if not isinstance(content, dict):
+        raise InputError(f"{where}: expected a mapping with title, source, metric, trial, rows, columns, presets")
+    try:
+        suite = Suite(name=name, **content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
+    for row in suite.rows:
+        for key, values in (("params", row.params), ("published", row.published)):
+            if values is not None and len(values) != len(suite.columns):
+                raise InputError(
+                    f"{where}: row '{row.label}': {key} has {len(values)} entries, expected {len(suite.columns)}"
+                )
+    return suite
+
+
+def _added_row(text: str) -> Row:
+    name, params = parse_spec(text)
+    schedule = params.pop("schedule", "constant")
+    return Row(label=text, trial={"regularizer": name, "params": params, "schedule": schedule})
+
+
+def _named(names: Sequence[str], base: str) -> bool:
+    return any(name.removesuffix("-synthetic") == base for name in names)
+
+
+def _choose(names: Sequence[str] | None, base: str) -> str:
+    """The name as the user wrote it, with "-synthetic" behind it or not."""
+    return next((name for name in names or () if name.removesuffix("-synthetic") == base), base)
+
+
+def _request(fields: dict[str, Any], where: str) -> TrialRequest:
+    try:
+        return TrialRequest(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise unknown_name(f"field of a trial in {where}", key, TrialRequest.model_fields) from None
+        raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
+
+
+def _trial(request: TrialRequest, settings: Settings) -> Trial:
+    return TASKS.get(request.task).trial_for(request, settings)

@@ -1,0 +1,123 @@
+"""What a task is: data, loss, metrics, evaluation, and how a trial of it is made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from harness.recipe import Recipe
+from harness.registry import Registry
+from harness.settings import Settings
+from harness.trial import Trial, TrialRequest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+TASKS: Registry[type[Task]] = Registry("task")
+MODELS: Registry[Any] = Registry("model")
+
+TASKS.add(
+    "text-classification", "tasks.text_classification:TextClassification", help="one label a text (DropAttention 5.1)"
+)
+TASKS.add(
+    "image-classification", "tasks.image_classification:ImageClassification", help="one label an image (DropKey 4.1)"
+)
+
+Split = Literal["train", "dev", "test"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that a task reports.
+
+    Attributes:
+        name: without the split: ``accuracy``; results carry ``test/accuracy``.
+        higher_is_better: its direction.
+        unit: "%" for percentages (values 0 to 100), "" for plain numbers.
+    """
+
+    name: str
+    higher_is_better: bool = True
+    unit: str = "%"
+
+    @property
+    def arrow(self) -> str:
+        """The direction, as tables show it."""
+        return "↑" if self.higher_is_better else "↓"
+
+
+class Task(ABC):
+    """One kind of benchmark. The engine trains it; a subclass says what is trained and how it is judged.
+
+    Class attributes:
+        name: as registered.
+        recipe_type: its hyper-parameters.
+        metrics: what `evaluate` returns; the first one selects the model, on dev.
+
+    Instances are made by the worker. `setup` reads the data; nothing before it is slow.
+    """
+
+    name: ClassVar[str]
+    recipe_type: ClassVar[type[Recipe]] = Recipe
+    metrics: ClassVar[tuple[Metric, ...]]
+
+    def __init__(self, trial: Trial, settings: Settings) -> None:
+        self.trial = trial
+        self.settings = settings
+        self.recipe = self.recipe_type.model_validate(trial.recipe)
+
+    @classmethod
+    @abstractmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """Fill in the recipe and the data's fingerprint; raises InputError for what does not fit together."""
+
+    @abstractmethod
+    def setup(self) -> None:
+        """Read the data; raises InputError where it is missing, damaged, or not what the trial's fingerprint says."""
+
+    @abstractmethod
+    def build_model(self) -> nn.Module:
+        """The model with its initial weights, not regularised, on the CPU."""
+
+    @abstractmethod
+    def size(self, split: Split) -> int:
+        """Number of samples of a split."""
+
+    @abstractmethod
+    def batch(self, split: Split, indices: Sequence[int]) -> Any:
+        """The samples of those indices as one batch of CPU tensors (any nest of tuples, lists and dicts).
+
+        It may draw random numbers for augmentation on "train": the generators are seeded for this batch alone.
+        """
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The training loss of a batch, a scalar: the mean over its samples."""
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """The metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
+
+    def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
+        """The batches of one epoch as indices into "train", the same for the same seed.
+
+        The last, smaller batch is left out where there is a whole one.
+        """
+        import torch
+
+        order = torch.randperm(self.size("train"), generator=torch.Generator().manual_seed(seed)).tolist()
+        last = len(order) - len(order) % size if len(order) >= size else len(order)
+        for start in range(0, last, size):
+            yield order[start : start + size]
+
+    def steps_an_epoch(self, size: int) -> int:
+        """How many batches `epoch` yields."""
+        return max(1, self.size("train") // size)
+
+    def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
+        """The batches of a split for evaluation, every sample once."""
+        total = self.size(split)
+        for start in range(0, total, size):
+            yield list(range(start, min(start + size, total)))

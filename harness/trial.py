@@ -1,0 +1,119 @@
+"""A trial: everything that determines a number."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import InputError
+from harness.files import canonical_json
+from harness.regularizers.spec import RegularizerSpec, Scalar
+
+TrialState = Literal["queued", "submitted", "running", "succeeded", "failed", "cancelled", "skipped"]
+TRIAL_STATES: tuple[TrialState, ...] = (
+    "queued", "submitted", "running", "succeeded", "failed", "cancelled", "skipped",
+)  # fmt: skip
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
+
+
+class DataRef(BaseModel):
+    """A data set by name, and a fingerprint of its files, so that a subset is never mixed with the full set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    fingerprint: str
+
+
+class WeightsRef(BaseModel):
+    """Initial weights: a file, and the SHA-256 of its content. The path is not part of the trial's identity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    digest: str
+
+
+class Trial(BaseModel):
+    """Everything that determines a number. Frozen; equal trials have equal ids.
+
+    `recipe` holds the resolved hyper-parameters (preset, then what data and model change, then overrides), so that a
+    run directory is complete in itself and a changed recipe is another trial. `preset` and `overrides` say where they
+    came from. `plugins` holds the SHA-256 of the plug-in files that define the task, model or regularizer.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    task: str
+    data: DataRef
+    model: str
+    weights: WeightsRef | None = None
+    regularizer: RegularizerSpec
+    schedule: str = "constant"
+    align: str = "none"
+    preset: str
+    overrides: dict[str, Scalar] = Field(default_factory=dict)
+    recipe: dict[str, Any]
+    plugins: dict[str, str] = Field(default_factory=dict)
+    seed: int = Field(ge=0, lt=2**31)
+
+    def config(self) -> dict[str, Any]:
+        """All that identifies the trial but its seed."""
+        config = self.model_dump(mode="json", exclude={"seed"})
+        if config["weights"]:
+            del config["weights"]["path"]
+        return config
+
+    @cached_property
+    def id(self) -> str:
+        """First 12 hex digits of the SHA-256 of the canonical JSON."""
+        return _digest({**self.config(), "seed": self.seed})
+
+    @cached_property
+    def config_id(self) -> str:
+        """The same without the seed: what is averaged over seeds."""
+        return _digest(self.config())
+
+    def to_json(self) -> str:
+        """Canonical JSON, which `from_json` reads."""
+        return canonical_json(self.model_dump(mode="json"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: Path | str = "trial") -> Trial:
+        """Read a trial.
+
+        Raises:
+            InputError: it is no trial, or one of a newer version.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or "JSON"
+            raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:12]
+
+
+class TrialRequest(BaseModel):
+    """A trial as it is asked for, before its task fills in the recipe and the data's fingerprint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    data: str
+    model: str
+    regularizer: str = "none"
+    params: dict[str, Scalar] = Field(default_factory=dict)
+    schedule: str = "constant"
+    align: str = "none"
+    preset: str = "mini"
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    weights: str | None = None
+    seed: int = 0
