@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` beside `path`, flush it to the disk, then rename: whole or not at all.
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to; it takes the name `path` when the block ends well, and is gone otherwise.
 
     Raises:
         OSError: the disk is full or the folder is read-only; nothing is left behind.
@@ -18,13 +21,19 @@ def write_atomic(path: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write `content` to `path` whole or not at all; raises OSError as `atomic_file` does."""
+    with atomic_file(path) as file:
+        file.write(content)
 
 
 def canonical_json(value: Any) -> str:

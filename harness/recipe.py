@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from harness.errors import InputError, unknown_name
 from harness.regularizers.spec import Scalar
+from harness.validation import input_error
 
 
 class Recipe(BaseModel):
@@ -74,9 +74,4 @@ def complete_recipe(kind: type[Recipe], layers: list[Mapping[str, Any]]) -> Reci
     try:
         return kind(**values, model=model)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise unknown_name("recipe key", key, kind.model_fields) from None
-        where = f"{key}={first['input']}: " if key else ""
-        raise InputError(f"recipe: {where}{first['msg'].removeprefix('Value error, ')}") from None
+        raise input_error(error, "recipe", "recipe key", kind.model_fields) from None

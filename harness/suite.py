@@ -15,6 +15,7 @@ from harness.regularizers.spec import parse_spec
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
+from harness.validation import input_error
 
 SUITES = Path(__file__).parent / "suites"
 
@@ -91,9 +92,9 @@ class Suite(_Strict):
                 fields = {**self.trial, **row.trial, **column.trial}
                 if row.params and row.params[position]:
                     fields["params"] = {**fields.get("params", {}), **(row.params[position] or {})}
-                base = {key: fields[key].removesuffix("-synthetic") for key in seen}
-                for key in seen:
-                    seen[key].add(base[key])
+                base = {key: fields[key].removesuffix("-synthetic") for key in wanted}
+                for key, name in base.items():
+                    seen[key].add(name)
                 if any(names is not None and not _named(names, base[key]) for key, names in wanted.items()):
                     continue
                 fields["data"] = _choose(wanted["data"], base["data"])
@@ -185,9 +186,7 @@ def parse_suite(content: Any, name: str, where: str) -> Suite:
     try:
         suite = Suite(name=name, **content)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
+        raise input_error(error, where, f"key in {where}", Suite.model_fields) from None
     for row in suite.rows:
         for key, values in (("params", row.params), ("published", row.published)):
             if values is not None and len(values) != len(suite.columns):
@@ -216,11 +215,7 @@ def _request(fields: dict[str, Any], where: str) -> TrialRequest:
     try:
         return TrialRequest(**fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            raise unknown_name(f"field of a trial in {where}", key, TrialRequest.model_fields) from None
-        raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
+        raise input_error(error, where, f"field of a trial in {where}", TrialRequest.model_fields) from None
 
 
 def _trial(request: TrialRequest, settings: Settings) -> Trial:

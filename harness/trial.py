@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.errors import InputError
 from harness.files import canonical_json
 from harness.regularizers.spec import RegularizerSpec, Scalar
+from harness.validation import input_error
 
 TrialState = Literal["queued", "submitted", "running", "succeeded", "failed", "cancelled", "skipped"]
 TRIAL_STATES: tuple[TrialState, ...] = (
@@ -92,9 +92,7 @@ class Trial(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"]) or "JSON"
-            raise InputError(f"{where}: {key}: {first['msg'].lower()}") from None
+            raise input_error(error, str(where), f"field in {where}", cls.model_fields) from None
 
 
 def _digest(value: Any) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
+from harness.validation import input_error
 
 if TYPE_CHECKING:
     from harness.regularizers.base import Regularizer
@@ -44,12 +45,8 @@ def build_regularizer(name: str, **params: Any) -> Regularizer:
     try:
         return factory(**params)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            fields = getattr(factory, "func", factory)
-            raise unknown_name(f"parameter of {name}", key, fields.model_fields) from None
-        raise InputError(f"regularizer {name}: {key}={first['input']}: {first['msg'].lower()}") from None
+        fields = getattr(factory, "func", factory).model_fields
+        raise input_error(error, f"regularizer {name}", f"parameter of {name}", fields) from None
 
 
 def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:

@@ -1,0 +1,287 @@
+"""The one loop that trains every task. Read `Run.train` for the order of a step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from harness import checkpoint
+from harness.binding import bind
+from harness.environment import environment
+from harness.feed import StepBatches, feed, to_device
+from harness.files import write_json
+from harness.optimization import build_optimizer, learning_rate
+from harness.rundir import RunDirectory
+from harness.seeding import derive, seed_all
+from harness.settings import Settings
+from harness.task import TASKS, Split, Task
+from harness.trial import Trial
+
+
+class Interrupted(Exception):
+    """The trial was asked to stop, and has written a checkpoint."""
+
+
+class Diverged(Exception):
+    """The loss is no longer finite."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands; all of it is in every checkpoint.
+
+    Attributes:
+        step: optimizer steps done.
+        selected: step of the best evaluation on dev so far.
+        best: the selecting metric there.
+        worse: evaluations since then.
+        loss_steps: steps since the last train event.
+        train_loss: mean loss of the last train event.
+    """
+
+    step: int = 0
+    selected: int | None = None
+    best: float | None = None
+    worse: int = 0
+    loss_steps: int = 0
+    train_loss: float = math.nan
+
+
+def run_trial(
+    trial: Trial, directory: RunDirectory, settings: Settings, stop: Callable[[], bool] = lambda: False
+) -> dict[str, Any]:
+    """Train and evaluate a trial, from its last checkpoint where there is one.
+
+    Args:
+        trial: what to run.
+        directory: where events and checkpoints go; the caller holds its lock and writes the result.
+        settings: places, device, threads.
+        stop: asked after every step; when it says yes, a checkpoint is written and `Interrupted` raised.
+
+    Returns:
+        the content of ``result.json``.
+
+    Raises:
+        Interrupted: see `stop`.
+        Diverged: the loss became infinite or NaN.
+        InputError: data, model, regularizer or recipe do not fit together.
+    """
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    task = TASKS.get(trial.task)(trial, settings)
+    task.setup()
+    run = Run(task, directory, settings, stop)
+    run.resume()
+    run.train()
+    return run.result()
+
+
+class Run:
+    """One trial in the making."""
+
+    def __init__(self, task: Task, directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> None:
+        recipe, trial = task.recipe, task.trial
+        # accelerate keeps its state in the class: a worker that runs one trial after the other starts afresh.
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+        self.accelerator = Accelerator(mixed_precision=recipe.amp, cpu=settings.device == "cpu")
+        self.task, self.recipe, self.directory, self.settings, self.stop = (task, recipe, directory, settings, stop)
+        self.seed = trial.seed
+        self.checkpoints = directory.path / "checkpoint"
+
+        seed_all(derive(self.seed, "model"))
+        model = task.build_model()
+        report = bind(model, trial.regularizer.build(), schedule=trial.schedule)
+        self.sites = str(report).splitlines()
+        self.plain: nn.Module = model.to(self.accelerator.device)
+        self.model: nn.Module
+        self.model, self.optimizer = self.accelerator.prepare(self.plain, build_optimizer(self.plain, recipe))
+        self.average = (
+            AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
+            if recipe.ema
+            else None
+        )
+
+        self.epoch_steps = math.ceil(task.steps_an_epoch(recipe.batch_size))
+        self.steps = recipe.steps or (recipe.epochs or 0) * self.epoch_steps
+        self.evaluate_every = recipe.evaluate_every or self.epoch_steps
+        self.log_every = max(1, min(self.evaluate_every, self.steps // 100))
+        self.progress = Progress()
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.accelerator.device)
+        self.saved_selections: list[int | None] = []
+        self.saved_at = time.monotonic()
+
+    def train(self) -> None:
+        """Every step from where the run stands to its end."""
+        progress = self.progress
+        batches = feed(StepBatches(self.task, self.seed), progress.step, self.steps, self.settings, self.accelerator)
+        while progress.step < self.steps and not self.patience_is_over():
+            batch = next(batches)
+            rate = learning_rate(self.recipe, progress.step, self.steps)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.loss_sum += self.step(batch)
+            progress.step += 1
+            progress.loss_steps += 1
+            if progress.step % self.log_every == 0 or progress.step == self.steps:
+                self.log(rate)
+            if progress.step % self.evaluate_every == 0 or progress.step == self.steps:
+                self.select()
+            if self.stop():
+                self.save()
+                raise Interrupted(f"stopped at step {progress.step} of {self.steps}")
+            if time.monotonic() - self.saved_at > self.settings.checkpoint_seconds:
+                self.save()
+        self.save()
+
+    def step(self, batch: list[Any]) -> Tensor:
+        """One optimizer step over the micro-batches of a batch; returns their mean loss, still on the device."""
+        self.model.train()
+        total = torch.zeros((), device=self.accelerator.device)
+        for micro, part in enumerate(batch):
+            # Seeded here and not once a run: whatever the model draws depends on (seed, step, micro-batch, rank).
+            rank = self.accelerator.process_index
+            seed_all(derive(self.seed, "step", self.progress.step, micro, rank))
+            last = micro == len(batch) - 1
+            with self.accelerator.autocast():
+                if last:
+                    loss = self.task.loss(self.model, part) / len(batch)
+                else:
+                    with self.accelerator.no_sync(self.model):
+                        loss = self.task.loss(self.model, part) / len(batch)
+            self.accelerator.backward(loss)
+            total += loss.detach()
+        if self.recipe.clip_norm is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update_parameters(self.plain)
+        return total
+
+    def log(self, rate: float) -> None:
+        """Write a train event with the mean loss since the last one."""
+        progress = self.progress
+        progress.train_loss = self.mean_loss()
+        self.loss_sum.zero_()
+        progress.loss_steps = 0
+        self.event("train", step=progress.step, steps=self.steps, loss=progress.train_loss, lr=rate)
+
+    def mean_loss(self) -> float:
+        """Mean loss since the last train event, over all processes; the one place where the host waits for it."""
+        total = float(self.accelerator.reduce(self.loss_sum, "mean"))
+        if not math.isfinite(total):
+            raise Diverged(f"the loss became {total} at or before step {self.progress.step}")
+        return total / max(1, self.progress.loss_steps)
+
+    def select(self) -> None:
+        """Evaluate on dev; keep the weights if they are the best so far by the task's first metric."""
+        progress, metric = self.progress, self.task.metrics[0]
+        found = self.evaluate("dev")
+        self.event("evaluate", step=progress.step, split="dev", metrics=found)
+        value = found[metric.name]
+        if progress.best is None or (value > progress.best if metric.higher_is_better else value < progress.best):
+            progress.best, progress.selected, progress.worse = value, progress.step, 0
+            if self.accelerator.is_main_process:
+                checkpoint.save_weights(self.checkpoints, progress.step, self.evaluated().state_dict())
+                checkpoint.keep_weights(self.checkpoints, self.referenced())
+        else:
+            progress.worse += 1
+        loss = f"{progress.train_loss:.4f}"
+        print(f"step {progress.step}/{self.steps}  loss {loss}  dev {metric.name} {value:.4f}", flush=True)
+
+    def evaluate(self, split: Split) -> dict[str, float]:
+        """The task's metrics on a split, with the averaged weights where there are any."""
+        model = self.evaluated()
+        model.eval()
+        indices = self.task.evaluation_batches(split, self.recipe.batch_size)
+        device = self.accelerator.device
+        batches = (to_device(self.task.batch(split, part), device) for part in indices)
+        with torch.no_grad(), self.accelerator.autocast():
+            return self.task.evaluate(model, split, batches)
+
+    def result(self) -> dict[str, Any]:
+        """Score the selected weights on test: the content of ``result.json``."""
+        progress = self.progress
+        if progress.selected is None:
+            raise Diverged("no evaluation was ever better than none: the metric is NaN")
+        self.evaluated().load_state_dict(checkpoint.load_weights(self.checkpoints, progress.selected))
+        metrics = {f"{split}/{name}": value for split in ("dev", "test") for name, value in self._final(split).items()}
+        metrics["train/loss"] = progress.train_loss
+        self.event("end", step=progress.step, metrics=metrics)
+        return {"format": 1, "metrics": metrics, "selected_step": progress.selected, "steps": progress.step}
+
+    def _final(self, split: str) -> dict[str, float]:
+        return self.evaluate(cast(Split, split))
+
+    def resume(self) -> None:
+        """Go on from the newest whole checkpoint, or start."""
+        state, problems = checkpoint.load_newest(self.checkpoints)
+        for problem in problems:
+            print(f"checkpoint {problem}", flush=True)
+            self.event("damaged", message=problem)
+        if state is None:
+            self.event("resume", step=0)
+            self.event("start", steps=self.steps, parameters=sum(p.numel() for p in self.plain.parameters()))
+        else:
+            self.plain.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            if self.average is not None:
+                self.average.load_state_dict(state["average"])
+            if self.accelerator.scaler is not None:
+                self.accelerator.scaler.load_state_dict(state["scaler"])
+            self.progress = Progress(**state["progress"])
+            self.loss_sum.copy_(state["loss_sum"])
+            self.saved_selections = state["saved_selections"]
+            self.event("resume", step=self.progress.step)
+            print(f"resumed at step {self.progress.step} of {self.steps}", flush=True)
+        if self.accelerator.is_main_process:
+            found = {**environment(self.accelerator.device), "sites": self.sites}
+            write_json(self.directory.path / "environment.json", found)
+
+    def save(self) -> None:
+        """Write a checkpoint of everything that the next step depends on."""
+        progress = self.progress
+        self.mean_loss()  # a diverged run is never saved over a sound checkpoint
+        self.saved_selections = [*self.saved_selections, progress.selected][-checkpoint.KEEP :]
+        if self.accelerator.is_main_process:
+            state = {
+                "step": progress.step,
+                "selected": progress.selected,
+                "saved_selections": self.saved_selections,
+                "loss_sum": self.loss_sum,
+                "progress": asdict(progress),
+                "model": self.plain.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "average": self.average.state_dict() if self.average is not None else None,
+                "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
+            }
+            checkpoint.save(self.checkpoints, state)
+            checkpoint.keep_weights(self.checkpoints, self.referenced())
+        self.saved_at = time.monotonic()
+
+    def referenced(self) -> set[int]:
+        """Steps whose selected weights this run, or one of its kept checkpoints, may still need."""
+        return {step for step in (self.progress.selected, *self.saved_selections) if step is not None}
+
+    def evaluated(self) -> nn.Module:
+        """The model that is evaluated."""
+        return self.average.module if self.average is not None else self.plain
+
+    def patience_is_over(self) -> bool:
+        """Whether early stopping ends the run."""
+        return self.recipe.patience is not None and self.progress.worse >= self.recipe.patience
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Append to ``events.jsonl``, from one process alone."""
+        if self.accelerator.is_main_process:
+            self.directory.append_event(event, **fields)

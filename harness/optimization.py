@@ -1,0 +1,41 @@
+"""Optimizers, and the learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from harness.recipe import Recipe
+
+
+def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The recipe's optimizer; weight decay leaves vectors (biases, norms) and position embeddings alone."""
+    decayed, plain = [], []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            vector = parameter.ndim < 2 or "pos_embed" in name or "positions" in name or "cls_token" in name
+            (plain if vector else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    groups = [group for group in groups if group["params"]]
+    betas = (recipe.beta1, recipe.beta2)
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas)
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(groups, lr=recipe.lr, betas=betas)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """The rate of optimizer step `step` (from 0) of `steps`: linear warm-up, then the recipe's schedule."""
+    warmup = recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup
+    if step < warmup:
+        return recipe.lr * (step + 1) / (math.floor(warmup) + 1)
+    if recipe.lr_schedule == "constant":
+        return recipe.lr
+    if recipe.lr_schedule == "inverse-sqrt":
+        return recipe.lr * math.sqrt(max(warmup, 1.0) / max(step + 1, 1.0))
+    progress = min(1.0, (step - warmup) / max(1.0, steps - warmup))
+    factor = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.lr_schedule == "cosine" else 1 - progress
+    return recipe.min_lr + (recipe.lr - recipe.min_lr) * factor
