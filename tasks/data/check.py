@@ -1,0 +1,131 @@
+"""What there is of every data set, and what a set holds when all of it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.settings import Settings
+from tasks.data.catalog import DATASETS
+from tasks.data.dataset import Dataset
+from tasks.data.locate import Source, default_folder, nearest_layout
+from tasks.data.read import read_any
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A set, and whether its files are there: `state` is "ready", "incomplete" or "missing"."""
+
+    dataset: Dataset
+    folder: Path
+    state: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable names."""
+        return {
+            "name": self.dataset.name,
+            "help": self.dataset.help,
+            "kind": self.dataset.kind,
+            "classes": self.dataset.classes,
+            "published": [asdict(published) for published in self.dataset.published],
+            "licence": self.dataset.licence,
+            "home": self.dataset.home,
+            "folder": str(self.folder),
+            "state": self.state,
+            "synthetic": bool(self.dataset.synthetic),
+        }
+
+
+def listed(settings: Settings) -> list[Listed]:
+    """Every set, without reading any."""
+    found = []
+    for name in DATASETS:
+        dataset = DATASETS.get(name)
+        folder = settings.folders.get(name) or default_folder(dataset, settings.data)
+        nearest = nearest_layout(dataset, folder)
+        found.append(Listed(dataset, nearest.folder, nearest.state))
+    return found
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published number of rows beside the number found."""
+
+    split: str
+    rows: int
+    where: str
+    found: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a set holds."""
+
+    source: Source
+    fingerprint: str
+    classes: tuple[str, ...]
+    rows: dict[str, int]
+    class_rows: Mapping[str, Mapping[str, int]]
+    published: tuple[Compared, ...]
+    notes: tuple[str, ...]
+
+    def differences(self) -> list[str]:
+        """Where the set is not what was published, in words."""
+        told = [
+            f"{compared.split}: {compared.found:,} rows, {compared.where} has {compared.rows:,}"
+            for compared in self.published
+            if compared.found != compared.rows
+        ]
+        expected = self.source.dataset.classes
+        if expected and len(self.classes) != expected and not self.source.synthetic:
+            told.append(f"{len(self.classes)} classes, published: {expected}")
+        return told
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values under stable names."""
+        return {
+            "name": self.source.name,
+            "kind": self.source.dataset.kind,
+            "synthetic": self.source.synthetic,
+            "folder": str(self.source.folder),
+            "files": list(self.source.layout.files),
+            "fingerprint": self.fingerprint,
+            "classes": list(self.classes),
+            "rows": self.rows,
+            "class_rows": {split: dict(rows) for split, rows in self.class_rows.items()},
+            "published": [asdict(compared) for compared in self.published],
+            "differences": self.differences(),
+            "notes": list(self.notes),
+        }
+
+
+def check(source: Source, decode: bool = True, progress: Callable[[int], Callable[[], None]] | None = None) -> Checked:
+    """Read all of a set.
+
+    Args:
+        decode: also decode every image that lies in a file of its own.
+        progress: gets the number of rows, and returns what is called after each of them.
+
+    Raises:
+        InputError: a file is damaged or a row does not parse; the message says where.
+    """
+    data = read_any(source)
+    rows = data.rows()
+    if decode:
+        data.verify(progress(sum(rows.values())) if progress else lambda: None)
+    published = () if source.synthetic else source.dataset.published
+    parted = {entry.split for entry in published}
+    compared = tuple(
+        Compared(entry.split, entry.rows, entry.where, _found(rows, entry.split, "dev" in parted))
+        for entry in published
+    )
+    return Checked(source, source.fingerprint(), data.classes, rows, data.class_rows(), compared, data.notes)
+
+
+def _found(rows: Mapping[str, int], split: str, dev_published: bool) -> int:
+    if split == "all":
+        return sum(rows.values())
+    # A dev split that nobody published was carved out of train.
+    return rows[split] + (rows["dev"] if split == "train" and not dev_published else 0)

@@ -1,0 +1,90 @@
+"""CIFAR-10 and CIFAR-100, binary version: records of one or two label bytes and 3,072 pixel bytes.
+
+A record's pixels are three planes (red, green, blue) of 32 rows of 32. CIFAR-100 has a coarse label before the fine
+one; the fine one is the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.errors import InputError
+from tasks.data.classification import ImageClassificationData, ImageSplit, Pixels
+from tasks.data.lines import read_file, read_lines
+from tasks.data.pixels import ArrayImages, checked_split
+from tasks.data.splits import carve_dev, noted
+
+if TYPE_CHECKING:
+    from tasks.data.locate import Source
+
+PLANES, SIDE = 3, 32
+PIXELS = PLANES * SIDE * SIDE
+
+
+def read_cifar10(source: Source) -> ImageClassificationData:
+    """Five training files, a test file, and the names; one label byte a record.
+
+    Raises:
+        InputError: a file is cut short, or a label is out of range.
+    """
+    *train, test, names = source.files
+    return _read(source, train, test, names, label_bytes=1)
+
+
+def read_cifar100(source: Source) -> ImageClassificationData:
+    """train.bin, test.bin, and the fine names; two label bytes a record.
+
+    Raises:
+        InputError: a file is cut short, or a label is out of range.
+    """
+    train, test, names = source.files
+    return _read(source, [train], test, names, label_bytes=2)
+
+
+def _read(source: Source, train: Sequence[Path], test: Path, names: Path, label_bytes: int) -> ImageClassificationData:
+    classes = tuple(line.strip() for line in read_lines(names) if line.strip())
+    read = [read_records(file, label_bytes, len(classes)) for file in train]
+    return assembled(source, names, classes, read, read_records(test, label_bytes, len(classes)))
+
+
+def assembled(
+    source: Source, names: Path, classes: tuple[str, ...], train: Sequence[ImageSplit], test: ImageSplit
+) -> ImageClassificationData:
+    """The set from its training files, joined, and its test file; dev is 10 % of train.
+
+    Raises:
+        InputError: the file of names has not as many as there are classes.
+    """
+    if len(classes) != source.dataset.classes:
+        raise InputError(f"{names}: {len(classes)} class names: expected {source.dataset.classes}")
+    pixels = np.concatenate([split.images.pixels for split in train if isinstance(split.images, ArrayImages)])
+    joined = ImageSplit(ArrayImages(pixels), np.concatenate([split.labels for split in train]))
+    kept, dev = carve_dev(joined)
+    notes = (noted("dev is 10 % of the published train"),)
+    return ImageClassificationData(source.name, classes, kept, dev, test, notes)
+
+
+def read_records(path: Path, label_bytes: int, classes: int) -> ImageSplit:
+    """The records of one file; the last label byte is the class.
+
+    Raises:
+        InputError: the size is no multiple of a record's, or a label is out of range.
+    """
+    content = read_file(path)
+    record = label_bytes + PIXELS
+    if len(content) % record:
+        raise InputError(
+            f"{path}: {len(content)} bytes is no multiple of {record}: not the binary version, or cut short"
+        )
+    table = np.frombuffer(content, np.uint8).reshape(-1, record)
+    labels = table[:, label_bytes - 1].astype(np.int64)
+    return checked_split(path, ArrayImages(channels_last(table[:, label_bytes:])), labels, classes)
+
+
+def channels_last(rows: Pixels) -> Pixels:
+    """(N, 3072) plane by plane → (N, 32, 32, 3)."""
+    return np.ascontiguousarray(rows.reshape(-1, PLANES, SIDE, SIDE).transpose(0, 2, 3, 1))

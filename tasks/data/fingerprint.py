@@ -1,0 +1,73 @@
+"""A cheap fingerprint of files, so that results on a subset are never mixed with those on the full set.
+
+No time stamps and no absolute paths: a copy of the same files has the same fingerprint on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from harness.errors import InputError
+
+# Part of every fingerprint. Raise it when a reader or a split rule comes to give other rows from the same files.
+RULES = 1
+BLOCK = 64 * 1024
+SAMPLE = 64
+
+
+def fingerprint(folder: Path, files: Iterable[Path]) -> str:
+    """12 hex digits from the names, the sizes, and the first and last 64 KiB of the files.
+
+    A folder among `files` (of images) stands for every file below it: all names count, and of 64 of the files, spread
+    evenly, size and content as well. Hidden files do not count.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    digest = hashlib.sha256(f"dropbench {RULES}\n".encode())
+    try:
+        for path in sorted(files):
+            relative = path.relative_to(folder).as_posix()
+            lines = _tree(path, relative) if path.is_dir() else [_file(path, relative)]
+            for line in lines:
+                digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    except OSError as error:
+        raise InputError(f"{error.filename or folder}: {error.strerror}: cannot take its fingerprint") from None
+    return digest.hexdigest()[:12]
+
+
+def _file(path: Path, relative: str) -> str:
+    size = path.stat().st_size
+    content = hashlib.sha256()
+    with path.open("rb") as file:
+        content.update(file.read(BLOCK))
+        file.seek(max(BLOCK, size - BLOCK))
+        content.update(file.read(BLOCK))
+    return f"{relative} {size} {content.hexdigest()}"
+
+
+def _tree(root: Path, relative: str) -> Iterator[str]:
+    files: list[str] = []
+    for below, names in _walk(root, relative):
+        listing = chr(0).join(names).encode("utf-8", "surrogateescape")
+        yield f"{below}/ {len(names)} {hashlib.sha256(listing).hexdigest()}"
+        files.extend(f"{below}/{name}" for name in names)
+    size = min(SAMPLE, len(files))
+    for name in (files[index * len(files) // size] for index in range(size)):
+        yield _file(root / os.path.relpath(name, relative), name)
+
+
+def _walk(folder: Path, relative: str) -> Iterator[tuple[str, list[str]]]:
+    """Each folder with the sorted names of its files, in the order of the folders' names."""
+    names: list[str] = []
+    folders: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                (folders if entry.is_dir() else names).append(entry.name)
+    yield relative, sorted(names)
+    for name in sorted(folders):
+        yield from _walk(folder / name, f"{relative}/{name}")
