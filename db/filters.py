@@ -1,0 +1,100 @@
+"""Filters of trials, as the command line takes them: words that must all hold.
+
+- a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
+- ``key=value`` with a key of state, suite, seed, task, data, model, regularizer, schedule, align, preset, a parameter
+  of the regularizer (``ratio=0.3``) or an override (``lr=0.001``);
+- a value may be a choice: ``data=mr,trec``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, false, or_, select
+
+from db.models import Configs, Memberships, Trials
+from harness.errors import InputError, unknown_name
+from harness.regularizers.spec import parse_scalar
+from harness.trial import TRIAL_STATES
+
+COLUMNS: dict[str, Any] = {
+    "task": Configs.task, "data": Configs.data, "model": Configs.model, "regularizer": Configs.regularizer,
+    "schedule": Configs.schedule, "align": Configs.align, "preset": Configs.preset,
+}  # fmt: skip
+
+
+def clauses(connection: Connection, words: Sequence[str]) -> list[ColumnElement[bool]]:
+    """What must hold of `Trials` joined with `Configs`.
+
+    Raises:
+        InputError: a word is no state, suite, id or known key, or a value impossible.
+    """
+    return [_keyed(connection, *word.split("=", 1)) if "=" in word else _bare(connection, word) for word in words]
+
+
+def _bare(connection: Connection, word: str) -> ColumnElement[bool]:
+    if word in TRIAL_STATES:
+        return Trials.state == word
+    if connection.scalar(select(Memberships.suite).where(Memberships.suite == word).limit(1)):
+        return _in_suites([word])
+    if len(word) <= 12 and set(word) <= set("0123456789abcdef"):
+        clause = Trials.id.startswith(word, autoescape=True)
+        if connection.scalar(select(Trials.id).where(clause).limit(1)):
+            return clause
+    return _absent_suite(connection, word)
+
+
+def _absent_suite(connection: Connection, word: str) -> ColumnElement[bool]:
+    """A suite that has no trials yet leaves nothing; any other word is a mistake."""
+    from harness.suite import suite_names
+
+    names = suite_names()
+    if word in names:
+        return false()
+    known = {*TRIAL_STATES, *names, *connection.scalars(select(Memberships.suite).distinct())}
+    raise unknown_name("state, suite or trial id", word, known)
+
+
+def _keyed(connection: Connection, key: str, value: str) -> ColumnElement[bool]:
+    values = [part for part in value.split(",") if part]
+    if not values:
+        raise InputError(f"filter '{key}={value}': expected a value after '='")
+    if key in COLUMNS:
+        column: ColumnElement[bool] = COLUMNS[key].in_(values)
+        return column
+    if key == "state":
+        for name in values:
+            if name not in TRIAL_STATES:
+                raise unknown_name("state", name, TRIAL_STATES)
+        return Trials.state.in_(values)
+    if key == "suite":
+        return _in_suites(values)
+    if key == "seed":
+        if not all(part.isdigit() for part in values):
+            raise InputError(f"filter '{key}={value}': expected whole numbers")
+        return Trials.seed.in_([int(part) for part in values])
+    _check_key(connection, key)
+    return or_(*(_equals(holder, key, part) for part in values for holder in (Configs.params, Configs.overrides)))
+
+
+def _in_suites(names: Sequence[str]) -> ColumnElement[bool]:
+    return Trials.id.in_(select(Memberships.trial_id).where(Memberships.suite.in_(names)))
+
+
+def _equals(holder: Any, key: str, text: str) -> ColumnElement[bool]:
+    value = parse_scalar(text)
+    if isinstance(value, bool):
+        return and_(holder[key].as_string().in_(["true", "1"] if value else ["false", "0"]))
+    if isinstance(value, str):
+        return and_(holder[key].as_string() == value)
+    return and_(holder[key].as_float() == float(value))
+
+
+def _check_key(connection: Connection, key: str) -> None:
+    known: set[str] = set()
+    for params, overrides in connection.execute(select(Configs.params, Configs.overrides).distinct()):
+        known |= {*params, *overrides}
+        if key in known:
+            return
+    raise unknown_name("key of a filter", key, {*known, *COLUMNS, "state", "suite", "seed"})

@@ -1,0 +1,174 @@
+"""Trials and snapshots into rows: what is there is compared first, so that only differences are written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, select, update
+
+from db.models import Attempts, Base, Configs, Memberships, Metrics, Trials
+from db.snapshot import Snapshot
+from harness.trial import Trial, TrialState
+
+T = TypeVar("T")
+
+CHUNK = 1000
+
+
+def now() -> str:
+    """The time as it is kept: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
+    """Lists of at most `size` items: a statement may not have any number of parameters."""
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def trial_of(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
+    """The trial back from its rows."""
+    if config.get("weights"):
+        config = {**config, "weights": {**config["weights"], "path": weights or ""}}
+    return Trial.model_validate({**config, "seed": seed})
+
+
+def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
+    """Insert the configurations of `trials` that are not there."""
+    wanted = {trial.config_id: trial for trial in trials}
+    for chunk in chunks(wanted):
+        present = set(connection.scalars(select(Configs.id).where(Configs.id.in_(chunk))))
+        rows = [_config_row(wanted[id]) for id in chunk if id not in present]
+        if rows:
+            connection.execute(insert(Configs), rows)
+
+
+def add_trials(connection: Connection, trials: Iterable[Trial], state: TrialState, reason: str | None = None) -> None:
+    """Insert trials that are known not to be there."""
+    rest = {"state": state, "reason": reason, "submission_id": None, "created_at": now()}
+    rest["updated_at"] = rest["created_at"]
+    rows = [{**_identity(trial), **rest} for trial in trials]
+    if rows:
+        connection.execute(insert(Trials), rows)
+
+
+def add_memberships(connection: Connection, pairs: Iterable[tuple[str, str]]) -> None:
+    """Insert the (suite, trial id) pairs that are not there."""
+    by_suite: dict[str, list[str]] = {}
+    for suite, id in dict.fromkeys(pairs):
+        by_suite.setdefault(suite, []).append(id)
+    for suite, ids in by_suite.items():
+        for chunk in chunks(ids):
+            query = select(Memberships.trial_id).where(Memberships.suite == suite, Memberships.trial_id.in_(chunk))
+            present = set(connection.scalars(query))
+            rows = [{"suite": suite, "trial_id": id} for id in chunk if id not in present]
+            if rows:
+                connection.execute(insert(Memberships), rows)
+
+
+def record(connection: Connection, snapshots: Sequence[Snapshot]) -> None:
+    """Make the rows of these trials what the snapshots say; memberships are only ever added."""
+    latest = {snapshot.trial.id: snapshot for snapshot in snapshots}
+    add_configs(connection, [snapshot.trial for snapshot in latest.values()])
+    _record_trials(connection, latest)
+    add_memberships(connection, [(suite, id) for id, snapshot in latest.items() for suite in snapshot.suites])
+    _replace(
+        connection, Attempts, latest,
+        lambda id, snapshot: [{"trial_id": id, **attempt} for attempt in snapshot.attempts],
+    )  # fmt: skip
+    _replace(
+        connection, Metrics, latest,
+        lambda id, snapshot: [
+            {"trial_id": id, "name": name, "step": step, "value": value} for name, step, value in snapshot.metrics
+        ],
+    )  # fmt: skip
+
+
+def _record_trials(connection: Connection, latest: dict[str, Snapshot]) -> None:
+    query = select(Trials.__table__).where(Trials.id.in_(latest))
+    present = {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+    fresh, changed = [], []
+    for id, snapshot in latest.items():
+        old = present.get(id)
+        row = {
+            **_identity(snapshot.trial),
+            "state": snapshot.state,
+            "reason": snapshot.reason,
+            "submission_id": old["submission_id"] if old and snapshot.state in ("submitted", "running") else None,
+            "created_at": snapshot.created_at or (old["created_at"] if old else now()),
+            "updated_at": snapshot.updated_at or now(),
+        }
+        if old is None:
+            fresh.append(row)
+        elif old != row:
+            changed.append({f"new_{key}": value for key, value in row.items()})
+    if fresh:
+        connection.execute(insert(Trials), fresh)
+    if changed:
+        table = _table(Trials)
+        values: dict[str, Any] = {
+            column.name: bindparam(f"new_{column.name}") for column in table.columns if column is not table.c.id
+        }
+        connection.execute(update(table).where(table.c.id == bindparam("new_id")).values(values), changed)
+
+
+def _replace(
+    connection: Connection,
+    kind: type[Base],
+    latest: dict[str, Snapshot],
+    rows_of: Callable[[str, Snapshot], list[dict[str, Any]]],
+) -> None:
+    """Make the rows of a table that belong to these trials the given ones, touching only those that differ."""
+    table = _table(kind)
+    key = [column.name for column in table.primary_key]
+    wanted = {tuple(row[name] for name in key): row for id, one in latest.items() for row in rows_of(id, one)}
+    query = select(table).where(table.c.trial_id.in_(latest))
+    present = {tuple(row[name] for name in key): dict(row) for row in connection.execute(query).mappings()}
+    stale = [
+        {f"old_{name}": part for name, part in zip(key, place, strict=True)}
+        for place, row in present.items()
+        if wanted.get(place) != row
+    ]
+    fresh = [row for place, row in wanted.items() if present.get(place) != row]
+    if stale:
+        here = and_(*(table.c[name] == bindparam(f"old_{name}") for name in key))
+        connection.execute(delete(table).where(here), stale)
+    if fresh:
+        connection.execute(insert(table), fresh)
+
+
+def _identity(trial: Trial) -> dict[str, Any]:
+    return {
+        "id": trial.id,
+        "config_id": trial.config_id,
+        "seed": trial.seed,
+        "weights": trial.weights.path if trial.weights else None,
+    }
+
+
+def _config_row(trial: Trial) -> dict[str, Any]:
+    config = trial.config()
+    return {
+        "id": trial.config_id,
+        "task": trial.task,
+        "data": trial.data.name,
+        "fingerprint": trial.data.fingerprint,
+        "model": trial.model,
+        "regularizer": trial.regularizer.name,
+        "params": config["regularizer"]["params"],
+        "schedule": trial.schedule,
+        "align": trial.align,
+        "preset": trial.preset,
+        "overrides": config["overrides"],
+        "config": config,
+    }
+
+
+def _table(kind: type[Base]) -> Table:
+    table = kind.__table__
+    assert isinstance(table, Table)
+    return table

@@ -1,0 +1,253 @@
+"""The queue and the index of results, as what may be done to them; every method is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from sqlalchemy import Connection, Engine, func, insert, select, update
+
+from db import filters, schema
+from db.connection import connect, reading, translated, writing
+from db.models import Configs, Submissions, Trials
+from db.rows import add_configs, add_memberships, add_trials, chunks, now, record, trial_of
+from db.snapshot import Snapshot
+from harness.errors import InputError
+from harness.trial import FINAL_STATES, TRIAL_STATES, Trial, TrialState
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial as the queue sees it."""
+
+    id: str
+    config_id: str
+    seed: int
+    state: TrialState
+    reason: str | None
+    submission_id: str | None
+
+
+@dataclass(frozen=True)
+class SubmissionRow:
+    """A job of an executor; `pid` on `host` is the process that submitted it."""
+
+    id: str
+    executor: str
+    folder: str
+    host: str
+    pid: int
+    job_id: str | None = None
+    state: Literal["intended", "submitted", "ended"] = "intended"
+    created_at: str = field(default_factory=now)
+    ended_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """Ids that are new, ids that were there, and those of the latter that wait again: cancelled or skipped before."""
+
+    added: list[str]
+    present: list[str]
+    requeued: list[str]
+
+
+def open_store(url: str, *, create: bool = True) -> Store:
+    """Open a database, made or upgraded where it has to be; a context manager.
+
+    Args:
+        url: SQLAlchemy URL.
+        create: make the file where there is none.
+
+    Raises:
+        InputError: no database, one of a newer version, damaged, unreachable, or not to be written.
+    """
+    engine = connect(url)
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    if not create and file and file != ":memory:" and not Path(file).exists():
+        raise InputError(f"{file}: no database yet: dropbench run SUITE makes it")
+    try:
+        schema.ensure(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
+class Store:
+    """An open database (`open_store`). Methods raise InputError where it is locked, full, read-only or damaged."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with translated(self.engine):
+            self.engine.dispose()
+
+    def enqueue(self, items: Iterable[tuple[Trial, str | None]]) -> Enqueued:
+        """Queue trials, each with the suite that asks for it; all of them or none.
+
+        A trial that is there stays as it is, but for a cancelled or skipped one: it waits again. A failed one does
+        not: that takes `set_states`.
+        """
+        added: list[str] = []
+        present: list[str] = []
+        requeued: list[str] = []
+        with writing(self.engine) as connection:
+            for chunk in chunks(items):
+                trials = {trial.id: trial for trial, _ in chunk}
+                query = select(Trials.id, Trials.state, Trials.weights).where(Trials.id.in_(trials))
+                there = {id: (state, weights) for id, state, weights in connection.execute(query)}
+                fresh = [trial for id, trial in trials.items() if id not in there]
+                add_configs(connection, fresh)
+                add_trials(connection, fresh, "queued")
+                add_memberships(connection, [(suite, trial.id) for trial, suite in chunk if suite is not None])
+                again = [id for id, (state, _) in there.items() if state in ("cancelled", "skipped")]
+                _set(connection, again, state="queued", reason=None, submission_id=None)
+                for id, (_, weights) in there.items():
+                    given = trials[id].weights
+                    if given is not None and given.path != weights:  # the same weights, moved
+                        _set(connection, [id], weights=given.path)
+                added += [trial.id for trial in fresh]
+                present += [id for id in trials if id in there]
+                requeued += again
+        new = set(added)
+        return Enqueued(added, [id for id in dict.fromkeys(present) if id not in new], requeued)
+
+    def skip(self, trial: Trial, suite: str | None, reason: str) -> None:
+        """Note that a trial makes no sense, and why; one that was run already stays as it is."""
+        with writing(self.engine) as connection:
+            state = connection.scalar(select(Trials.state).where(Trials.id == trial.id))
+            if state is None:
+                add_configs(connection, [trial])
+                add_trials(connection, [trial], "skipped", reason)
+            elif state in ("queued", "skipped"):
+                _set(connection, [trial.id], state="skipped", reason=reason)
+            if suite is not None:
+                add_memberships(connection, {(suite, trial.id)})
+
+    def states(self, ids: Sequence[str] | None = None) -> dict[str, TrialRow]:
+        """The rows of these trials (those of them that are there), in the order given; of all, the oldest first."""
+        query = select(
+            Trials.id, Trials.config_id, Trials.seed, Trials.state, Trials.reason, Trials.submission_id
+        )  # fmt: skip
+        with reading(self.engine) as connection:
+            if ids is None:
+                rows = connection.execute(query.order_by(Trials.created_at, Trials.id)).all()
+                return {row.id: TrialRow(*row) for row in rows}  # type: ignore[arg-type]
+            found = {}
+            for chunk in chunks(ids):
+                for row in connection.execute(query.where(Trials.id.in_(chunk))):
+                    found[row.id] = TrialRow(*row)  # type: ignore[arg-type]
+        return {id: found[id] for id in ids if id in found}
+
+    def counts(self, ids: Sequence[str] | None = None) -> dict[TrialState, int]:
+        """How many trials are in each state; all states are there."""
+        counts: dict[TrialState, int] = dict.fromkeys(TRIAL_STATES, 0)
+        query = select(Trials.state, func.count()).group_by(Trials.state)
+        with reading(self.engine) as connection:
+            for chunk in [None] if ids is None else chunks(dict.fromkeys(ids)):
+                for state, count in connection.execute(query if chunk is None else query.where(Trials.id.in_(chunk))):
+                    counts[state] += count  # type: ignore[index]
+        return counts
+
+    def trial(self, id: str) -> Trial:
+        """The trial of a whole id; raises InputError where there is none."""
+        found = self.trials([id])
+        if id not in found:
+            raise InputError(f"no trial '{id}' in the database: dropbench results lists what there is")
+        return found[id]
+
+    def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
+        """The trials of these ids, those of them that are there, in the order given."""
+        found = {}
+        query = select(Trials.id, Trials.seed, Trials.weights, Configs.config).join(Configs)
+        with reading(self.engine) as connection:
+            for chunk in chunks(ids):
+                for id, seed, weights, config in connection.execute(query.where(Trials.id.in_(chunk))):
+                    found[id] = trial_of(config, seed, weights)
+        return {id: found[id] for id in ids if id in found}
+
+    def find(self, filter: str | None) -> list[str]:
+        """Ids of the trials that a filter leaves, the oldest first; None: all. The words are `db.filters`'s.
+
+        Raises:
+            InputError: a word of it means nothing here.
+        """
+        with reading(self.engine) as connection:
+            query = select(Trials.id).join(Configs).order_by(Trials.created_at, Trials.id)
+            clauses = filters.clauses(connection, (filter or "").split())
+            return list(connection.scalars(query.where(*clauses)))
+
+    def intend(self, ids: Sequence[str], submission: SubmissionRow) -> list[str]:
+        """Claim for a submission those of `ids` that still wait, and note the submission; [] and no note if none does.
+
+        Two processes never get the same trial.
+        """
+        claimed: list[str] = []
+        with writing(self.engine) as connection:
+            for chunk in chunks(dict.fromkeys(ids)):
+                query = select(Trials.id).where(Trials.id.in_(chunk), Trials.state == "queued")
+                waiting = set(connection.scalars(query))
+                claimed.extend(id for id in chunk if id in waiting)
+            if claimed:
+                connection.execute(insert(Submissions).values(**asdict(submission)))
+                _set(connection, claimed, state="submitted", reason=None, submission_id=submission.id)
+        return claimed
+
+    def submitted(self, submission_id: str, job_id: str | None) -> None:
+        """Note that the executor has taken a submission."""
+        self._update_submission(submission_id, state="submitted", job_id=job_id)
+
+    def end_submission(self, submission_id: str) -> None:
+        """Note that nothing of a submission runs any more."""
+        self._update_submission(submission_id, state="ended", ended_at=now())
+
+    def _update_submission(self, submission_id: str, **values: Any) -> None:
+        with writing(self.engine) as connection:
+            connection.execute(update(Submissions).where(Submissions.id == submission_id).values(**values))
+
+    def open_submissions(self) -> list[SubmissionRow]:
+        """The submissions that have not ended, the oldest first."""
+        columns = [getattr(Submissions, name) for name in SubmissionRow.__dataclass_fields__]
+        query = select(*columns).where(Submissions.state != "ended").order_by(Submissions.created_at, Submissions.id)
+        with reading(self.engine) as connection:
+            return [SubmissionRow(*row) for row in connection.execute(query)]
+
+    def set_states(
+        self, states: Mapping[str, tuple[TrialState, str | None]], only_from: set[TrialState] | None = None
+    ) -> list[str]:
+        """Change states, of trials that are in one of `only_from` where that is given; returns the ids changed."""
+        changed: list[str] = []
+        with writing(self.engine) as connection:
+            for chunk in chunks(states):
+                query = select(Trials.id, Trials.state).where(Trials.id.in_(chunk))
+                found = {id: state for id, state in connection.execute(query) if not only_from or state in only_from}
+                changed.extend(id for id in chunk if id in found)
+            by_value: dict[tuple[TrialState, str | None], list[str]] = {}
+            for id in changed:
+                by_value.setdefault(states[id], []).append(id)
+            for (state, reason), ids in by_value.items():
+                rest = {"submission_id": None} if state == "queued" or state in FINAL_STATES else {}
+                _set(connection, ids, state=state, reason=reason, **rest)
+        return changed
+
+    def record(self, snapshots: Iterable[Snapshot]) -> None:
+        """Take over what run directories say, whole; doing it again changes nothing."""
+        with writing(self.engine) as connection:
+            for chunk in chunks(snapshots):
+                record(connection, chunk)
+
+
+def _set(connection: Connection, ids: Sequence[str], **values: Any) -> None:
+    for chunk in chunks(ids):
+        connection.execute(update(Trials).where(Trials.id.in_(chunk)).values(**values, updated_at=now()))
