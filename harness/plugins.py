@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.errors import InputError
 from harness.registry import Registry, current_plugin
 from harness.regularizers import REGULARIZERS
+from harness.settings import Settings
 from harness.task import MODELS, TASKS
 
 _loaded: dict[str, str] = {}
@@ -46,6 +47,12 @@ def load_plugins(files: Iterable[Path]) -> None:
         finally:
             current_plugin.reset(token)
         _loaded[str(path)] = digest
+
+
+def load_all(settings: Settings) -> None:
+    """The plug-ins of installed packages, then the files that the settings name."""
+    load_entry_points()
+    load_plugins(settings.plugins)
 
 
 def load_entry_points() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,17 +15,39 @@ from harness.trial import Trial, TrialRequest
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-TASKS: Registry[type[Task]] = Registry("task")
-MODELS: Registry[Any] = Registry("model")
+Split = Literal["train", "dev", "test"]
+ModelBuilder = Callable[..., "nn.Module"]
+"""(name, options, **what the task knows of its data) -> the model, with random weights."""
 
+TASKS: Registry[type[Task]] = Registry("task")
+MODELS: Registry[ModelBuilder] = Registry("model")
+"""The fact `tasks` names the tasks that a model serves, `sample` the data that `dropbench list` builds it for."""
+
+IMAGENET = {"image_size": (224, 224), "channels": 3, "classes": 1000}
+for _name, _sample, _help in (
+    ("vit-digits", {"image_size": (8, 8), "channels": 1, "classes": 10}, "ViT: patch 2, 64-d, 4 layers (timm)"),
+    ("vit-cifar", {"image_size": (32, 32), "channels": 3, "classes": 100}, "ViT: patch 4, 192-d, 6 layers (timm)"),
+    ("vit-tiny", IMAGENET, "ViT-Ti/16 (timm)"),
+    ("vit-small", IMAGENET, "ViT-S/16 (timm)"),
+    ("vit-base", IMAGENET, "ViT-B/16 (timm)"),
+    ("deit-tiny", IMAGENET, "DeiT-Ti/16 (timm)"),
+    ("deit-small", IMAGENET, "DeiT-S/16 (timm)"),
+    ("deit-base", IMAGENET, "DeiT-B/16 (timm)"),
+):
+    MODELS.add(_name, "adapters.timm_models:build_vit", help=_help, tasks=("image-classification",), sample=_sample)
+MODELS.add(
+    "text-transformer",
+    "adapters.text_transformer:build_text_classifier",
+    help="Transformer encoder, pooled (DropAttention 3.1)",
+    tasks=("text-classification",),
+    sample={"vocabulary": 10_000, "classes": 6, "max_length": 256},
+)
 TASKS.add(
     "text-classification", "tasks.text_classification:TextClassification", help="one label a text (DropAttention 5.1)"
 )
 TASKS.add(
     "image-classification", "tasks.image_classification:ImageClassification", help="one label an image (DropKey 4.1)"
 )
-
-Split = Literal["train", "dev", "test"]
 
 
 @dataclass(frozen=True)

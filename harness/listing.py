@@ -1,0 +1,89 @@
+"""What `dropbench list` shows: each item as a plain mapping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.errors import InputError
+from harness.registry import Registry, load
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.spec import build_regularizer, parse_spec
+from harness.schedules import SCHEDULES
+from harness.suite import load_suite, suite_names
+from harness.task import MODELS, TASKS
+
+
+def list_items(kind: str) -> list[dict[str, Any]]:
+    """The items of a kind: tasks, models, data, regularizers, schedules or suites."""
+    if kind == "suites":
+        return [_suite(name) for name in suite_names()]
+    if kind == "models":
+        return [_model(name) for name in MODELS]
+    registries: dict[str, Registry[Any]] = {"tasks": TASKS, "regularizers": REGULARIZERS, "schedules": SCHEDULES}
+    registry = registries[kind] if kind in registries else load("tasks.data:DATASETS")
+    items = []
+    for name in registry:
+        entry = registry.entry(name)
+        plugin = {"plugin": entry.plugin} if entry.plugin else {}
+        items.append({"name": name, **entry.facts, "help": entry.help, **plugin})
+    return items
+
+
+def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
+    """The attention sites of a model, with the ratio that the regularizer's schedule gives each.
+
+    Raises:
+        InputError: an unknown model, regularizer or parameter.
+    """
+    from harness.binding import bind
+
+    name, params = parse_spec(regularizer)
+    schedule = str(params.pop("schedule", "constant"))
+    report = bind(_build(model), build_regularizer(name, **params), schedule=schedule)
+    bound = [(site, "") for site in report.bound]
+    return [
+        {
+            "name": site.name,
+            "kind": site.kind,
+            "layer": site.layer + 1,
+            "depth": site.depth,
+            "heads": site.heads,
+            "grid": "×".join(map(str, site.grid)) if site.grid else "",
+            "prefix": site.prefix,
+            "ratio": site.ratio,
+            "left alone": reason,
+        }
+        for site, reason in [*bound, *report.left]
+    ]
+
+
+def _model(name: str) -> dict[str, Any]:
+    entry = MODELS.entry(name)
+    try:
+        parameters = sum(parameter.numel() for parameter in _build(name).parameters())
+    except InputError:
+        parameters = None
+    return {"name": name, "parameters": parameters, "tasks": list(entry.facts["tasks"]), "help": entry.help}
+
+
+def _build(name: str) -> Any:
+    """The model on torch's meta device, for the data that its facts name; nothing is computed or stored."""
+    import torch
+
+    entry = MODELS.entry(name)
+    if "sample" not in entry.facts:
+        raise InputError(f"model '{entry.name}' does not say what data to build it for: expected sample={{…}}")
+    with torch.device("meta"):
+        return MODELS.get(name)(entry.name, {}, **entry.facts["sample"])
+
+
+def _suite(name: str) -> dict[str, Any]:
+    suite = load_suite(name)
+    published = sum(1 for row in suite.rows for cell in row.published or () if cell is not None)
+    return {
+        "name": name,
+        "cells": len(suite.rows) * len(suite.columns),
+        "published": published,
+        "title": suite.title,
+        "source": suite.source,
+    }

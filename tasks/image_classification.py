@@ -1,0 +1,134 @@
+"""Image classification (DropKey, Section 4.1): one label an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from harness.recipe import Recipe
+from harness.settings import Settings
+from harness.task import MODELS, Metric, Split, Task
+from harness.trial import Trial, TrialRequest
+from tasks.accuracy import ACCURACY, accuracy
+from tasks.data import Source, read
+from tasks.data.classification import ImageClassificationData
+from tasks.making import located, make_trial
+
+# Mean and deviation of ImageNet's training images, for sets that are too large to be measured first.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class ImageRecipe(Recipe):
+    """What images add to a recipe."""
+
+    image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
+    channels: int = Field(default=3, ge=1, le=3)
+    flip: bool = Field(default=False, description="mirror half of the training images")
+    crop_padding: int = Field(default=0, ge=0, description="pixels added on each side before a random crop")
+    resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")
+
+
+class ImageClassification(Task):
+    """A label for each image."""
+
+    name: ClassVar[str] = "image-classification"
+    recipe_type: ClassVar[type[Recipe]] = ImageRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
+    recipe: ImageRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`."""
+
+        def model(recipe: Recipe, source: Source) -> nn.Module:
+            return _build(request.model, cast(ImageRecipe, recipe), source.dataset.classes)
+
+        return make_trial(cls, request, settings, model)
+
+    def setup(self) -> None:
+        """Read the images, those of folders only when they are needed."""
+        data = read(located(self.trial, self.settings), ImageClassificationData)
+        self.classes = data.classes
+        self.splits = data.splits()
+        self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
+        pixels = getattr(self.splits["train"].images, "pixels", None)
+        if pixels is None:
+            self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+        else:
+            flat = np.asarray(pixels).reshape(-1, pixels.shape[-1]) / 255.0
+            self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
+
+    def build_model(self) -> nn.Module:
+        """See `Task.build_model`."""
+        return _build(self.trial.model, self.recipe, len(self.classes))
+
+    def size(self, split: Split) -> int:
+        """See `Task.size`."""
+        return len(self.splits[split])
+
+    def batch(self, split: Split, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Normalised images (B, C, size, size), and labels (B,)."""
+        images = self.splits[split].images
+        training = split == "train"
+        pixels = torch.stack([self.fit(torch.from_numpy(images[index]), training) for index in indices])
+        if training:
+            pixels = augment(pixels, self.recipe.crop_padding, self.recipe.flip)
+        pixels = (pixels.float() / 255.0 - self.mean[:, None, None]) / self.std[:, None, None]
+        return pixels, self.labels[split][list(indices)]
+
+    def fit(self, image: Tensor, training: bool) -> Tensor:
+        """(H, W, C) uint8 → (C, size, size) uint8: a random part in training if the recipe says so, else the middle."""
+        size = self.recipe.image_size
+        image = image.permute(2, 0, 1)
+        if training and self.recipe.resized_crop:
+            image = v2.RandomResizedCrop(size, antialias=True)(image)
+        elif image.shape[-2:] != (size, size):
+            # 256 to 224 as on ImageNet; small images are only resized.
+            image = functional.resize(image, [round(size * 256 / 224)] if size >= 64 else [size, size], antialias=True)
+            image = functional.center_crop(image, [size, size])
+        return image.expand(self.recipe.channels, -1, -1)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Cross entropy."""
+        images, labels = batch
+        return cross_entropy(model(images), labels, label_smoothing=self.recipe.label_smoothing)
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """Accuracy in percent."""
+        return accuracy(model, batches)
+
+
+def augment(pixels: Tensor, padding: int, flip: bool) -> Tensor:
+    """Random crops of zero-padded images, and mirror images of half of them.
+
+    Args:
+        pixels: (B, C, H, W).
+        padding: pixels added on each side before an H × W crop.
+        flip: whether to mirror.
+
+    Returns:
+        (B, C, H, W).
+    """
+    batch, channels, height, width = pixels.shape
+    if padding:
+        padded = pad(pixels, [padding] * 4)
+        rows = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(height)
+        columns = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(width)
+        image, channel = torch.arange(batch)[:, None, None, None], torch.arange(channels)[:, None, None]
+        pixels = padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+    if flip:
+        pixels = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, pixels.flip(-1), pixels)
+    return pixels
+
+
+def _build(model: str, recipe: ImageRecipe, classes: int) -> nn.Module:
+    size = (recipe.image_size, recipe.image_size)
+    return MODELS.get(model)(model, recipe.model, image_size=size, channels=recipe.channels, classes=classes)
