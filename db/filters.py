@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, false, or_, select
@@ -24,20 +25,38 @@ COLUMNS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def clauses(connection: Connection, words: Sequence[str]) -> list[ColumnElement[bool]]:
-    """What must hold of `Trials` joined with `Configs`.
+@dataclass
+class Filter:
+    """What must hold of `Trials` joined with `Configs`, and the suites that were named (none: any)."""
+
+    clauses: list[ColumnElement[bool]] = field(default_factory=list)
+    suites: set[str] = field(default_factory=set)
+
+
+def parse(connection: Connection, words: Sequence[str]) -> Filter:
+    """Read the words of a filter.
 
     Raises:
         InputError: a word is no state, suite, id or known key, or a value impossible.
     """
-    return [_keyed(connection, *word.split("=", 1)) if "=" in word else _bare(connection, word) for word in words]
+    found = Filter()
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator and _is_suite(connection, word):
+            key, separator, value = "suite", "=", word
+        if separator and key == "suite":
+            found.suites.update(value.split(","))
+        found.clauses.append(_keyed(connection, key, value) if separator else _bare(connection, word))
+    return found
+
+
+def _is_suite(connection: Connection, word: str) -> bool:
+    return connection.scalar(select(Memberships.suite).where(Memberships.suite == word).limit(1)) is not None
 
 
 def _bare(connection: Connection, word: str) -> ColumnElement[bool]:
     if word in TRIAL_STATES:
         return Trials.state == word
-    if connection.scalar(select(Memberships.suite).where(Memberships.suite == word).limit(1)):
-        return _in_suites([word])
     if len(word) <= 12 and set(word) <= set("0123456789abcdef"):
         clause = Trials.id.startswith(word, autoescape=True)
         if connection.scalar(select(Trials.id).where(clause).limit(1)):

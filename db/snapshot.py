@@ -104,15 +104,18 @@ def snapshot(directory: RunDirectory) -> Snapshot:
 
 
 def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) -> tuple[TrialState, str | None]:
+    if directory.locked():
+        return "running", None
     if done:
         return "succeeded", None
-    if not attempts:
+    last = attempts[-1] if attempts else None
+    if last is not None and last["state"] == "running":
+        return "queued", "its worker was killed"
+    if (directory.path / "cancelled").exists():
+        return "cancelled", "cancelled by the user"
+    if last is None:
         return "queued", None
-    last = attempts[-1]
-    if last["state"] == "running":
-        return ("running", None) if directory.locked() else ("queued", f"attempt {last['number']} was killed")
-    state = _AFTER.get(last["state"], "queued")
-    return state, last["cause"] or f"attempt {last['number']}: {last['state'].replace('_', ' ')}"
+    return _AFTER.get(last["state"], "queued"), last["cause"]
 
 
 def _attempts(directory: RunDirectory) -> list[dict[str, Any]]:

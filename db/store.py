@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from db import filters, schema
 from db.connection import connect, reading, translated, writing
-from db.models import Configs, Submissions, Trials
+from db.models import Configs, Memberships, Submissions, Trials
 from db.rows import add_configs, add_memberships, add_trials, chunks, now, record, trial_of
 from db.snapshot import Snapshot
 from harness.errors import InputError
@@ -177,6 +177,16 @@ class Store:
                     found[id] = trial_of(config, seed, weights)
         return {id: found[id] for id in ids if id in found}
 
+    def suites(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """The suites that asked for these trials, by id; ids that no suite asked for are left out."""
+        found: dict[str, list[str]] = {}
+        query = select(Memberships.trial_id, Memberships.suite).order_by(Memberships.suite)
+        with reading(self.engine) as connection:
+            for chunk in chunks(dict.fromkeys(ids)):
+                for id, suite in connection.execute(query.where(Memberships.trial_id.in_(chunk))):
+                    found.setdefault(id, []).append(suite)
+        return found
+
     def find(self, filter: str | None) -> list[str]:
         """Ids of the trials that a filter leaves, the oldest first; None: all. The words are `db.filters`'s.
 
@@ -185,7 +195,7 @@ class Store:
         """
         with reading(self.engine) as connection:
             query = select(Trials.id).join(Configs).order_by(Trials.created_at, Trials.id)
-            clauses = filters.clauses(connection, (filter or "").split())
+            clauses = filters.parse(connection, (filter or "").split()).clauses
             return list(connection.scalars(query.where(*clauses)))
 
     def intend(self, ids: Sequence[str], submission: SubmissionRow) -> list[str]:

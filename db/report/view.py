@@ -1,0 +1,206 @@
+"""A suite's table as numbers: what each cell came to, beside its baseline and the published value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.errors import unknown_name
+from harness.suite import Cell, Suite
+from harness.task import TASKS, Metric
+from harness.trial import Trial, TrialState
+
+if TYPE_CHECKING:
+    from db.store import Store
+
+SYNTHETIC = "-synthetic"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A cell with its trials, or, where they cannot be made here, the reason."""
+
+    cell: Cell
+    trials: Sequence[Trial]
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Seed:
+    """What became of one seed; `value` is None where there is none, or no finite number."""
+
+    id: str
+    seed: int
+    state: TrialState | Literal["not run"]
+    reason: str | None
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A cell as it stands.
+
+    Attributes:
+        mean, std, n: over the seeds that have a value; std is the sample's, None for n < 2.
+        delta: to the baseline of the same column: the mean of the differences seed by seed where both have some seeds
+            in common (`paired` says how many), else the difference of the means. None for the baseline itself.
+        published, published_std: what the source prints.
+        delta_published: mean − published; None on synthetic data, which the source did not measure on.
+        best: the best mean of its column.
+        reason: why there are no trials to look at.
+    """
+
+    cell: Cell
+    row: str
+    metric: Metric
+    fingerprint: str | None
+    regularizer: Mapping[str, Any]
+    schedule: str
+    seeds: tuple[Seed, ...]
+    reason: str | None
+    mean: float | None = None
+    std: float | None = None
+    n: int = 0
+    delta: float | None = None
+    paired: int = 0
+    published: float | None = None
+    published_std: float | None = None
+    delta_published: float | None = None
+    best: bool = False
+
+    @property
+    def column(self) -> str:
+        """The label of its column."""
+        return self.cell.column
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether its data were generated."""
+        return self.cell.request.data.endswith(SYNTHETIC)
+
+
+@dataclass(frozen=True)
+class View:
+    """A suite's table: its rows and columns by label, and the cells that the choice left."""
+
+    suite: Suite
+    preset: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Outcome]
+
+    def column(self, label: str) -> list[Outcome]:
+        """The cells of a column, from the top."""
+        return [self.cells[row, label] for row in self.rows if (row, label) in self.cells]
+
+
+def metric_of(cell: Cell) -> Metric:
+    """The cell's metric, with its direction and unit, from its task.
+
+    Raises:
+        InputError: the task has no such metric.
+    """
+    metrics = {metric.name: metric for metric in TASKS.get(cell.request.task).metrics}
+    if cell.metric not in metrics:
+        raise unknown_name(f"metric of {cell.request.task}", cell.metric, metrics)
+    return metrics[cell.metric]
+
+
+def build(
+    suite: Suite, preset: str, asked: Sequence[Asked], store: Store, metric: Callable[[Cell], Metric] = metric_of
+) -> View:
+    """Look up the trials of each cell."""
+    from db.query import final_values
+
+    ids = [trial.id for one in asked for trial in one.trials]
+    states = store.states(ids)
+    values = {name: final_values(store, ids, name) for name in {one.cell.metric for one in asked}}
+    cells: dict[tuple[str, str], Outcome] = {}
+    for one in asked:
+        seeds = []
+        for trial in one.trials:
+            row = states.get(trial.id)
+            value = values[one.cell.metric].get(trial.id) if row and row.state == "succeeded" else None
+            seeds.append(
+                Seed(trial.id, trial.seed, row.state if row else "not run", row.reason if row else None, value)
+            )
+        label = _free(cells, one)
+        if label is not None:
+            cells[label, one.cell.column] = _summarized(one, label, metric(one.cell), tuple(seeds))
+    view = View(
+        suite,
+        preset,
+        tuple(dict.fromkeys(row for row, _ in cells)),
+        tuple(dict.fromkeys(column for _, column in cells)),
+        cells,
+    )
+    return replace(view, cells=dict(_compared(view)))
+
+
+def _free(cells: Mapping[tuple[str, str], Outcome], one: Asked) -> str | None:
+    """The row's label, numbered where another row has the same; None where that one is the very same cell."""
+    label, number = one.cell.row, 1
+    while (present := cells.get((label, one.cell.column))) is not None:
+        if [seed.id for seed in present.seeds] == [trial.id for trial in one.trials]:
+            return None
+        number += 1
+        label = f"{one.cell.row} ({number})"
+    return label
+
+
+def _summarized(one: Asked, row: str, metric: Metric, seeds: tuple[Seed, ...]) -> Outcome:
+    from db.query import summarize
+
+    summary = summarize(seed.value for seed in seeds)
+    published = one.cell.published
+    value, std = published if isinstance(published, tuple) else (published, None)
+    trial = one.trials[0] if one.trials else None
+    request = one.cell.request
+    outcome = Outcome(
+        cell=one.cell,
+        row=row,
+        metric=metric,
+        fingerprint=trial.data.fingerprint if trial else None,
+        regularizer=trial.regularizer.params if trial else request.params,
+        schedule=trial.schedule if trial else request.schedule,
+        seeds=seeds,
+        reason=one.reason,
+        mean=summary.mean,
+        std=summary.std,
+        n=summary.n,
+        published=value,
+        published_std=std,
+    )
+    if value is None or summary.mean is None or outcome.synthetic:
+        return outcome
+    return replace(outcome, delta_published=summary.mean - value)
+
+
+def _compared(view: View) -> list[tuple[tuple[str, str], Outcome]]:
+    """The cells with their deltas, and the best of each column."""
+    compared = []
+    for column in view.columns:
+        cells = view.column(column)
+        means = [cell.mean for cell in cells if cell.mean is not None]
+        higher = cells[0].metric.higher_is_better
+        # One result alone is not the best of anything.
+        best = (max if higher else min)(means) if len(means) > 1 else None
+        baseline = next((cell for cell in cells if cell.cell.baseline), None)
+        for cell in cells:
+            if cell.cell.baseline:
+                baseline = cell  # the nearest one above, where a table has several
+            delta, paired = _delta(cell, baseline)
+            found = replace(cell, delta=delta, paired=paired, best=best is not None and cell.mean == best)
+            compared.append(((cell.row, column), found))
+    return compared
+
+
+def _delta(cell: Outcome, baseline: Outcome | None) -> tuple[float | None, int]:
+    if baseline is None or cell is baseline or cell.mean is None or baseline.mean is None:
+        return None, 0
+    other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}
+    pairs = [seed.value - other[seed.seed] for seed in cell.seeds if seed.value is not None and seed.seed in other]
+    if pairs:
+        return sum(pairs) / len(pairs), len(pairs)
+    return cell.mean - baseline.mean, 0
