@@ -105,6 +105,7 @@ def check(source: Source, decode: bool = True, progress: Callable[[int], Callabl
     """Read all of a set.
 
     Args:
+        source: the files, from `locate`.
         decode: also decode every image that lies in a file of its own.
         progress: gets the number of rows, and returns what is called after each of them.
 

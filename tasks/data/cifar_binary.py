@@ -46,21 +46,26 @@ def read_cifar100(source: Source) -> ImageClassificationData:
 
 
 def _read(source: Source, train: Sequence[Path], test: Path, names: Path, label_bytes: int) -> ImageClassificationData:
-    classes = tuple(line.strip() for line in read_lines(names) if line.strip())
+    classes = checked_names(source, names, [line.strip() for line in read_lines(names) if line.strip()])
     read = [read_records(file, label_bytes, len(classes)) for file in train]
-    return assembled(source, names, classes, read, read_records(test, label_bytes, len(classes)))
+    return assembled(source, classes, read, read_records(test, label_bytes, len(classes)))
+
+
+def checked_names(source: Source, path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the classes.
+
+    Raises:
+        InputError: there are not as many of them as the set has classes.
+    """
+    if len(names) != source.dataset.classes:
+        raise InputError(f"{path}: {len(names)} class names: expected {source.dataset.classes}")
+    return tuple(names)
 
 
 def assembled(
-    source: Source, names: Path, classes: tuple[str, ...], train: Sequence[ImageSplit], test: ImageSplit
+    source: Source, classes: tuple[str, ...], train: Sequence[ImageSplit], test: ImageSplit
 ) -> ImageClassificationData:
-    """The set from its training files, joined, and its test file; dev is 10 % of train.
-
-    Raises:
-        InputError: the file of names has not as many as there are classes.
-    """
-    if len(classes) != source.dataset.classes:
-        raise InputError(f"{names}: {len(classes)} class names: expected {source.dataset.classes}")
+    """The set from its training files, joined, and its test file; dev is 10 % of train."""
     pixels = np.concatenate([split.images.pixels for split in train if isinstance(split.images, ArrayImages)])
     joined = ImageSplit(ArrayImages(pixels), np.concatenate([split.labels for split in train]))
     kept, dev = carve_dev(joined)

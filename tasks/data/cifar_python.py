@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.errors import InputError
-from tasks.data.cifar_binary import PIXELS, assembled, channels_last
+from tasks.data.cifar_binary import PIXELS, assembled, channels_last, checked_names
 from tasks.data.classification import ImageClassificationData, ImageSplit
 from tasks.data.pixels import ArrayImages, checked_split
 from tasks.data.plain_pickle import read_plain_pickle
@@ -47,9 +47,10 @@ def _read(
     listed = read_plain_pickle(meta).get(names)
     if not isinstance(listed, list) or not all(isinstance(name, str | bytes) for name in listed):
         raise InputError(f"{meta}: no list '{names}': expected the class names")
-    classes = tuple(name.decode("latin-1") if isinstance(name, bytes) else name for name in listed)
+    decoded = [name.decode("latin-1") if isinstance(name, bytes) else name for name in listed]
+    classes = checked_names(source, meta, decoded)
     read = [read_batch(file, labels, len(classes)) for file in train]
-    return assembled(source, meta, classes, read, read_batch(test, labels, len(classes)))
+    return assembled(source, classes, read, read_batch(test, labels, len(classes)))
 
 
 def read_batch(path: Path, labels: str, classes: int) -> ImageSplit:

@@ -87,7 +87,9 @@ class ClassificationData(Generic[S]):
     def __post_init__(self) -> None:
         for name, rows in self.rows().items():
             if not rows:
-                raise InputError(f"data '{self.name}': no rows for {name}: too few to be parted into train, dev and test")
+                raise InputError(
+                    f"data '{self.name}': no rows for {name}: too few to be parted into train, dev and test"
+                )
 
     def splits(self) -> dict[str, S]:
         """The three splits by name."""

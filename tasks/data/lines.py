@@ -23,9 +23,9 @@ def read_file(path: Path) -> bytes:
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The lines of a text file, without their ends (\\n or \\r\\n).
+    """The lines of a text file, without their ends (line feed, or carriage return and line feed).
 
-    Only these end a line: the published latin-1 files contain characters (\\x85) at which `str.splitlines` would cut.
+    Only these end a line: the published latin-1 files contain characters (hex 85) at which `str.splitlines` would cut.
     A file that should be latin-1 but is valid UTF-8 is read as UTF-8, so that converted copies give the same texts.
 
     Raises:

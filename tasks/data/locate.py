@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +49,7 @@ class Found:
 
     @property
     def state(self) -> str:
-        """ "ready", "incomplete" or "missing"."""
+        """One of "ready", "incomplete" and "missing"."""
         if not self.missing:
             return "ready"
         return "missing" if len(self.missing) == len(self.layout.files) else "incomplete"
@@ -118,15 +117,17 @@ def parse_folders(items: Iterable[str]) -> dict[str, Path]:
             raise InputError(f"--data {item}: expected NAME=PATH, such as trec=/data/trec")
         DATASETS.entry(name)
         folder = Path(path).expanduser()
-        if not os.path.isdir(folder):
+        if not folder.is_dir():
             raise InputError(f"--data {item}: no folder {folder}")
         folders[name] = folder
     return folders
 
 
 def _is_there(folder: Path, file: str) -> bool:
-    # os.path answers False where a folder may not be read; pathlib would raise.
-    return os.path.isdir(folder / file) if file.endswith("/") else os.path.isfile(folder / file)
+    try:
+        return (folder / file).is_dir() if file.endswith("/") else (folder / file).is_file()
+    except PermissionError:
+        return False
 
 
 def _what_is_missing(name: str, dataset: Dataset, found: Found) -> str:

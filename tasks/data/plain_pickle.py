@@ -86,7 +86,7 @@ def _from_buffer(content: Any, kind: Any, shape: Any, order: Any, *_: Any) -> _A
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     # Python 3 writes bytes so in the old protocols.
     if _text(encoding) != "latin1":
-        raise pickle.UnpicklingError(f"bytes in {encoding}")
+        raise pickle.UnpicklingError(f"bytes in {_text(encoding)}")
     return text.encode("latin-1")
 
 
@@ -129,6 +129,7 @@ def read_plain_pickle(path: Path) -> dict[str, Any]:
     # A damaged pickle can make the unpickler raise nearly anything.
     except Exception as error:
         told = str(error) if isinstance(error, pickle.UnpicklingError) else f"{type(error).__name__}: {error}"
+        told = " ".join(told.split())
         raise InputError(
             f"{path}: refused or damaged pickle ({told}): expected a dictionary of plain values and arrays of numbers"
         ) from None

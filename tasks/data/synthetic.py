@@ -42,7 +42,7 @@ def ensure_synthetic(dataset: Dataset) -> Path:
         try:
             write_synthetic(dataset, unfinished, SEED)
             unfinished.chmod(0o755)
-            os.rename(unfinished, folder)
+            unfinished.rename(folder)
         except OSError:
             # Another process may have been faster: its set is the same as ours.
             if not folder.is_dir():

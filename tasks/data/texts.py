@@ -16,7 +16,9 @@ def label_number(text: str, first: int, count: int, where: str) -> int:
     """A label as a number from 0.
 
     Args:
+        text: the label as it stands in the file.
         first: the number that the file gives to the first class.
+        count: number of classes.
         where: "file:line", for the error.
 
     Raises:

@@ -1,0 +1,68 @@
+"""Data sets for the readers' tests: small files in the published formats, and the real ones where they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from tasks.data import DATASETS, Source, locate
+from tasks.data.locate import default_folder, nearest_layout
+
+WriteSource = Callable[[str, Mapping[str, bytes]], Source]
+RealSource = Callable[[str], Source]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> WriteSource:
+    """Writes files by relative name, and locates them as the set of that name."""
+
+    def write(name: str, files: Mapping[str, bytes]) -> Source:
+        for file, content in files.items():
+            path = tmp_path / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return locate(name, folders={name: tmp_path})
+
+    return write
+
+
+@pytest.fixture
+def real() -> RealSource:
+    """Locates a real set below DROPBENCH_DATA, or skips the test."""
+
+    def find(name: str) -> Source:
+        root = os.environ.get("DROPBENCH_DATA")
+        if not root:
+            pytest.skip("DROPBENCH_DATA is not set: no real data here")
+        dataset = DATASETS.get(name)
+        if nearest_layout(dataset, default_folder(dataset, Path(root))).missing:
+            pytest.skip(f"no {name} in DROPBENCH_DATA")
+        return locate(name, Path(root))
+
+    return find
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Generated sets go to a folder of the test's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def write_image() -> Callable[[Path, int], None]:
+    """Writes a small grey image of that brightness; the suffix says the format."""
+
+    def write(path: Path, value: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels: NDArray[np.uint8] = np.full((6, 8, 3), value, np.uint8)
+        Image.fromarray(pixels).save(path, format="PNG" if path.suffix == ".png" else "JPEG")
+
+    return write

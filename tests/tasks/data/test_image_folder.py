@@ -1,0 +1,198 @@
+"""Folders of images, in ImageNet's and Tiny-ImageNet's layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.errors import InputError
+from tasks.data import locate, read
+from tasks.data.classification import ImageClassificationData
+
+WriteImage = Callable[[Path, int], None]
+
+
+def load(folder: Path, name: str = "imagenet") -> ImageClassificationData:
+    return read(locate(name, folders={name: folder}), ImageClassificationData)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, write_image: WriteImage) -> Path:
+    """Ten training and two validation images of each of two classes; the brightness tells them apart."""
+    for label, name in enumerate(("n01", "n02")):
+        for number in range(10):
+            write_image(tmp_path / "train" / name / f"{name}_{number}.JPEG", 100 * label + number)
+        write_image(tmp_path / "val" / name / "a.jpg", 100 * label + 50)
+        write_image(tmp_path / "val" / name / "b.png", 100 * label + 51)
+    return tmp_path
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, write_image: WriteImage) -> Path:
+    """The layout of the archive tiny-imagenet-200."""
+    lines = []
+    for label, name in enumerate(("n01", "n02")):
+        for number in range(10):
+            write_image(tmp_path / "train" / name / "images" / f"{name}_{number}.JPEG", 100 * label)
+        (tmp_path / "train" / name / f"{name}_boxes.txt").write_text("n01_0.JPEG\t0\t0\t63\t63\n")
+        write_image(tmp_path / "val" / "images" / f"val_{label}.JPEG", 100 * label)
+        lines.append(f"val_{label}.JPEG\t{name}\t0\t32\t44\t62\n")
+    (tmp_path / "val" / "val_annotations.txt").write_text("".join(reversed(lines)))
+    return tmp_path
+
+
+def test_the_splits(folders: Path) -> None:
+    data = load(folders)
+    assert data.rows() == {"train": 18, "dev": 2, "test": 4}
+    assert data.classes == ("n01", "n02")
+    assert data.class_rows()["dev"] == {"n01": 1, "n02": 1}
+    assert "test is val" in data.notes
+
+
+def test_images_are_rgb_bytes_of_their_class(folders: Path) -> None:
+    data = load(folders)
+    brightness = []
+    for split in data.splits().values():
+        for index in range(len(split)):
+            image = split.images[index]
+            assert image.shape == (6, 8, 3)
+            assert image.dtype == np.uint8
+            assert image.flags.writeable
+            assert (image.mean() >= 98) == (split.labels[index] == 1)
+            brightness.append(round(float(image.mean())))
+    assert len(brightness) == 24
+    assert len(set(brightness)) > 15
+
+
+def test_taking_rows_keeps_their_order(folders: Path) -> None:
+    split = load(folders).test
+    taken = split.take(np.array([3, 0]))
+    assert taken.labels.tolist() == [1, 0]
+    assert (taken.images[0] == split.images[3]).all()
+
+
+def test_grey_and_cmyk_and_transparent_images_become_rgb(folders: Path) -> None:
+    for name, mode in (("grey.png", "L"), ("cmyk.jpg", "CMYK"), ("clear.png", "RGBA"), ("palette.png", "P")):
+        Image.new(mode, (8, 6)).save(folders / "val" / "n01" / name)
+    test = load(folders).test
+    assert {test.images[index].shape for index in range(len(test))} == {(6, 8, 3)}
+
+
+def test_other_and_hidden_files_are_passed_over(folders: Path) -> None:
+    (folders / "train" / "n01" / "Thumbs.db").write_bytes(b"x")
+    (folders / "train" / "n01" / "._n01_0.JPEG").write_bytes(b"x")
+    (folders / "train" / ".cache").mkdir()
+    (folders / "train" / "README.txt").write_text("x")
+    assert load(folders).rows() == {"train": 18, "dev": 2, "test": 4}
+
+
+def test_a_test_folder_serves_where_there_is_no_val(folders: Path) -> None:
+    (folders / "val").rename(folders / "test")
+    assert "test is test" in load(folders).notes
+
+
+def test_tiny_imagenet(tiny: Path) -> None:
+    data = load(tiny, "tiny-imagenet")
+    assert data.rows() == {"train": 18, "dev": 2, "test": 2}
+    assert data.test.labels.tolist() == [1, 0]
+    assert data.test.images[0].mean() > 90
+
+
+def test_tiny_imagenet_in_its_archives_folder(tiny: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "tiny-imagenet-200"
+    archive.mkdir()
+    for name in ("train", "val"):
+        (tiny / name).rename(archive / name)
+    assert load(tmp_path, "tiny-imagenet").rows()["train"] == 18
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("val_1.JPEG\tn09\t0\t0\t1\t1\n", "class 'n09' has no folder in train"),
+        ("val_1.JPEG n01\n", "class '' has no folder in train: expected 'file<tab>class'"),
+        ("gone.JPEG\tn01\t0\t0\t1\t1\n", r"no image 'gone\.JPEG' in"),
+        ("../../train/n01/images/n01_0.JPEG\tn01\n", "no image '../../train"),
+        ("/etc/passwd\tn01\n", "no image '/etc/passwd'"),
+    ],
+)
+def test_annotations_that_do_not_fit_are_told_with_their_line(tiny: Path, line: str, told: str) -> None:
+    (tiny / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01\t0\t0\t1\t1\n" + line)
+    with pytest.raises(InputError, match=rf"val_annotations\.txt:2: {told}"):
+        load(tiny, "tiny-imagenet")
+
+
+def test_classes_that_differ_between_splits_are_told(folders: Path) -> None:
+    (folders / "val" / "n02").rename(folders / "val" / "n03")
+    with pytest.raises(InputError, match=r"val: 2 class folders differ from those of .*train: 'n02' is in train only"):
+        load(folders)
+    (folders / "val" / "n03").rename(folders / "val" / "n02")
+    (folders / "val" / "n09").mkdir()
+    with pytest.raises(InputError, match="'n09' is in val only"):
+        load(folders)
+
+
+def test_a_class_without_images_is_told(folders: Path) -> None:
+    (folders / "train" / "n03").mkdir()
+    (folders / "val" / "n03").mkdir()
+    with pytest.raises(InputError, match=r"train/n03: no images: expected files ending in \.jpg, \.jpeg, \.png"):
+        load(folders)
+
+
+def test_unsorted_validation_images_are_told(folders: Path, write_image: WriteImage) -> None:
+    for name in ("n01", "n02"):
+        for path in (folders / "val" / name).iterdir():
+            path.unlink()
+        (folders / "val" / name).rmdir()
+    write_image(folders / "val" / "ILSVRC2012_val_00000001.JPEG", 3)
+    with pytest.raises(InputError, match=r"val: no class folders: expected val/<class>/<image>"):
+        load(folders)
+
+
+def ignore() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "the image is empty"),
+        (b"GIF89a not supported", "the image is no JPEG or PNG"),
+        (b"<svg/>", "the image is no JPEG or PNG"),
+    ],
+)
+def test_a_file_that_is_no_image_is_told_when_it_is_read(folders: Path, content: bytes, told: str) -> None:
+    path = folders / "val" / "n01" / "a.jpg"
+    path.write_bytes(content)
+    data = load(folders)
+    with pytest.raises(InputError, match=rf"val/n01/a\.jpg: {told}"):
+        data.verify(ignore)
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "b.png"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_an_image_cut_short_is_told(folders: Path, name: str, share: float) -> None:
+    path = folders / "val" / "n02" / name
+    random = np.random.RandomState(0).randint(0, 256, (40, 40, 3)).astype(np.uint8)
+    Image.fromarray(random).save(path, format="PNG" if path.suffix == ".png" else "JPEG")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(InputError, match=rf"val/n02/{name}: the image is (damaged|no JPEG or PNG)"):
+        load(folders).verify(ignore)
+
+
+def test_an_image_that_went_away_is_told(folders: Path) -> None:
+    data = load(folders)
+    (folders / "val" / "n01" / "a.jpg").unlink()
+    with pytest.raises(InputError, match=r"val/n01/a\.jpg: the image is not there"):
+        data.verify(ignore)
+
+
+def test_verify_counts_every_row(folders: Path) -> None:
+    seen: list[None] = []
+    load(folders).verify(lambda: seen.append(None))
+    assert len(seen) == 24

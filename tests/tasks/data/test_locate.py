@@ -1,0 +1,133 @@
+"""From a data name to its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.errors import InputError
+from tasks.data import DATASETS, locate, parse_folders
+from tasks.data.locate import default_folder, nearest_layout
+
+if TYPE_CHECKING:
+    from tests.tasks.data.conftest import WriteSource
+
+CIFAR100 = dict.fromkeys(("train.bin", "test.bin", "fine_label_names.txt"), b"x")
+
+
+def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_below_the_data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mr").mkdir()
+    (tmp_path / "mr" / "rt-polarity.all").write_text("0 a\n")
+    assert locate("mr", tmp_path).files == (tmp_path / "mr" / "rt-polarity.all",)
+    monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path))
+    found = locate("mr")
+    assert found.folder == tmp_path / "mr"
+    assert found.name == "mr"
+    assert not found.synthetic
+
+
+def test_default_root_is_data_in_the_working_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DROPBENCH_DATA", raising=False)
+    assert default_folder(DATASETS.get("ag-news")) == Path("data/ag_news")
+
+
+def test_a_missing_set_is_told_with_all_that_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
+        locate("trec", tmp_path)
+    text = one_line(error)
+    for part in (
+        "data 'trec' is not there",
+        "TREC.train.all, TREC.test.all",
+        str(tmp_path / "trec"),
+        "--data trec=PATH",
+        DATASETS.get("trec").home,
+        "trec-synthetic",
+    ):
+        assert part in text
+
+
+def test_a_half_copied_set_is_told_apart_from_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "trec").mkdir()
+    (tmp_path / "trec" / "TREC.test.all").write_text("0 a\n")
+    with pytest.raises(InputError) as error:
+        locate("trec", tmp_path)
+    assert f"is incomplete: {tmp_path / 'trec'} has TREC.test.all, but not TREC.train.all" in one_line(error)
+
+
+def test_a_half_copied_python_version_is_not_told_as_a_binary_one(tmp_path: Path) -> None:
+    for name in ("train", "meta"):
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(InputError, match="has train, meta, but not test "):
+        locate("cifar100", folders={"cifar100": tmp_path})
+
+
+def test_a_folder_in_place_of_a_file_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "rt-polarity.all").mkdir()
+    with pytest.raises(InputError, match="is not there"):
+        locate("mr", folders={"mr": tmp_path})
+
+
+def test_unknown_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean cifar10"):
+        locate("cifar11", tmp_path)
+
+
+def test_both_cifar_layouts_are_found_and_the_archives_folders_too(tmp_path: Path, source: WriteSource) -> None:
+    assert source("cifar100", CIFAR100).layout is DATASETS.get("cifar100").layouts[0]
+    packed = tmp_path / "packed" / "cifar-100-python"
+    packed.mkdir(parents=True)
+    for name in ("train", "test", "meta"):
+        (packed / name).write_bytes(b"x")
+    found = locate("cifar100", folders={"cifar100": tmp_path / "packed"})
+    assert found.folder == packed
+    assert found.layout is DATASETS.get("cifar100").layouts[1]
+
+
+def test_the_first_complete_layout_wins(tmp_path: Path, source: WriteSource) -> None:
+    found = source("cifar100", {**CIFAR100, **dict.fromkeys(("train", "test", "meta"), b"x")})
+    assert found.layout is DATASETS.get("cifar100").layouts[0]
+
+
+def test_a_mapping_is_for_its_own_name_alone(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'mr' is not there"):
+        locate("mr", tmp_path, {"trec": tmp_path})
+
+
+def test_digits_are_always_there(tmp_path: Path) -> None:
+    assert locate("digits", tmp_path).files[0].is_file()
+
+
+def test_the_state_of_a_folder(tmp_path: Path) -> None:
+    dataset = DATASETS.get("trec")
+    assert nearest_layout(dataset, tmp_path).state == "missing"
+    (tmp_path / "TREC.train.all").touch()
+    assert nearest_layout(dataset, tmp_path).state == "incomplete"
+    (tmp_path / "TREC.test.all").touch()
+    assert nearest_layout(dataset, tmp_path).state == "ready"
+
+
+def test_parse_folders(tmp_path: Path) -> None:
+    assert parse_folders([f"trec={tmp_path}", f"ag-news={tmp_path}"]) == {"trec": tmp_path, "ag-news": tmp_path}
+    assert parse_folders([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        ("trec", "expected NAME=PATH"),
+        ("trec=", "expected NAME=PATH"),
+        ("trek=.", "did you mean trec"),
+        ("trec=/no/such/folder", "no folder /no/such/folder"),
+    ],
+)
+def test_parse_folders_refuses(item: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        parse_folders([item])
