@@ -100,7 +100,8 @@ def results(
             for name, value in values.get(id, {}).items():
                 group.values.setdefault(name, []).append(value)
     published = Published()
-    return [row for group in groups.values() for row in _rows(group, published, grouped=bool(group_by))]
+    ordered = sorted(groups.values(), key=lambda group: [_order(value) for value in group.label.values()])
+    return [row for group in ordered for row in _rows(group, published, grouped=bool(group_by))]
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class _Group:
 
 def _rows(group: _Group, published: Published, *, grouped: bool) -> Iterable[dict[str, Any]]:
     state = min(group.states, key=FIRST_TOLD.index)
-    for name in sorted(group.values) or [None]:
+    for name in sorted(group.values, key=lambda name: (not name.startswith("test/"), name)) or [None]:
         summary = summarize(group.values[name] if name else ())
         metric = name.removeprefix("test/") if name else None
         if not grouped:
@@ -177,6 +178,15 @@ def _check_keys(keys: Sequence[str], configs: dict[str, dict[str, Any]]) -> None
             raise InputError(f"--group-by {key}: expected the name of one of its keys: {', '.join(sorted(inner))}")
         if configs and key not in known:
             raise unknown_name("key to group by", key, known)
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Nothing first, then numbers by size, then texts."""
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float):
+        return 1, float(value), ""
+    return 2, 0.0, value if isinstance(value, str) else canonical_json(value)
 
 
 def _value(key: str, label: dict[str, Any]) -> Any:

@@ -104,10 +104,10 @@ def snapshot(directory: RunDirectory) -> Snapshot:
 
 
 def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) -> tuple[TrialState, str | None]:
-    if directory.locked():
-        return "running", None
     if done:
         return "succeeded", None
+    if directory.locked():
+        return "running", None
     last = attempts[-1] if attempts else None
     if last is not None and last["state"] == "running":
         return "queued", "its worker was killed"

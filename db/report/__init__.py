@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from db.store import Store
     from harness.settings import Settings
     from harness.suite import Choice, Suite
-
-FORMATS = ("table", "md", "tex", "csv", "json")
 
 
 def print_suite(
@@ -35,25 +34,25 @@ def print_suite(
     from db.report.formats import as_json as json_of
     from db.report.terminal import print_table
 
-    view = suite_view(suite, choice, store, settings)
+    view = build_view(suite, ask(suite, choice, settings), store)
     if as_json:
         typer.echo(json_of(view))
     else:
-        print_table(view, console or Console())
+        print_table(view, console or Console(highlight=False))
 
 
-def suite_view(suite: Suite, choice: Choice, store: Store, settings: Settings) -> View:
-    """The table as numbers; raises InputError where the choice does not fit the suite."""
+def build_view(suite: Suite, asked: Sequence[Asked], store: Store) -> View:
+    """The table as numbers."""
     from db.report.view import build
 
-    return build(suite, choice.preset, asked(suite, choice, settings), store)
+    return build(suite, asked, store)
 
 
-def asked(suite: Suite, choice: Choice, settings: Settings) -> list[Asked]:
+def ask(suite: Suite, choice: Choice, settings: Settings) -> list[Asked]:
     """The cells with their trials; a cell whose data are not here has the reason instead.
 
     Raises:
-        InputError: no cell has trials; the message is the first one's.
+        InputError: the choice does not fit the suite, or no cell has trials; the message is the first one's.
     """
     from db.report.view import Asked
     from harness.errors import InputError

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from db.report.layout import Entry, Grid, Line, about, incomplete, long_grid, wide_grid
-from db.report.text import csv_text, latex, markdown, plain
+from db.report.text import csv_text, latex, markdown
 from db.report.view import Outcome, View
 
 
@@ -51,13 +51,12 @@ def as_latex(view: View) -> str:
         return "  " + " & ".join(texts) + r" \\"
 
     head = "  " + " & ".join(latex(text) for text in grid.header) + r" \\"
-    notes = [rf"{{[}}{number}{{]}} {latex(note)}." for number, note in enumerate(grid.notes, 1)]
-    told = " ".join([f"{latex(text)}." for text in grid.about] + notes)
+    notes = [rf"{{[}}{number}{{]}} {latex(note)}" for number, note in enumerate(grid.notes, 1)]
     return "\n".join(
         [
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{latex(grid.title)}. {told}}}",
+            rf"  \caption{{{latex(grid.title)}}}",
             rf"  \begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}",
             r"  \toprule",
             head,
@@ -65,6 +64,8 @@ def as_latex(view: View) -> str:
             *map(line, grid.lines),
             r"  \bottomrule",
             r"  \end{tabular}",
+            r"  \par\medskip\footnotesize\raggedright",
+            *(rf"  {text}\par" for text in [*notes, *map(latex, grid.about)]),
             r"\end{table}",
         ]
     )
@@ -148,9 +149,6 @@ def _record(outcome: Outcome, view: View) -> dict[str, Any]:
 def _csv_value(value: Any) -> Any:
     if value is None:
         return ""
-    if isinstance(value, dict):
+    if isinstance(value, dict | bool):
         return csv_text(json.dumps(value, ensure_ascii=False))
     return csv_text(value) if isinstance(value, str) else value
-
-
-__all__ = ["as_csv", "as_json", "as_latex", "as_markdown", "plain"]

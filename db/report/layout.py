@@ -188,14 +188,13 @@ def about(view: View) -> list[str]:
     published = any(outcome.published is not None for outcome in outcomes)
     lines = [f"source: {view.suite.source}"]
     seeds = sorted({seed.seed for outcome in outcomes for seed in outcome.seeds})
-    lines.append(
-        "mean ± sample standard deviation over n seeds"
-        + (f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else "")
-        + " on the test set; bold: best of its column"
-    )
+    metrics = dict.fromkeys(outcome.metric for outcome in outcomes)
+    names = ", ".join(f"{metric.name} in {metric.unit}" if metric.unit else metric.name for metric in metrics)
+    which = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
+    lines.append(f"test {names}: mean ± sample standard deviation over n seeds{which}; bold: best of its column")
     base = list(dict.fromkeys(outcome.row for outcome in outcomes if outcome.cell.baseline))
     if base:
-        lines.append(f"Δ base: to '{base[0]}'" + (" and so on" if len(base) > 1 else "") + ", seed by seed")
+        lines.append(f"Δ base: difference to '{base[0]}'" + (" and so on" if len(base) > 1 else "") + ", seed by seed")
     if published:
         lines.append("published: as the source prints it, Δ: ours − published")
     if view.preset != "paper":

@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-GAP = 2
-
 
 def print_table(view: View, console: Console) -> None:
     """Print it with rows and columns as in the source where that fits, else with a line a cell; numbers never wrap."""
     from rich.text import Text
 
     grid = long_grid(view)
-    if len(view.columns) > 1 and _width(wide_grid(view)) <= console.width:
+    if len(view.columns) > 1 and _width(wide_grid(view), 2) <= console.width:
         grid = wide_grid(view)
     console.print(Text(plain(grid.title), style="bold"), highlight=False)
     console.print(_table(grid, console))
@@ -38,20 +36,20 @@ def _table(grid: Grid, console: Console) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", show_edge=False)
+    gap = 2 if _width(grid, 2) <= console.width else 0
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold", show_edge=False)
     # Labels may wrap when the terminal is very narrow; numbers never.
     table.add_column(plain(grid.header[0]), overflow="fold", min_width=12)
     for text in grid.header[1:]:
         table.add_column(Text(plain(text)), justify="right", no_wrap=True)
     columns = _aligned(grid, star=not console.is_terminal)
-    sections = any(line.kind == "section" for line in grid.lines)
     for position, line in enumerate(grid.lines):
         if line.kind == "section":
             if position:
                 table.add_section()
-            table.add_row(Text(plain(line.entries[0].text), style="bold"))
+            table.add_row(Text(plain(line.entries[0].text), style="bold italic"))
             continue
-        indent = "  " if sections or line.kind == "below" else ""
+        indent = "  " if line.kind == "below" else ""
         style = "dim" if line.kind == "below" else ""
         texts = [Text(indent + plain(line.entries[0].text), style=style)]
         for place, entry in enumerate(line.entries[1:]):
@@ -80,8 +78,8 @@ def _aligned(grid: Grid, *, star: bool) -> list[list[str]]:
     return columns
 
 
-def _width(grid: Grid) -> int:
-    """How wide the table has to be for nothing to wrap."""
+def _width(grid: Grid, gap: int) -> int:
+    """How wide the table has to be for nothing to wrap: rich puts one place, beside the gap, between columns."""
     rows: list[Sequence[str]] = [grid.header, *([entry.text for entry in line.entries] for line in grid.lines)]
     wide = [max(len(row[place]) for row in rows if place < len(row)) for place in range(len(grid.header))]
-    return sum(wide) + (GAP + 2) * len(wide)
+    return sum(wide) + (gap + 1) * (len(wide) - 1) + 2 * (len(wide) - 1)

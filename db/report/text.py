@@ -17,7 +17,7 @@ _LATEX = {
     "↓": r"$\downarrow$", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$", "[": "{[}", "]": "{]}",
 }  # fmt: skip
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#|~!&$])")
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 
 def plain(text: object) -> str:
@@ -32,7 +32,7 @@ def plain(text: object) -> str:
 
 
 def markdown(text: object) -> str:
-    """Text that Markdown shows as it is, in a table as well."""
+    """Text that Markdown shows as it is, within a line or in a table."""
     return _MARKDOWN.sub(r"\\\1", plain(text))
 
 

@@ -107,9 +107,7 @@ def metric_of(cell: Cell) -> Metric:
     return metrics[cell.metric]
 
 
-def build(
-    suite: Suite, preset: str, asked: Sequence[Asked], store: Store, metric: Callable[[Cell], Metric] = metric_of
-) -> View:
+def build(suite: Suite, asked: Sequence[Asked], store: Store, metric: Callable[[Cell], Metric] = metric_of) -> View:
     """Look up the trials of each cell."""
     from db.query import final_values
 
@@ -130,7 +128,7 @@ def build(
             cells[label, one.cell.column] = _summarized(one, label, metric(one.cell), tuple(seeds))
     view = View(
         suite,
-        preset,
+        asked[0].cell.request.preset if asked else "mini",
         tuple(dict.fromkeys(row for row, _ in cells)),
         tuple(dict.fromkeys(column for _, column in cells)),
         cells,

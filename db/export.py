@@ -1,0 +1,127 @@
+"""The database as plain files, and questions to it in SQL that cannot change it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, Table, create_engine, select
+from sqlalchemy.exc import DBAPIError, ResourceClosedError
+from sqlalchemy.pool import NullPool
+
+from db.connection import connect, reading, translated
+from db.models import Base
+from db.store import Store
+from harness.errors import InputError
+
+ROWS = 10_000
+"""Rows in memory at a time."""
+
+
+def export(store: Store, folder: Path, kind: Literal["csv", "parquet"]) -> list[tuple[Path, int]]:
+    """Write each table into a file of its own; returns the files with their numbers of rows.
+
+    Raises:
+        InputError: the folder has such files already or cannot be written, or pyarrow is not installed.
+    """
+    tables = Base.metadata.sorted_tables
+    files = [folder / f"{table.name}.{kind}" for table in tables]
+    for file in files:
+        if file.exists():
+            raise InputError(f"{file}: is there already: expected an empty folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with reading(store.engine) as connection:
+            write = _csv if kind == "csv" else _parquet
+            return [(file, write(connection, table, file)) for table, file in zip(tables, files, strict=True)]
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or folder}: {error.strerror}: expected a folder that may be written"
+        ) from None
+
+
+def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
+    """Run one SQL statement that reads; the database refuses to write.
+
+    Returns:
+        names of the columns, and the rows.
+
+    Raises:
+        InputError: the statement is wrong or would change something, or there is no database.
+    """
+    engine = _read_only(url)
+    try:
+        with translated(engine):
+            connection = engine.connect()
+        with connection:
+            if engine.dialect.name == "postgresql":
+                connection = connection.execution_options(postgresql_readonly=True)
+            result = connection.exec_driver_sql(statement)
+            return list(result.keys()), [list(row) for row in result]
+    except ResourceClosedError:
+        raise InputError("sql: the statement gives no rows: expected a SELECT") from None
+    except (DBAPIError, sqlite3.Warning) as error:
+        raise InputError(f"sql: {' '.join(str(getattr(error, 'orig', error)).split())}") from None
+    finally:
+        engine.dispose()
+
+
+def _read_only(url: str) -> Engine:
+    engine = connect(url)
+    if engine.dialect.name != "sqlite":
+        return engine
+    file = Path(engine.url.database or "")
+    engine.dispose()
+    if not file.is_file():
+        raise InputError(f"{file}: no database yet: dropbench run SUITE makes it")
+
+    def opened() -> sqlite3.Connection:
+        connection = sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    return create_engine("sqlite://", creator=opened, poolclass=NullPool)
+
+
+def _batches(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
+    result = connection.execution_options(yield_per=ROWS).execute(select(table).order_by(*table.primary_key))
+    for batch in result.mappings().partitions(ROWS):
+        yield [
+            {key: json.dumps(value) if isinstance(value, dict) else value for key, value in row.items()}
+            for row in batch
+        ]
+
+
+def _csv(connection: Connection, table: Table, path: Path) -> int:
+    names = [column.name for column in table.columns]
+    count = 0
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        for batch in _batches(connection, table):
+            writer.writerows(batch)
+            count += len(batch)
+    return count
+
+
+def _parquet(connection: Connection, table: Table, path: Path) -> int:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("Parquet needs the package pyarrow: pip install pyarrow") from None
+    kinds = {int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema(
+        [(column.name, kinds.get(column.type.python_type, pyarrow.string())) for column in table.columns]
+    )
+    count = 0
+    with parquet.ParquetWriter(path, schema) as writer:
+        for batch in _batches(connection, table):
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+            count += len(batch)
+    return count
