@@ -136,10 +136,10 @@ class Run:
                 self.log(rate)
             if progress.step % self.evaluate_every == 0 or progress.step == self.steps:
                 self.select()
-            if self.stop():
+            if self.agreed(self.stop()):
                 self.save()
                 raise Interrupted(f"stopped at step {progress.step} of {self.steps}")
-            if time.monotonic() - self.saved_at > self.settings.checkpoint_seconds:
+            if self.agreed(time.monotonic() - self.saved_at > self.settings.checkpoint_seconds):
                 self.save()
         self.save()
 
@@ -197,7 +197,7 @@ class Run:
         else:
             progress.worse += 1
         loss = f"{progress.train_loss:.4f}"
-        print(f"step {progress.step}/{self.steps}  loss {loss}  dev {metric.name} {value:.4f}", flush=True)
+        self.say(f"step {progress.step}/{self.steps}  loss {loss}  dev {metric.name} {value:.4f}")
 
     def evaluate(self, split: Split) -> dict[str, float]:
         """The task's metrics on a split, with the averaged weights where there are any."""
@@ -213,7 +213,8 @@ class Run:
         """Score the selected weights on test: the content of ``result.json``."""
         progress = self.progress
         if progress.selected is None:
-            raise Diverged("no evaluation was ever better than none: the metric is NaN")
+            raise Diverged("no evaluation gave a number")
+        self.accelerator.wait_for_everyone()  # the weights were written by one process, and are read by all
         self.evaluated().load_state_dict(checkpoint.load_weights(self.checkpoints, progress.selected))
         metrics = {f"{split}/{name}": value for split in ("dev", "test") for name, value in self._final(split).items()}
         metrics["train/loss"] = progress.train_loss
@@ -227,7 +228,7 @@ class Run:
         """Go on from the newest whole checkpoint, or start."""
         state, problems = checkpoint.load_newest(self.checkpoints)
         for problem in problems:
-            print(f"checkpoint {problem}", flush=True)
+            self.say(f"checkpoint {problem}")
             self.event("damaged", message=problem)
         if state is None:
             self.event("resume", step=0)
@@ -243,7 +244,7 @@ class Run:
             self.loss_sum.copy_(state["loss_sum"])
             self.saved_selections = state["saved_selections"]
             self.event("resume", step=self.progress.step)
-            print(f"resumed at step {self.progress.step} of {self.steps}", flush=True)
+            self.say(f"resumed at step {self.progress.step} of {self.steps}")
         if self.accelerator.is_main_process:
             found = {**environment(self.accelerator.device), "sites": self.sites}
             write_json(self.directory.path / "environment.json", found)
@@ -280,6 +281,17 @@ class Run:
     def patience_is_over(self) -> bool:
         """Whether early stopping ends the run."""
         return self.recipe.patience is not None and self.progress.worse >= self.recipe.patience
+
+    def agreed(self, wish: bool) -> bool:
+        """Whether any process wishes it: what follows is done by all of them together, or by none."""
+        if self.accelerator.num_processes == 1:
+            return wish
+        return bool(self.accelerator.reduce(torch.tensor(float(wish), device=self.accelerator.device)) > 0)
+
+    def say(self, line: str) -> None:
+        """Print a line for the log, from one process alone."""
+        if self.accelerator.is_main_process:
+            print(line, flush=True)
 
     def event(self, event: str, **fields: Any) -> None:
         """Append to ``events.jsonl``, from one process alone."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from harness.errors import InputError
 from harness.registry import Registry, current_plugin
@@ -56,8 +57,8 @@ def load_all(settings: Settings) -> None:
 
 
 def load_entry_points() -> None:
-    """Register what installed packages offer under ``dropbench.regularizers``, ``.models`` and ``.tasks``, unimported."""
-    registries: dict[str, Registry[object]] = {"regularizers": REGULARIZERS, "models": MODELS, "tasks": TASKS}  # type: ignore[dict-item]
+    """Register, unimported, what installed packages offer under ``dropbench.{regularizers,models,tasks}``."""
+    registries: dict[str, Registry[Any]] = {"regularizers": REGULARIZERS, "models": MODELS, "tasks": TASKS}
     for group, registry in registries.items():
         for point in entry_points(group=f"dropbench.{group}"):
             token = current_plugin.set(point.dist.name if point.dist else point.value)
@@ -67,7 +68,7 @@ def load_entry_points() -> None:
                 current_plugin.reset(token)
 
 
-def plugin_digests(*entries: tuple[Registry[object], str]) -> dict[str, str]:
+def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[str, str]:
     """SHA-256 by file name of the plug-in files that define the given names; part of a trial's identity."""
     found = {}
     for registry, name in entries:
@@ -78,7 +79,7 @@ def plugin_digests(*entries: tuple[Registry[object], str]) -> dict[str, str]:
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """ ":12" where the error came from line 12 of the file."""
+    """The line of the file that the error came from, as in ``:12``."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     trace, line = error.__traceback__, None

@@ -72,7 +72,7 @@ class RunDirectory:
         try:
             result = json.loads(file.read_bytes())
             if not isinstance(result, dict) or not isinstance(result.get("metrics"), dict):
-                raise ValueError("no metrics in it")  # noqa: TRY004
+                raise ValueError("no metrics in it")
             return result
         except FileNotFoundError:
             return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -77,6 +78,13 @@ class Trial(BaseModel):
     def config_id(self) -> str:
         """The same without the seed: what is averaged over seeds."""
         return _digest(self.config())
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, but the copy works out its own ids."""
+        copy = super().model_copy(update=update, deep=deep)
+        for cached in ("id", "config_id"):
+            copy.__dict__.pop(cached, None)
+        return copy
 
     def to_json(self) -> str:
         """Canonical JSON, which `from_json` reads."""

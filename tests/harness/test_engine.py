@@ -1,0 +1,218 @@
+"""The engine: exact resume, damaged checkpoints, accumulation, early stopping, divergence, data loading."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness import checkpoint
+from harness.engine import Diverged, Interrupted, run_trial
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+from harness.task import TASKS
+from harness.trial import Trial, TrialRequest
+
+OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
+
+
+def make(regularizer: str = "dropkey", seed: int = 3, **overrides: Any) -> Trial:
+    """A trial on the digits with a small ViT; every feature that has state is on."""
+    request = TrialRequest(
+        task="image-classification",
+        data="digits",
+        model="vit-digits",
+        regularizer=regularizer,
+        params={} if regularizer == "none" else {"ratio": 0.3},
+        overrides={**OPTIONS, **overrides},
+        seed=seed,
+    )
+    return TASKS.get("image-classification").trial_for(request, Settings())
+
+
+def settings(runs: Path, **changes: Any) -> Settings:
+    return Settings(**{"runs": runs, "device": "cpu", "threads": 1, **changes})
+
+
+def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **changes: Any) -> dict[str, Any]:
+    directory = RunDirectory.create(runs, trial)
+    return run_trial(trial, directory, settings(runs, **changes), stop)
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """A stop that says yes at the given call."""
+    count = iter(range(10**9))
+    return lambda: next(count) == calls - 1
+
+
+def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:
+    """The train and evaluate events, without their times."""
+    events = RunDirectory(runs / trial.id).events()
+    return [{k: v for k, v in e.items() if k != "time"} for e in events if e["event"] in ("train", "evaluate")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], list[dict[str, Any]]]:
+    runs, trial = tmp_path_factory.mktemp("whole"), make(accumulate=2)
+    return trial, run(runs, trial), curve(runs, trial)
+
+
+@pytest.mark.parametrize("stops", [(1,), (9,), (10, 1, 30), (51,)])
+def test_a_run_stopped_anywhere_ends_bit_for_bit_equal(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]], stops: tuple[int, ...]
+) -> None:
+    trial, result, events = whole
+    for calls in stops:
+        with pytest.raises(Interrupted):
+            run(tmp_path, trial, after(calls))
+    assert run(tmp_path, trial) == result
+    assert curve(tmp_path, trial) == events
+
+
+def test_a_run_is_repeatable_and_its_seed_matters(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
+) -> None:
+    trial, result, _ = whole
+    assert run(tmp_path / "again", trial) == result
+    other = trial.model_copy(update={"seed": 4})
+    assert other.id != trial.id
+    assert other.config_id == trial.config_id
+    assert run(tmp_path / "other", other)["metrics"] != result["metrics"]
+
+
+def test_what_a_killed_worker_did_past_its_checkpoint_is_taken_back(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
+) -> None:
+    trial, result, events = whole
+    directory = RunDirectory.create(tmp_path, trial)
+    with pytest.raises(Interrupted):
+        run(tmp_path, trial, after(12))
+
+    def dies() -> bool:
+        raise KeyboardInterrupt
+
+    # Dies without a checkpoint, after some steps more, and in the middle of writing a line.
+    calls = iter([False] * 7)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, trial, lambda: next(calls, None) is None and dies())
+    with (directory.path / "events.jsonl").open("ab") as file:
+        file.write(b'{"event": "train", "step": 2')
+    assert run(tmp_path, trial) == result
+    assert curve(tmp_path, trial) == events
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "weights"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]], damage: str
+) -> None:
+    trial, result, events = whole
+    for calls in (20, 10):
+        with pytest.raises(Interrupted):
+            run(tmp_path, trial, after(calls))
+    folder = tmp_path / trial.id / "checkpoint"
+    older, newest = sorted(folder.glob("step-*.pt"))
+    if damage == "weights":
+        selected = torch.load(newest, weights_only=True)["selected"]
+        newest = checkpoint.weights_path(folder, selected)
+        if selected == torch.load(older, weights_only=True)["selected"]:
+            older.unlink()  # both lean on the same weights: nothing is left to fall back to
+    content = bytearray(newest.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    kept = {"cut": len(content) // 2, "empty": 0, "weights": -100}.get(damage, len(content))
+    newest.write_bytes(content[:kept])
+    assert run(tmp_path, trial) == result
+    assert curve(tmp_path, trial) == events
+    assert any(event["event"] == "damaged" for event in RunDirectory(tmp_path / trial.id).events())
+
+
+def test_only_two_checkpoints_are_kept_and_no_orphaned_weights(tmp_path: Path) -> None:
+    trial = make()
+    for calls in (5, 5, 12, 8):
+        with pytest.raises(Interrupted):
+            run(tmp_path, trial, after(calls))
+    folder = tmp_path / trial.id / "checkpoint"
+    states = [torch.load(path, weights_only=True) for path in sorted(folder.glob("step-*.pt"))]
+    assert [state["step"] for state in states] == [22, 30]
+    needed = {state["selected"] for state in states} - {None}
+    assert {int(path.stem.removeprefix("weights-")) for path in folder.glob("weights-*.pt")} == needed
+
+
+def test_accumulated_micro_batches_equal_the_whole_batch(tmp_path: Path) -> None:
+    results = []
+    for parts in (1, 3):
+        trial = make("none", accumulate=parts)
+        results.append((run(tmp_path, trial), curve(tmp_path, trial)))
+    for one, three in zip(results[0][1], results[1][1], strict=True):
+        if one["event"] == "train":
+            assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+def test_loading_processes_do_not_change_the_result(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
+) -> None:
+    trial, result, _ = whole
+    assert run(tmp_path, trial, loaders=2) == result
+
+
+def test_early_stopping_ends_after_patience_evaluations(tmp_path: Path) -> None:
+    trial = make("none", lr=1e-9, patience=3, epochs=4)
+    result = run(tmp_path, trial)
+    evaluations = [event for event in curve(tmp_path, trial) if event["event"] == "evaluate"]
+    best = max(event["metrics"]["accuracy"] for event in evaluations)
+    worse = [event["metrics"]["accuracy"] < best for event in evaluations[-3:]]
+    assert result["steps"] < 4 * 26
+    assert result["selected_step"] == evaluations[-4]["step"]
+    assert not any(event["metrics"]["accuracy"] > best for event in evaluations[-3:])
+    assert len(worse) == 3
+
+
+def test_a_loss_that_is_no_number_fails_the_trial(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="the loss became"):
+        run(tmp_path, make("none", lr=1e30, warmup=0.0))
+
+
+def test_bfloat16_trains_and_resumes_exactly(tmp_path: Path) -> None:
+    trial = make(amp="bf16")
+    result = run(tmp_path / "whole", trial)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "cut", trial, after(13))
+    assert run(tmp_path / "cut", trial) == result
+
+
+def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
+    """Data parallel over gloo; nothing random in the model, so that both draw alike."""
+    trial = make("none", epochs=1)
+    alone = run(tmp_path / "alone", trial)
+    directory = RunDirectory.create(tmp_path / "pair", trial)
+    program = (
+        "import sys, json; from pathlib import Path; from harness.engine import run_trial;"
+        "from harness.rundir import RunDirectory; from harness.settings import Settings;"
+        "d = RunDirectory(Path(sys.argv[1]));"
+        "r = run_trial(d.trial(), d, Settings(runs=d.path.parent, device='cpu', threads=1));"
+        "import torch.distributed as dist;"
+        "dist.get_rank() == 0 and (d.path / 'out.json').write_text(json.dumps(r)); dist.destroy_process_group()"
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script = tmp_path / "pair.py"
+    script.write_text(program)
+    done = subprocess.run(
+        [*launch, str(script), str(directory.path)],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    pair = json.loads((directory.path / "out.json").read_text())
+    assert pair["selected_step"] == alone["selected_step"]
+    for name, value in alone["metrics"].items():
+        assert pair["metrics"][name] == pytest.approx(value, rel=1e-4)

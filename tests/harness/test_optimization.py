@@ -1,0 +1,44 @@
+"""The learning rate as a function of the step, and which parameters decay."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from torch import nn
+
+from harness.optimization import build_optimizer, learning_rate
+from harness.recipe import Recipe
+
+
+def test_warm_up_rises_in_a_line_and_the_cosine_falls_to_the_least_rate() -> None:
+    recipe = Recipe(steps=100, lr=1.0, min_lr=0.1, warmup=10)
+    rates = [learning_rate(recipe, step, 100) for step in range(101)]
+    assert rates[:10] == pytest.approx([(step + 1) / 11 for step in range(10)])
+    assert rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.1 + 0.9 * 0.5)
+    assert rates[100] == pytest.approx(0.1)
+    assert all(later <= earlier for earlier, later in itertools.pairwise(rates[10:]))
+
+
+def test_a_warm_up_below_one_is_a_share_of_all_steps() -> None:
+    share, steps = Recipe(steps=200, warmup=0.1), Recipe(steps=200, warmup=20)
+    assert all(learning_rate(share, step, 200) == learning_rate(steps, step, 200) for step in range(200))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"), [("constant", 1.0), ("linear", 0.5), ("inverse-sqrt", math.sqrt(10 / 56))]
+)
+def test_other_schedules(schedule: str, expected: float) -> None:
+    recipe = Recipe(steps=100, lr=1.0, warmup=10, lr_schedule=schedule)
+    assert learning_rate(recipe, 55, 100) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+def test_matrices_decay_and_vectors_do_not(optimizer: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    built = build_optimizer(model, Recipe(steps=1, weight_decay=0.05, optimizer=optimizer))
+    decayed = {id(p) for group in built.param_groups if group["weight_decay"] == 0.05 for p in group["params"]}
+    assert decayed == {id(model[0].weight)}
+    assert sum(len(group["params"]) for group in built.param_groups) == 4
