@@ -1,0 +1,280 @@
+"""The commands on trials: run, enqueue, submit, status, watch, logs, cancel, retry, collect."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.settings import Settings
+    from jobs.dispatch import Plan
+    from jobs.run import Outcome
+
+app = typer.Typer(no_args_is_help=True)
+
+SuiteName = Annotated[str | None, typer.Argument(metavar="[SUITE]", help="A suite, or a .yaml file of your own.")]
+Preset = Annotated[str, typer.Option(help="mini: hours on two cores at most; paper: as published.")]
+Seeds = Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1; default: the preset's.")]
+Data = Annotated[list[str] | None, typer.Option(metavar="NAME[=PATH]", help="Only these data sets; where one lies.")]
+Model = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these models.")]
+Spec = Annotated[list[str] | None, typer.Option(metavar="SPEC", help="One more row, such as dropkey:ratio=0.3.")]
+Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another hyper-parameter.")]
+Task = Annotated[str | None, typer.Option(metavar="NAME", help="The task, where no SUITE is named.")]
+Schedule = Annotated[str | None, typer.Option(metavar="NAME", help="The ratio's schedule, where no SUITE is named.")]
+Parallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers at a time; default: GPUs, else cores.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Every = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Filter = Annotated[
+    list[str],
+    typer.Argument(metavar="FILTER…", help="Words that must all hold: a suite, a state, an id's beginning, KEY=VALUE."),
+]
+
+
+@app.command()
+def run(
+    suite: SuiteName = None,
+    preset: Preset = "mini",
+    seeds: Seeds = None,
+    data: Data = None,
+    model: Model = None,
+    regularizer: Spec = None,
+    overrides: Override = None,
+    task: Task = None,
+    schedule: Schedule = None,
+    parallel: Parallel = None,
+    executor: Annotated[str, typer.Option(help="local: workers in the background; debug: in this process.")] = "local",
+    device: Device = "auto",
+    checkpoint_seconds: Every = 300.0,
+    as_json: Json = False,
+) -> None:
+    """Train a suite or one configuration here, and print its table. What is done already is not trained again."""
+    from db.store import open_store
+    from harness.registry import load
+    from jobs.request import Options, ask
+    from jobs.run import run as run_trials
+
+    plan = _plan(executor, parallel, ("local", "debug"))
+    settings = _settings(data, device, checkpoint_seconds)
+    options = Options(
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule
+    )  # fmt: skip
+    asked = ask(suite, options, settings)
+    with open_store(settings.database) as store:
+        outcome = run_trials(store, settings, asked.items, plan)
+        if outcome.interrupted:
+            _say(f"stopped: {len(outcome.of('succeeded'))} of {len(asked.ids)} trials are done; to go on: {_again()}")
+            raise typer.Exit(130)
+        if not outcome.trained:
+            _say(f"nothing to train: all {len(asked.ids)} trials are done")
+        if asked.suite is not None:
+            load("db.report:print_suite")(asked.suite, asked.choice, store, settings, as_json=as_json)
+        else:
+            load("db.report:print_trials")(asked.ids, store, as_json=as_json)
+    _say(f"results: {settings.database} (dropbench results), run directories: {settings.runs}")
+    _report_failures(outcome)
+
+
+@app.command()
+def enqueue(
+    suites: Annotated[list[str], typer.Argument(metavar="SUITE…", help="Suites by name, or .yaml files of your own.")],
+    preset: Preset = "mini",
+    seeds: Seeds = None,
+    data: Data = None,
+    model: Model = None,
+    regularizer: Spec = None,
+    overrides: Override = None,
+    as_json: Json = False,
+) -> None:
+    """Put the trials of suites into the queue, for `dropbench submit`."""
+    from db.store import open_store
+    from jobs.queue import enqueue as enqueue_trials
+    from jobs.request import Options, ask
+
+    settings = _settings(data)
+    options = Options(preset, seeds, data or (), model or (), regularizer or (), overrides or ())
+    items = [item for name in suites for item in ask(name, options, settings).items]
+    with open_store(settings.database) as store:
+        found = enqueue_trials(store, settings, items)
+        waiting = store.counts([*found.added, *found.present])["queued"]
+    if as_json:
+        typer.echo(json.dumps({"added": found.added, "present": found.present, "requeued": found.requeued}))
+        return
+    typer.echo(f"{len(found.added)} trials are new, {len(found.present)} were there; {waiting} wait: dropbench submit")
+
+
+@app.command()
+def submit(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only these of the queued trials.")
+    ] = None,
+    executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
+    profile: Annotated[str, typer.Option(metavar="NAME", help="Table [profiles.NAME] of dropbench.toml.")] = "default",
+    parallel: Parallel = None,
+    device: Device = "auto",
+    checkpoint_seconds: Every = 300.0,
+    data: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="Where a data set lies.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be started.")] = False,
+) -> None:
+    """Hand queued trials to workers, and return at once; nothing needs to stay alive here."""
+    from db.store import open_store
+    from jobs.collect import collect
+    from jobs.submit import preview, submit_all
+
+    plan = _plan(executor, parallel, ("local", "slurm", "debug"), profile)
+    settings = _settings(data, device, checkpoint_seconds)
+    with open_store(settings.database) as store:
+        if not dry_run:
+            collect(store, settings)
+        ids = store.find(" ".join(["queued", *(words or [])]))
+        if not ids:
+            typer.echo("nothing is queued: dropbench enqueue SUITE, or dropbench retry FILTER")
+        elif dry_run:
+            typer.echo(preview(settings, ids, plan))
+        else:
+            typer.echo(submit_all(store, settings, ids, plan))
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Count the trials by state. Looks at the run directories of active trials, and changes nothing."""
+    from db.store import open_store
+    from jobs.status import look_at, render
+
+    settings = _settings()
+    with open_store(settings.database, create=False) as store:
+        found = look_at(store, settings)
+    typer.echo(json.dumps(found.to_json()) if as_json else render(found))
+
+
+@app.command()
+def watch(
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between two looks.")] = 2.0,
+) -> None:
+    """Follow the trials until nothing is active any more, and keep the database up to date meanwhile."""
+    from db.store import open_store
+    from jobs.status import follow
+
+    settings = _settings()
+    with open_store(settings.database, create=False) as store:
+        left = follow(store, settings, interval)
+    if left:
+        typer.echo(f"{left} trials are queued, and nobody works on them: dropbench submit, or dropbench run SUITE")
+
+
+@app.command()
+def logs(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, or its beginning.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the trial ends.")] = False,
+) -> None:
+    """Show what a trial printed, all its attempts."""
+    from jobs.logs import find_directory, show
+
+    settings = _settings()
+    show(find_directory(settings, id), sys.stdout, follow=follow)
+
+
+@app.command()
+def cancel(words: Filter) -> None:
+    """Take trials out of the queue; running ones write a checkpoint and stop. `retry` goes on from there."""
+    from db.store import open_store
+    from jobs.queue import cancel as cancel_trials
+    from jobs.status import explain_nothing
+
+    settings = _settings()
+    with open_store(settings.database, create=False) as store:
+        ids = store.find(" ".join(words))
+        done = cancel_trials(store, settings, ids)
+        if not done.waiting and not done.stopping:
+            typer.echo(explain_nothing(store, ids, words, "queued, submitted or running"))
+            return
+    typer.echo(f"{len(done.waiting)} trials are cancelled, {len(done.stopping)} running ones stop after this step")
+
+
+@app.command()
+def retry(words: Filter) -> None:
+    """Queue failed and cancelled trials again; each goes on from its last checkpoint."""
+    from db.store import open_store
+    from jobs.collect import collect
+    from jobs.queue import retry as retry_trials
+    from jobs.status import explain_nothing
+
+    settings = _settings()
+    with open_store(settings.database, create=False) as store:
+        collect(store, settings)
+        ids = store.find(" ".join(words))
+        again = retry_trials(store, settings, ids)
+        if not again:
+            typer.echo(explain_nothing(store, ids, words, "failed or cancelled"))
+            return
+    typer.echo(f"{len(again)} trials are queued again, for: dropbench submit, or dropbench run SUITE")
+
+
+@app.command()
+def collect(as_json: Json = False) -> None:
+    """Bring the database up to date with the run directories."""
+    from db.store import open_store
+    from jobs.collect import collect as collect_all
+
+    settings = _settings()
+    with open_store(settings.database) as store:
+        changed = collect_all(store, settings, curves=True)
+    if as_json:
+        typer.echo(json.dumps(changed))
+        return
+    for id, state in changed.items():
+        typer.echo(f"{id} {state}")
+    typer.echo(f"{len(changed)} trials changed their state")
+
+
+def _settings(data: list[str] | None = None, device: str = "auto", checkpoint_seconds: float = 300.0) -> Settings:
+    from harness.errors import unknown_name
+    from harness.settings import Settings
+    from jobs.request import with_folders
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise unknown_name("device", device, ("auto", "cpu", "cuda"))
+    settings = Settings.from_environment(device=device, checkpoint_seconds=checkpoint_seconds)
+    return with_folders(settings, data)[0] if data else settings
+
+
+def _plan(executor: str, parallel: int | None, known: tuple[str, ...], profile: str = "default") -> Plan:
+    from harness.errors import unknown_name
+    from jobs.dispatch import Plan
+    from jobs.executors import visible_devices
+    from jobs.profile import load_profile
+
+    if executor not in known:
+        raise unknown_name("executor", executor, known)
+    cores = len(os.sched_getaffinity(0))
+    workers = parallel or len(visible_devices()) or cores
+    return Plan(executor, workers, max(1, cores // workers), load_profile(profile) if executor == "slurm" else None)
+
+
+def _report_failures(outcome: Outcome) -> None:
+    """End with exit code 1 if a trial failed, saying which, why, and where to read more; each cause once."""
+    bad = outcome.of("failed", "cancelled")
+    causes: dict[str, list[str]] = {}
+    for row in bad:
+        causes.setdefault(f"{row.state}: {row.reason or 'no cause was noted'}", []).append(row.id)
+    for cause, ids in causes.items():
+        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+        _say(f"{ids[0]}{more} {cause}; dropbench logs {ids[0]}")
+    if bad:
+        _say(f"{len(bad)} of {len(outcome.rows)} trials failed or are cancelled; to try again: dropbench retry FILTER")
+        raise typer.Exit(1)
+
+
+def _again() -> str:
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def _say(line: str) -> None:
+    """Standard error, so that standard output holds the table alone."""
+    typer.echo(line, err=True)

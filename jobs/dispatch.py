@@ -1,0 +1,165 @@
+"""From the queue to jobs. What is claimed is written down before anything starts, so that no crash doubles a job."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING, Any
+
+from db.store import Store, SubmissionRow
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+from jobs import executors, places
+from jobs.worker import Worker
+
+if TYPE_CHECKING:
+    from jobs.places import Place
+    from jobs.profile import Profile
+
+MAX_ARRAY = 1000
+"""Jobs of one array; SLURM takes at most 1001 (MaxArraySize) unless its administrator says otherwise."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How jobs are started.
+
+    Attributes:
+        executor: local, debug or slurm.
+        parallel: local workers at a time, those of all command lines together.
+        threads: CPU threads a local worker.
+        profile: what to ask a cluster for.
+    """
+
+    executor: str = "local"
+    parallel: int = 1
+    threads: int = 0
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """A submission that was made: its id, its trials, and how many workers share them."""
+
+    submission: str
+    trials: list[str]
+    workers: int
+
+
+def dispatch(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> Dispatched | None:
+    """Start jobs for those of `ids` that are queued, as far as there are places; with `debug`, run one of them here.
+
+    Returns:
+        None where there was nothing to start, or no place.
+
+    Raises:
+        InputError: nothing can be written, or the executor refuses; the trials stay in the queue.
+    """
+    # A worker that this database does not know of may be at one of them.
+    queued = [id for id, row in store.states(ids).items() if row.state == "queued" and not _busy(settings, id)]
+    if not queued:
+        return None
+    places.check_writable(settings.runs)
+    id = uuid.uuid4().hex
+    folder = places.home(settings.runs).absolute() / id
+    submission = SubmissionRow(id=id, executor=plan.executor, folder=str(folder), host=gethostname(), pid=os.getpid())
+    start = {"local": _start_local, "debug": _start_debug, "slurm": _start_slurm}[plan.executor]
+    return start(store, settings, queued, plan, submission)
+
+
+def _start_local(
+    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow
+) -> Dispatched | None:
+    """Workers in the background, which share the trials among themselves."""
+    claimed: list[str] = []
+    jobs: list[str] = []
+    with places.keeper(settings.runs):
+        held = places.take(settings.runs, submission.id, len(queued), plan.parallel)
+        try:
+            if held:
+                claimed = _claim(store, settings, queued, submission)
+            devices = executors.visible_devices() if settings.device != "cpu" else []
+            settings = replace(settings, threads=plan.threads)
+            for place in held[: len(claimed)]:
+                worker = _worker(settings, claimed, submission, place=place)
+                jobs.append(executors.start_local(worker, place, plan.threads, devices))
+            if claimed:
+                store.submitted(submission.id, ",".join(jobs))
+        finally:
+            for place in held:
+                place.close()
+            if not claimed:
+                places.clear(settings.runs, submission.id)
+    return Dispatched(submission.id, claimed, len(jobs)) if claimed else None
+
+
+def _start_debug(
+    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow
+) -> Dispatched | None:
+    """The first trial in this process; the keeper's lock is not held meanwhile, the place is."""
+    with places.keeper(settings.runs):
+        (place,) = places.take(settings.runs, submission.id, 1, places.taken(settings.runs) + 1)
+        claimed = _claim(store, settings, queued[:1], submission)
+    try:
+        if not claimed:
+            return None
+        store.submitted(submission.id, None)
+        executors.run_here(_worker(settings, claimed, submission, terminal=True))
+    finally:
+        place.close()
+    return Dispatched(submission.id, claimed, 1)
+
+
+def _start_slurm(
+    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow
+) -> Dispatched | None:
+    """One job a trial, as an array; should this process die on the way, the jobs are found by their name."""
+    assert plan.profile is not None
+    executors.slurm_executor(Path(submission.folder), plan.profile, "check")  # before anything is claimed
+    settings = replace(settings, threads=plan.profile.cpus)
+    with places.keeper(settings.runs):
+        claimed = _claim(store, settings, queued[:MAX_ARRAY], submission)
+        if not claimed:
+            return None
+        try:
+            workers = [_worker(settings, [id], submission) for id in claimed]
+            job = executors.start_slurm(workers, plan.profile, executors.job_name(submission.id))
+        except BaseException:
+            if not executors.alive("slurm", settings.runs, submission.id):
+                store.set_states(dict.fromkeys(claimed, ("queued", None)), only_from={"submitted"})
+                store.end_submission(submission.id)
+            raise
+        store.submitted(submission.id, job)
+    return Dispatched(submission.id, claimed, len(claimed))
+
+
+def _busy(settings: Settings, id: str) -> bool:
+    directory = RunDirectory(settings.runs / id)
+    return directory.path.exists() and directory.locked()
+
+
+def _claim(store: Store, settings: Settings, ids: Sequence[str], submission: SubmissionRow) -> list[str]:
+    """Make the folders, then the claim; what is claimed has its run directory."""
+    Path(submission.folder).mkdir(parents=True, exist_ok=True)
+    suites = store.suites(ids)
+    for id, trial in store.trials(ids).items():
+        directory = RunDirectory.create(settings.runs, trial)
+        directory.add_suites(suites.get(id, []))
+    return store.intend(ids, submission)
+
+
+def _worker(settings: Settings, ids: Sequence[str], submission: SubmissionRow, **rest: Any) -> Worker:
+    place: Place | None = rest.pop("place", None)
+    return Worker(
+        [str(settings.runs.absolute() / id) for id in ids],
+        settings.to_payload(),
+        submission=submission.id,
+        folder=submission.folder,
+        executor=submission.executor,
+        place=str(place.path.absolute()) if place else None,
+        **rest,
+    )

@@ -1,0 +1,114 @@
+"""What is seen while trials run: a line for each that ends and, at a terminal, bars for those that are running."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from db.store import TrialRow
+from harness.trial import FINAL_STATES, Trial
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+_TAIL = 16384
+
+
+class Progress:
+    """Told again and again how the trials are; prints to standard error what is new. A context manager.
+
+    Args:
+        runs: the root of the run directories.
+        trials: the trials, by id.
+        done: ids that need no line any more.
+    """
+
+    def __init__(self, runs: Path, trials: Mapping[str, Trial], done: set[str]) -> None:
+        self.runs, self.trials, self.done = runs, trials, set(done)
+        self.bars: Bars | None = None
+        self.tasks: dict[str, TaskID] = {}
+        self.total: TaskID | None = None
+        self.width = len(str(len(trials)))
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bars
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self.bars = Bars(*columns, console=Console(stderr=True, highlight=False), transient=True)
+            self.total = self.bars.add_task("trials", total=len(self.trials), completed=len(self.done))
+            self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bars is not None:
+            self.bars.stop()
+
+    def update(self, rows: Mapping[str, TrialRow]) -> None:
+        """Show what has changed since the last time."""
+        for id, row in rows.items():
+            if row.state in FINAL_STATES and id not in self.done:
+                self.done.add(id)
+                self.say(f"[{len(self.done):>{self.width}}/{len(self.trials)}] {self.ended(row)}")
+        if self.bars is not None and self.total is not None:
+            self.bars.update(self.total, completed=len(self.done))
+            self._show_running({id for id, row in rows.items() if row.state == "running"})
+
+    def say(self, line: str) -> None:
+        """Print a line, above the bars where there are any."""
+        if self.bars is not None:
+            self.bars.console.print(line, markup=False, soft_wrap=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def ended(self, row: TrialRow) -> str:
+        """A trial that has ended in one line: ``3fa9… dropkey, mr, seed 0: succeeded, test/accuracy 88.40``."""
+        line = f"{describe(self.trials[row.id])}: {row.state}"
+        if row.state == "succeeded":
+            try:
+                metrics = json.loads((self.runs / row.id / "result.json").read_bytes())["metrics"]
+                name, value = next((name, value) for name, value in metrics.items() if name.startswith("test/"))
+                return f"{line}, {name} {value:.2f}"
+            except (OSError, ValueError, LookupError, StopIteration):
+                return line
+        return f"{line}: {row.reason}" if row.reason else line
+
+    def _show_running(self, running: set[str]) -> None:
+        assert self.bars is not None
+        for id in running:
+            event = last_train_event(self.runs / id) or {}
+            if id not in self.tasks:
+                self.tasks[id] = self.bars.add_task(f"  {describe(self.trials[id])}", total=None)
+            self.bars.update(self.tasks[id], completed=event.get("step", 0), total=event.get("steps"))
+        for id in self.tasks.keys() - running:
+            self.bars.remove_task(self.tasks.pop(id))
+
+
+def describe(trial: Trial) -> str:
+    """A trial in a few words, its id first."""
+    return f"{trial.id} {trial.regularizer.name}, {trial.data.name}, seed {trial.seed}"
+
+
+def last_train_event(directory: Path) -> dict[str, Any] | None:
+    """The newest train event of a run directory, from the end of its file."""
+    try:
+        with open(directory / "events.jsonl", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    for line in reversed(lines):
+        if b'"train"' in line:
+            try:
+                event: dict[str, Any] = json.loads(line)
+                return event
+            except ValueError:
+                continue
+    return None

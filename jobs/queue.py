@@ -1,0 +1,86 @@
+"""What people do to the queue: ask for trials, cancel them, try failed ones again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from db.store import Enqueued, Store
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+from harness.trial import Trial
+from jobs import executors
+from jobs.attempts import GAVE_UP
+from jobs.collect import adopt, collect
+from jobs.worker import CANCELLED
+
+
+@dataclass
+class Cancelled:
+    """Ids that will not run, and ids of trials that are running and were asked to stop."""
+
+    waiting: list[str] = field(default_factory=list)
+    stopping: list[str] = field(default_factory=list)
+
+
+def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]]) -> Enqueued:
+    """Ask for trials, each with its suite; those that have a result somewhere below `settings.runs` have it at once.
+
+    Raises:
+        InputError: the database or a run directory cannot be written.
+    """
+    for trial, suite in items:
+        directory = RunDirectory(settings.runs / trial.id)
+        if directory.path.is_dir():
+            _call_back(directory)
+            directory.add_suites([suite] if suite else [])
+    found = store.enqueue(items)
+    adopt(store, settings, [trial.id for trial, _ in items])
+    return found
+
+
+def revive(store: Store, ids: Sequence[str]) -> list[str]:
+    """Queue again what was given up for dying too often: that is not the program's error, and may be mended by now."""
+    failed = [row for row in store.states(ids).values() if row.state == "failed"]
+    given_up = [row.id for row in failed if (row.reason or "").startswith(GAVE_UP)]
+    return store.set_states(dict.fromkeys(given_up, ("queued", None)), only_from={"failed"}) if given_up else []
+
+
+def retry(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
+    """Queue failed and cancelled trials again; they go on from their checkpoint. Returns those that were."""
+    again = [id for id, row in store.states(list(ids)).items() if row.state in ("failed", "cancelled")]
+    for id in again:
+        _call_back(RunDirectory(settings.runs / id))
+    return store.set_states(dict.fromkeys(again, ("queued", None)), only_from={"failed", "cancelled"})
+
+
+def cancel(store: Store, settings: Settings, ids: Iterable[str]) -> Cancelled:
+    """Take trials out of the queue, and ask the workers of running ones to write a checkpoint and stop."""
+    collect(store, settings)
+    rows = {id: row for id, row in store.states(list(ids)).items() if row.state in ("queued", "submitted", "running")}
+    for id in rows:
+        if (settings.runs / id).is_dir():
+            (settings.runs / id / CANCELLED).touch()
+    waiting = [id for id, row in rows.items() if row.state == "queued"]
+    store.set_states(dict.fromkeys(waiting, ("cancelled", "cancelled by the user")), only_from={"queued"})
+    collect(store, settings)
+    _cancel_jobs(store)
+    after = store.states(list(rows))
+    return Cancelled(
+        waiting=[id for id, row in after.items() if row.state == "cancelled"],
+        stopping=[id for id, row in after.items() if row.state in ("submitted", "running")],
+    )
+
+
+def _cancel_jobs(store: Store) -> None:
+    """Take jobs that have nothing left to do out of a cluster's queue."""
+    submissions = [job for job in store.open_submissions() if job.executor == "slurm"]
+    if submissions:
+        wanted = {row.submission_id for row in store.states(store.find("state=submitted,running")).values()}
+        for job in submissions:
+            if job.id not in wanted:
+                executors.cancel(job.executor, job.id)
+
+
+def _call_back(directory: RunDirectory) -> None:
+    (directory.path / CANCELLED).unlink(missing_ok=True)

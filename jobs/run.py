@@ -1,0 +1,125 @@
+"""The run loop: ask for trials, start workers as places get free, take over what they find, until all is done.
+
+It may be killed at any moment: what it knows is in the database and the run directories, and its workers go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+
+from db.store import Store, SubmissionRow, TrialRow
+from harness.settings import Settings
+from harness.trial import FINAL_STATES, Trial
+from jobs import places
+from jobs.collect import collect
+from jobs.dispatch import Plan, dispatch
+from jobs.progress import Progress
+from jobs.queue import enqueue, revive
+from jobs.worker import STOP
+
+PAUSE = 0.2
+"""Seconds between two looks at the run directories."""
+
+FAREWELL = 5.0
+"""Seconds that workers have to end when all is done; they need a fraction of one."""
+
+
+@dataclass
+class Outcome:
+    """What became of the trials that were asked for.
+
+    Attributes:
+        rows: the trials, as the database has them now.
+        trained: how many were not done before.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    rows: dict[str, TrialRow]
+    trained: int = 0
+    interrupted: bool = False
+
+    def of(self, *states: str) -> list[TrialRow]:
+        """The rows in these states."""
+        return [row for row in self.rows.values() if row.state in states]
+
+
+def run(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]], plan: Plan) -> Outcome:
+    """Run trials to their end on this machine.
+
+    Raises:
+        InputError: the database or the runs folder cannot be written; what runs already goes on.
+    """
+    trials = {trial.id: trial for trial, _ in items}
+    ids = list(trials)
+    enqueue(store, settings, items)
+    revive(store, ids)
+    collect(store, settings)
+    rows = store.states(ids)
+    done = {id for id, row in rows.items() if row.state in FINAL_STATES}
+    outcome = Outcome(rows, trained=len(ids) - len(done))
+    if outcome.trained:
+        places.check_writable(settings.runs)
+        with Progress(settings.runs, trials, done) as progress:
+            try:
+                _until_done(store, settings, ids, plan, progress)
+                _see_off(store, settings)
+            except KeyboardInterrupt:
+                outcome.interrupted = True
+                progress.say("stopping: the workers write their checkpoints (Ctrl-C again leaves them to it)")
+                with contextlib.suppress(KeyboardInterrupt):
+                    stop(store, settings, ids)
+        outcome.rows = store.states(ids)
+    return outcome
+
+
+def _until_done(store: Store, settings: Settings, ids: Sequence[str], plan: Plan, progress: Progress) -> None:
+    while True:
+        collect(store, settings)
+        rows = store.states(ids)
+        progress.update(rows)
+        if all(row.state in FINAL_STATES for row in rows.values()):
+            return
+        if dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan) is None:
+            time.sleep(PAUSE)
+
+
+def _see_off(store: Store, settings: Settings) -> None:
+    """Let workers of this process that have nothing left to do end, so that nothing is open when it ends itself."""
+    end = time.monotonic() + FAREWELL
+    mine = [job.id for job in store.open_submissions() if _is_mine(job)]
+    while any(places.alive(settings.runs, id) for id in mine) and time.monotonic() < end:
+        time.sleep(PAUSE / 4)
+    collect(store, settings)
+
+
+def stop(store: Store, settings: Settings, ids: Sequence[str]) -> None:
+    """Ask the workers of this process, and those that a killed one left at these trials, to stop, and wait."""
+    at_work = {row.submission_id for row in store.states(ids).values()}
+    mine = [job for job in store.open_submissions() if _is_mine(job) or (job.id in at_work and _is_orphan(job))]
+    for job in mine:
+        (Path(job.folder) / STOP).touch()
+    while any(places.alive(settings.runs, job.id) for job in mine):
+        time.sleep(PAUSE)
+    collect(store, settings)
+
+
+def _is_mine(job: SubmissionRow) -> bool:
+    return (job.host, job.pid) == (gethostname(), os.getpid())
+
+
+def _is_orphan(job: SubmissionRow) -> bool:
+    if job.host != gethostname() or job.executor == "slurm":
+        return False
+    try:
+        os.kill(job.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

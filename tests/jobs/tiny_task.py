@@ -1,0 +1,133 @@
+"""A plug-in with a task of a few numbers, trained by the real engine in well under a second.
+
+What changes no result comes from the environment, so that a test can change it between two attempts:
+TINY_PAUSE, a file that holds the seconds a step takes; TINY_FAULT, a file that says what goes wrong, where:
+"raise 5" raises at step 5, "kill 5" ends the process, "memory 5" runs out of memory, "input 0" finds the data wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import InputError
+from harness.recipe import Recipe, complete_recipe
+from harness.regularizers.spec import complete_spec
+from harness.settings import Settings
+from harness.task import TASKS, Metric, Split, Task
+from harness.trial import DataRef, Trial, TrialRequest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+SIZES = {"train": 64, "dev": 32, "test": 32}
+
+
+@TASKS.register("tiny")
+class Tiny(Task):
+    """Two classes of points in four dimensions, told apart by one attention layer."""
+
+    name = "tiny"
+    metrics = (Metric("accuracy"), Metric("loss", higher_is_better=False, unit=""))
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        recipe = complete_recipe(
+            Recipe, [{"steps": 40, "batch_size": 8, "evaluate_every": 10, "lr": 0.05}, request.overrides]
+        )
+        return Trial(
+            task=cls.name,
+            data=DataRef(name=request.data, fingerprint="0" * 12),
+            model=request.model,
+            regularizer=complete_spec(request.regularizer, request.params),
+            schedule=request.schedule,
+            preset=request.preset,
+            overrides=request.overrides,
+            recipe=recipe.model_dump(mode="json", exclude_none=True),
+            seed=request.seed,
+        )
+
+    def setup(self) -> None:
+        import torch
+
+        self.step = 0
+        self.fault("input")
+        draw = torch.Generator().manual_seed(0)
+        self.points: dict[str, Tensor] = {}
+        self.labels: dict[str, Tensor] = {}
+        for split, size in SIZES.items():
+            self.points[split] = torch.randn(size, 3, 4, generator=draw)
+            self.labels[split] = (self.points[split].sum(dim=(1, 2)) > 0).long()
+
+    def build_model(self) -> nn.Module:
+        from torch import nn
+
+        from harness.attention import attend
+        from harness.site import Site
+
+        class TinyModel(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.qkv = nn.Linear(4, 12)
+                self.out = nn.Linear(4, 2)
+                self.dropout = nn.Dropout(0.1)
+                self.site = Site("attention", "encoder-self", 0, 1, 1)
+
+            def forward(self, points: Tensor) -> Tensor:
+                q, k, v = self.qkv(points)[:, None].chunk(3, dim=-1)
+                found = attend(q, k, v, self.site, training=self.training)
+                logits: Tensor = self.out(self.dropout(found.mean(dim=(1, 2))))
+                return logits
+
+        return TinyModel()
+
+    def size(self, split: Split) -> int:
+        return SIZES[split]
+
+    def batch(self, split: Split, indices: Sequence[int]) -> Any:
+        return {"points": self.points[split][indices], "labels": self.labels[split][indices]}
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        self.step += 1
+        for kind in ("raise", "kill", "memory", "disk"):
+            self.fault(kind)
+        time.sleep(float(_content("TINY_PAUSE") or 0))
+        return cross_entropy(model(batch["points"]), batch["labels"])
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        from torch.nn.functional import cross_entropy
+
+        right, loss = 0, 0.0
+        for batch in batches:
+            logits = model(batch["points"])
+            right += int((logits.argmax(dim=1) == batch["labels"]).sum())
+            loss += float(cross_entropy(logits, batch["labels"], reduction="sum"))
+        return {"accuracy": 100 * right / SIZES[split], "loss": loss / SIZES[split]}
+
+    def fault(self, kind: str) -> None:
+        wanted, _, rest = _content("TINY_FAULT").partition(" ")
+        step, _, seed = rest.partition(" ")
+        if wanted != kind or int(step) != self.step or (seed and int(seed) != self.trial.seed):
+            return
+        if kind == "raise":
+            raise ZeroDivisionError("the tiny task divides by zero")
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "memory":
+            raise MemoryError
+        if kind == "disk":
+            with open(os.environ["TINY_FILL"], "wb") as file:
+                while True:
+                    file.write(b"\0" * 65536)
+        raise InputError("data 'tiny': line 3: expected a label")
+
+
+def _content(variable: str) -> str:
+    file = os.environ.get(variable)
+    return Path(file).read_text(encoding="utf-8") if file and Path(file).exists() else ""
