@@ -6,6 +6,7 @@ import csv
 import json
 import sqlite3
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -111,8 +112,7 @@ def _csv(connection: Connection, table: Table, path: Path) -> int:
 
 def _parquet(connection: Connection, table: Table, path: Path) -> int:
     try:
-        import pyarrow
-        from pyarrow import parquet
+        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise InputError("Parquet needs the package pyarrow: pip install pyarrow") from None
     kinds = {int: pyarrow.int64(), float: pyarrow.float64()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -85,7 +85,7 @@ class Memberships(Base):
     """Which suites asked for a trial; one trial may serve many."""
 
     __tablename__ = "memberships"
-    __table_args__: ClassVar = {"sqlite_with_rowid": False}
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
     suite: Mapped[str] = mapped_column(String(200), primary_key=True)
     trial_id: Mapped[str] = mapped_column(Id, ForeignKey(Trials.id), primary_key=True, index=True)
@@ -95,7 +95,7 @@ class Attempts(Base):
     """One execution of a trial; as the files ``attempts/<n>.json`` of its run directory."""
 
     __tablename__ = "attempts"
-    __table_args__: ClassVar = {"sqlite_with_rowid": False}
+    __table_args__ = ({"sqlite_with_rowid": False},)
 
     trial_id: Mapped[str] = mapped_column(Id, ForeignKey(Trials.id), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)

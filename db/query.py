@@ -113,7 +113,9 @@ class _Group:
 
 def _rows(group: _Group, published: Published, *, grouped: bool) -> Iterable[dict[str, Any]]:
     state = min(group.states, key=FIRST_TOLD.index)
-    for name in sorted(group.values, key=lambda name: (not name.startswith("test/"), name)) or [None]:
+    names = sorted(group.values, key=lambda name: (not name.startswith("test/"), name))
+    named: list[str | None] = [*names]
+    for name in named or [None]:
         summary = summarize(group.values[name] if name else ())
         metric = name.removeprefix("test/") if name else None
         if not grouped:

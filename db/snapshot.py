@@ -74,6 +74,7 @@ class _Attempt(BaseModel):
 
 
 _ATTEMPTS = TypeAdapter(list[_Attempt])
+_NAMES = TypeAdapter(set[str])
 
 
 def snapshot(directory: RunDirectory) -> Snapshot:
@@ -95,7 +96,7 @@ def snapshot(directory: RunDirectory) -> Snapshot:
         trial=trial,
         state=state,
         reason=reason,
-        suites=sorted(set(map(str, directory.suites()))),
+        suites=_suites(directory),
         attempts=attempts,
         metrics=[(name, step, value) for (name, step), value in metrics.items()],
         created_at=times[0] if times else made,
@@ -127,6 +128,13 @@ def _attempts(directory: RunDirectory) -> list[dict[str, Any]]:
         raise InputError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
     except ValueError:
         raise InputError(f"{where}: expected files 1.json, 2.json, …") from None
+
+
+def _suites(directory: RunDirectory) -> list[str]:
+    try:
+        return sorted(_NAMES.validate_python(directory.suites()))
+    except ValidationError:
+        raise InputError(f"{directory.path / 'suites.json'}: expected a list of names") from None
 
 
 def _curves(directory: RunDirectory) -> dict[tuple[str, int], float | None]:

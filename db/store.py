@@ -241,7 +241,9 @@ class Store:
         with writing(self.engine) as connection:
             for chunk in chunks(states):
                 query = select(Trials.id, Trials.state).where(Trials.id.in_(chunk))
-                found = {id: state for id, state in connection.execute(query) if not only_from or state in only_from}
+                found = {
+                    id: state for id, state in connection.execute(query) if only_from is None or state in only_from
+                }
                 changed.extend(id for id in chunk if id in found)
             by_value: dict[tuple[TrialState, str | None], list[str]] = {}
             for id in changed:

@@ -161,21 +161,17 @@ def incomplete(outcome: Outcome) -> str | None:
     groups: dict[tuple[str, str | None], list[int]] = {}
     for seed in outcome.seeds:
         if seed.value is None:
-            state, reason = seed.state, seed.reason
+            reason = seed.reason
             if seed.state == "succeeded":
-                state, reason = "not run", f"the run reported no finite {outcome.metric.name}"
-            groups.setdefault((state, reason), []).append(seed.seed)
+                reason = f"the run gave no finite {outcome.metric.name}"
+            groups.setdefault((seed.state, reason), []).append(seed.seed)
     if not groups or (outcome.n == 0 and len(groups) == 1 and next(iter(groups))[1] is None):
         return None
     told = []
     for (state, reason), seeds in groups.items():
         which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        told.append(f"{which}: {reason}" if state == "not run" and reason else f"{which}: {_said(state, reason)}")
+        told.append(f"{which}: {state}" + (f": {reason}" if reason else ""))
     return "; ".join(told)
-
-
-def _said(state: str, reason: str | None) -> str:
-    return f"{state}: {reason}" if reason else state
 
 
 def _empty(view: View) -> Grid:
