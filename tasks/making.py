@@ -103,15 +103,14 @@ def _source(name: str, root: Path, folders: tuple[tuple[str, Path], ...]) -> Sou
 
 
 @lru_cache
-def _fingerprint(folder: Path, files: tuple[Path, ...]) -> str:
-    from tasks.data.fingerprint import fingerprint
-
-    return fingerprint(folder, files)
+def _fingerprint(source: Source, stamps: tuple[tuple[int, int], ...]) -> str:
+    return source.fingerprint()
 
 
 def cached_fingerprint(source: Source) -> str:
-    """The fingerprint of a source's files, taken once a process."""
-    return _fingerprint(source.folder, source.files)
+    """The fingerprint of a source's files, taken again only when they were touched."""
+    stats = [file.stat() for file in source.files]
+    return _fingerprint(source, tuple((stat.st_mtime_ns, stat.st_size) for stat in stats))
 
 
 def located(trial: Trial, settings: Settings) -> Source:

@@ -1,0 +1,113 @@
+"""From a request to a trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import InputError
+from harness.settings import Settings
+from harness.task import MODELS, TASKS
+from harness.trial import Trial, TrialRequest
+from tasks.making import located, read_recipes
+
+DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
+
+
+def make(**fields: Any) -> Trial:
+    request = TrialRequest(**{**DIGITS, **fields})
+    return TASKS.get(request.task).trial_for(request, Settings())
+
+
+def test_the_recipe_is_preset_then_data_then_overrides() -> None:
+    trial = make(overrides={"epochs": 2, "model.depth": 3})
+    recipes = read_recipes("image-classification")
+    assert trial.recipe["weight_decay"] == recipes["presets"]["mini"]["weight_decay"]
+    assert trial.recipe["image_size"] == recipes["data"]["digits"]["mini"]["image_size"] == 8
+    assert trial.recipe["epochs"] == 2
+    assert trial.recipe["model"] == {"depth": 3}
+    assert trial.overrides == {"epochs": 2, "model.depth": 3}
+
+
+def test_no_regularizer_has_no_schedule_and_no_parameters() -> None:
+    assert make(schedule="decreasing").id == make().id
+    assert make(regularizer="none", params={"ratio": 0.0}).id == make().id
+
+
+def test_an_alias_and_its_name_are_the_same_trial() -> None:
+    first, second = (make(regularizer="dropkey", schedule=name) for name in ("decreasing", "down"))
+    assert first.id == second.id
+
+
+def test_other_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: Path) -> None:
+    folder = tmp_path / "trec"
+    folder.mkdir()
+    lines = [f"{label} question {number} ?\n" for number in range(5) for label in range(6)]
+    (folder / "TREC.test.all").write_text("".join(lines))
+    trials = []
+    for count in (30, 24):
+        (folder / "TREC.train.all").write_text("".join(lines[:count]))
+        settings = Settings(data=tmp_path / str(count), folders={"trec": folder})
+        request = TrialRequest(task="text-classification", data="trec", model="text-transformer")
+        trials.append(TASKS.get(request.task).trial_for(request, settings))
+    assert trials[0].id != trials[1].id
+    located(trials[1], settings)
+    with pytest.raises(InputError, match="have changed since the trial was made"):
+        located(trials[0], settings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": "text-transformer"}, "does not serve task 'image-classification'"),
+        ({"data": "trec-synthetic"}, "are for task 'text-classification'"),
+        ({"schedule": "decresing"}, "did you mean decreasing"),
+        ({"align": "finetune"}, "unknown alignment 'finetune'"),
+        ({"preset": "mni"}, "unknown preset of image-classification 'mni'"),
+        ({"overrides": {"model.dept": 1}}, "unknown option of model vit-digits 'dept': did you mean depth"),
+        ({"overrides": {"model.num_heads": 7}}, "model vit-digits with {'num_heads': 7}"),
+        ({"overrides": {"image_size": 9, "model.depth": 1}}, "9×9"),
+        ({"regularizer": "dropkey", "params": {"window": 18}}, "window=18: longer than the 17 keys"),
+        ({"regularizer": "dropkey-cross", "params": {"window": 5}}, "window=5: longer than the 4 keys"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        make(**fields)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("preset", ["mini", "paper"])
+def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset: str) -> None:
+    """`paper` needs nothing to be edited: each pair gives a recipe without an override."""
+    from harness.recipe import complete_recipe
+    from tasks.data import DATASETS
+    from tasks.making import recipe_layers
+
+    kind = TASKS.get(task).recipe_type
+    pairs = [
+        (data, model)
+        for data in DATASETS
+        for model in MODELS
+        if DATASETS.get(data).kind == task and task in MODELS.entry(model).facts["tasks"]
+    ]
+    assert pairs
+    for data, model in pairs:
+        assert complete_recipe(kind, [*recipe_layers(task, preset, data, model)])
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_recipes_name_only_models_and_data_that_exist(task: str) -> None:
+    from tasks.data import DATASETS
+
+    content = read_recipes(task)
+    assert set(content) <= {"presets", "models", "data", "pairs"}
+    assert all(name in DATASETS for name in content.get("data", {}))
+    assert all(name in MODELS for name in content.get("models", {}))
+    for pair in content.get("pairs", {}):
+        model, data = pair.split(" on ")
+        assert model in MODELS
+        assert data in DATASETS
