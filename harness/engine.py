@@ -20,6 +20,7 @@ from harness.environment import environment
 from harness.feed import StepBatches, feed, to_device
 from harness.files import write_json
 from harness.optimization import build_optimizer, learning_rate
+from harness.penalty import with_penalty
 from harness.rundir import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
@@ -154,10 +155,11 @@ class Run:
             last = micro == len(batch) - 1
             with self.accelerator.autocast():
                 if last:
-                    loss = self.task.loss(self.model, part) / len(batch)
+                    loss = self.task.loss(self.model, part)
                 else:
                     with self.accelerator.no_sync(self.model):
-                        loss = self.task.loss(self.model, part) / len(batch)
+                        loss = self.task.loss(self.model, part)
+                loss = with_penalty(loss, self.plain, self.progress.step) / len(batch)
             self.accelerator.backward(loss)
             total += loss.detach()
         if self.recipe.clip_norm is not None:
@@ -203,6 +205,7 @@ class Run:
         """The task's metrics on a split, with the averaged weights where there are any."""
         model = self.evaluated()
         model.eval()
+        seed_all(derive(self.seed, "evaluate", self.progress.step))  # some models draw here too
         indices = self.task.evaluation_batches(split, self.recipe.batch_size)
         device = self.accelerator.device
         batches = (to_device(self.task.batch(split, part), device) for part in indices)

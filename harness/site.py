@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from harness.feedforward import SiteModule
     from harness.regularizers.base import Regularizer
 
-SiteKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "feed-forward"]
+SiteKind = Literal[
+    "encoder-self", "decoder-self", "cross", "class", "outlook",
+    "feed-forward", "attention-output", "embedding", "mask-input",
+]  # fmt: skip
+"""Attention by what attends to what; then outputs (of the feed-forward block, of attention after its projection, of the
+embeddings), and the place where a model offers its embeddings for masks that are computed before all layers."""
 Probe = Callable[["Site", "Tensor"], None]
 """Called with the site and its attention weights (B, H, T, S) at every forward pass."""
 
@@ -22,7 +28,7 @@ class Site:
 
     Attributes:
         name: the module's path in the model.
-        kind: encoder self, decoder self, cross, class, outlook or feed-forward.
+        kind: what is computed there; see `SiteKind`.
         layer: index of the layer in its stack, from 0, for the schedule.
         depth: number of layers in that stack.
         heads: attention heads.
@@ -31,6 +37,9 @@ class Site:
         regularizer: what drops here; None: nothing.
         ratio: the layer's drop ratio, from the schedule.
         probe: an observer of the attention weights, for analyses; costs the fused kernels while it is set.
+        width: channels of the output (of attention: of all heads together); None: not known.
+        embedded: whether the model hands what its mask-input site derives from the embeddings on to this one.
+        module: the part of the regularizer that lives in the model, on in evaluation too; most have none.
     """
 
     name: str
@@ -43,3 +52,6 @@ class Site:
     regularizer: Regularizer | None = field(default=None, repr=False)
     ratio: float = 0.0
     probe: Probe | None = field(default=None, repr=False)
+    width: int | None = None
+    embedded: bool = False
+    module: SiteModule | None = field(default=None, repr=False)

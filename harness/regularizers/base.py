@@ -12,6 +12,7 @@ from harness.site import SiteKind
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from harness.feedforward import SiteModule
     from harness.site import Site
 
 
@@ -38,6 +39,13 @@ class Regularizer(BaseModel, ABC):
     def skip(self, site: Site) -> str | None:
         """Why it cannot work at this site; None where it can."""
         return None if site.kind in self.sites else f"it does not regularise {site.kind} sites"
+
+    def site_module(self, site: Site) -> SiteModule | None:
+        """What it needs in the model at a site: trainable parameters, or what is on in evaluation. None: nothing.
+
+        The module is given the output of the site, in training and in evaluation (`harness.feedforward`).
+        """
+        return None
 
     @abstractmethod
     def attend(

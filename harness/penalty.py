@@ -1,0 +1,53 @@
+"""What regularizers add to the loss of any task."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from harness.feedforward import SiteModule
+
+
+def penalty(model: nn.Module, step: int) -> Tensor | None:
+    """The penalty of the forward passes since it was last asked for, to be added to the loss of these passes.
+
+    Args:
+        model: regularised, or not.
+        step: the optimizer step, from 0, for coefficients that have a schedule.
+
+    Returns:
+        a scalar, the mean over all sites that have a penalty; None where no site has one.
+
+    Raises:
+        InputError: the passes did not leave a gradient that they should have.
+    """
+    terms = []
+    for module in model.modules():
+        if isinstance(module, SiteModule):
+            term = module.penalty(step)
+            if term is not None:
+                terms.append(term)
+    return torch.stack(terms).mean() if terms else None
+
+
+def with_penalty(loss: Tensor, model: nn.Module, step: int) -> Tensor:
+    """A loss with the model's penalty for the same forward pass; see `penalty`."""
+    extra = penalty(model, step)
+    return loss if extra is None else loss + extra
+
+
+def coefficient(step: int, maximum: float, minimum: float = 0.0, rate: float = 0.0) -> float:
+    """The factor of a penalty at a step (Learned Dropout, "Next steps": the exponential schedule).
+
+    Args:
+        step: optimizer step, from 0.
+        maximum: the constant value, or where the growth ends.
+        minimum: the value at step 0 of a growing one.
+        rate: growth a step: exp(rate · step) − 1 + minimum, at most the maximum; 0: constant.
+    """
+    if rate == 0:
+        return maximum
+    # The exponent is cut where the result is far above any maximum, and still a float.
+    return min(math.exp(min(rate * step, 500.0)) - 1.0 + minimum, maximum)
