@@ -20,11 +20,11 @@ def constant(ratio: float, layer: int, depth: int) -> float:
 
 @SCHEDULES.register("increasing", "up")
 def increasing(ratio: float, layer: int, depth: int) -> float:
-    """Linear from 0 in the first layer to the ratio in the last."""
-    return ratio * layer / (depth - 1) if depth > 1 else ratio
+    """Linear from 0 in the first layer to the ratio in the last; a single layer has the ratio."""
+    return ratio * (layer / (depth - 1)) if depth > 1 else ratio
 
 
 @SCHEDULES.register("decreasing", "down")
 def decreasing(ratio: float, layer: int, depth: int) -> float:
-    """Linear from the ratio in the first layer to 0 in the last."""
-    return ratio * (depth - 1 - layer) / (depth - 1) if depth > 1 else ratio
+    """Linear from the ratio in the first layer to 0 in the last; a single layer has the ratio."""
+    return ratio * ((depth - 1 - layer) / (depth - 1)) if depth > 1 else ratio

@@ -1,12 +1,34 @@
-"""The published methods as named points of the space unit × window × rescale."""
+"""The published methods as named points of the space unit × window × rescale, and the one that drops nothing."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from harness.regularizers.base import Regularizer
 from harness.regularizers.drop import AttentionDrop
 
-none = partial(AttentionDrop, ratio=0.0)
+if TYPE_CHECKING:
+    from harness.site import Site
+
+
+class Unregularized(Regularizer):
+    """Nothing is dropped: the baseline of every table."""
+
+    ratio: float = Field(default=0.0, ge=0.0, le=0.0, description="nothing is dropped")
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
+    ) -> Tensor:
+        """Plain attention; shapes as in `Regularizer.attend`."""
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+
+
+none = Unregularized
 dropout = partial(AttentionDrop, rescale="inverse")
 dropkey = partial(AttentionDrop)
 dropkey_block = partial(AttentionDrop, unit="block", window=3)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
+from harness.regularizers.base import Regularizer
 from harness.validation import input_error
-
-if TYPE_CHECKING:
-    from harness.regularizers.base import Regularizer
 
 Scalar = bool | int | float | str
 
@@ -39,14 +38,21 @@ class RegularizerSpec(BaseModel):
         return f"{self.name}:{shown}" if shown else self.name
 
 
-def build_regularizer(name: str, **params: Any) -> Regularizer:
-    """Make a registered regularizer; raises InputError for what does not fit."""
+def build_regularizer(name: str, /, **params: Any) -> Regularizer:
+    """Make a registered regularizer.
+
+    Raises:
+        InputError: the name or a parameter is unknown, a value is impossible, or what is registered is no regularizer.
+    """
     factory = REGULARIZERS.get(name)
+    # A named point of a space of parameters is a `partial` of its class.
+    kind = factory.func if isinstance(factory, partial) else factory
+    if not (isinstance(kind, type) and issubclass(kind, Regularizer)):
+        raise InputError(f"regularizer {name}: expected a subclass of harness.Regularizer, got {kind!r}")
     try:
         return factory(**params)
     except ValidationError as error:
-        fields = getattr(factory, "func", factory).model_fields
-        raise input_error(error, f"regularizer {name}", f"parameter of {name}", fields) from None
+        raise input_error(error, f"regularizer {name}", f"parameter of {name}", kind.model_fields) from None
 
 
 def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:
@@ -69,10 +75,12 @@ def parse_spec(text: str) -> tuple[str, dict[str, Scalar]]:
     name, _, rest = text.partition(":")
     params: dict[str, Scalar] = {}
     for part in filter(None, rest.split(",")):
-        key, separator, value = part.partition("=")
-        if not separator or not key.strip() or not value.strip():
+        key, separator, value = (piece.strip() for piece in part.partition("="))
+        if not (separator and key and value):
             raise InputError(f"regularizer '{text}': '{part}' is not of the form key=value")
-        params[key.strip()] = parse_scalar(value.strip())
+        if key in params:
+            raise InputError(f"regularizer '{text}': '{key}' is given twice")
+        params[key] = parse_scalar(value)
     return name.strip(), params
 
 
