@@ -42,6 +42,17 @@ MODELS.add(
     tasks=("text-classification",),
     sample={"vocabulary": 10_000, "classes": 6, "max_length": 256},
 )
+for _name, _help in (
+    ("learned-dropout-lm", "decoder-only LM: 144-d, 9 heads, 26 layers, masks not counted (Learned Dropout)"),
+    ("learned-dropout-lm-baseline", "decoder-only LM: 156-d, 12 heads, 26 layers (Learned Dropout's baseline)"),
+):
+    MODELS.add(
+        _name,
+        "adapters.decoder:build_decoder",
+        help=_help,
+        tasks=("language-modelling",),
+        sample={"vocabulary": 50_257, "context": 200},
+    )
 TASKS.add(
     "text-classification", "tasks.text_classification:TextClassification", help="one label a text (DropAttention 5.1)"
 )

@@ -22,3 +22,9 @@ for _name, _help in {
     "dropattention-e": "elements dropped in windows, rows normalised (DropAttention, Algorithm 1)",
 }.items():
     REGULARIZERS.add(_name, f"harness.regularizers.points:{_name.replace('-', '_')}", help=_help)
+
+REGULARIZERS.add(
+    "learned-dropout",
+    "harness.regularizers.learned:LearnedDropout",
+    help="feed-forward outputs masked as the model learns to, in evaluation too (Yan 2024)",
+)
