@@ -57,13 +57,19 @@ def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, flo
 
 
 def results(
-    store: Store, words: Sequence[str] = (), *, metrics: Sequence[str] = (), group_by: Sequence[str] = ()
+    store: Store,
+    words: Sequence[str] = (),
+    *,
+    ids: Sequence[str] | None = None,
+    metrics: Sequence[str] = (),
+    group_by: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """One row a suite, configuration and metric; with `group_by`, one row for each of these keys' values and metric.
 
     Args:
         store: the database.
         words: a filter (`db.filters`).
+        ids: of these trials alone.
         metrics: names, ``accuracy`` meaning the test set's, ``all`` every final value; default: the test set's.
         group_by: columns of a configuration, ``suite``, ``seed``, parameters of regularizers, or overrides.
 
@@ -77,6 +83,8 @@ def results(
     """
     with reading(store.engine) as connection:
         found = filters.parse(connection, words)
+        if ids is not None:
+            found.clauses.append(Trials.id.in_(ids))
         values = _values(connection, found.clauses, metrics)
         suites = _suites(connection, found)
         configs = _configs(connection, found.clauses)

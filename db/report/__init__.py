@@ -41,6 +41,22 @@ def print_suite(
         print_table(view, console or Console(highlight=False))
 
 
+def print_trials(ids: Sequence[str], store: Store, *, as_json: bool = False, console: Console | None = None) -> None:
+    """Print the results of some trials, as `dropbench results` does."""
+    import typer
+    from rich.console import Console
+
+    from db.query import results
+    from db.report import listing
+
+    rows = results(store, ids=ids)
+    if as_json:
+        typer.echo(listing.to_json(rows))
+    else:
+        above, table = listing.results_table(rows)
+        listing.print_table(table, console or Console(highlight=False), above)
+
+
 def build_view(suite: Suite, asked: Sequence[Asked], store: Store) -> View:
     """The table as numbers."""
     from db.report.view import build

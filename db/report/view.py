@@ -133,7 +133,8 @@ def build(suite: Suite, asked: Sequence[Asked], store: Store, metric: Callable[[
         tuple(dict.fromkeys(column for _, column in cells)),
         cells,
     )
-    return replace(view, cells=dict(_compared(view)))
+    compared = dict(_compared(view))
+    return replace(view, cells={place: compared[place] for place in cells})
 
 
 def _free(cells: Mapping[tuple[str, str], Outcome], one: Asked) -> str | None:
