@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import AbstractContextManager
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,20 @@ def _numpy_numbers() -> list[Any]:
     return [*builders, *old_names, np.ndarray, np.dtype, *numeric]
 
 
+def _statistic(owner: Any, name: str) -> Any:
+    """What takes the place of `getattr`, by which a HistoryBuffer's pickle names its own methods, and no more."""
+    from mmengine.logging import HistoryBuffer
+
+    if owner is not HistoryBuffer or name not in ("current", "max", "mean", "min"):
+        raise UnpicklingError(f"the checkpoint asks for attribute {name!r} of {owner!r}")
+    return getattr(owner, name)
+
+
 def mmengine_checkpoint() -> AbstractContextManager[None]:
     """Allow what mmengine's Runner saves beside the weights: the history of its logs."""
     from mmengine.logging import HistoryBuffer
 
-    return safe_globals([HistoryBuffer, *_numpy_numbers()])
+    return safe_globals([HistoryBuffer, (_statistic, "builtins.getattr"), *_numpy_numbers()])
 
 
 def fairseq_checkpoint() -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from typing import Any
@@ -46,6 +47,24 @@ def around_import(spec: ModuleSpec) -> Iterator[None]:
         dataclasses.dataclass = dataclass
         logging.root.removeHandler(keep_out)
     _replace_batching()
+    _hush_hydra()
+
+
+def _hush_hydra() -> None:
+    """Hide the warnings of hydra 1.3 at fairseq's configurations, which are composed in the ways of hydra 1.0."""
+    utils: Any = sys.modules["fairseq.dataclass.utils"]
+    utils.compose = _quiet(utils.compose)
+    # One frame more between hydra and the file beside which it looks for the configuration.
+    utils.initialize = _quiet(partial(utils.initialize, caller_stack_depth=2))
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function(*args, **options)
+
+    return call
 
 
 def _replace_batching() -> None:
@@ -53,4 +72,4 @@ def _replace_batching() -> None:
     if find_spec(name) is None:
         from adapters.compat import fairseq_batches
 
-        sys.modules[name] = fairseq_batches
+        sys.modules[name] = sys.modules["fairseq.data"].data_utils_fast = fairseq_batches  # type: ignore[attr-defined]

@@ -38,4 +38,4 @@ def around_import(spec: ModuleSpec) -> Iterator[None]:
         operators = _NoOperators(_NAME)
         # No loader is how mmengine learns that the operators are missing; without a spec its Runner would fail.
         operators.__spec__ = ModuleSpec(_NAME, None)
-        sys.modules[_NAME] = operators
+        sys.modules[_NAME] = sys.modules["mmcv"]._ext = operators  # type: ignore[attr-defined]

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def run_fresh(tmp_path: Path) -> Callable[..., str]:
+    """Runs a program in a Python of its own, since the first import of a library is what is tested."""
+
+    def run(program: str, *options: str) -> str:
+        command = [sys.executable, *options, "-c", program]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
