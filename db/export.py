@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, Table, create_engine, select
+from sqlalchemy import Connection, Engine, Table, create_engine, select, text
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.pool import NullPool
 
@@ -19,6 +19,10 @@ from db.connection import connect, reading, translated
 from db.models import Base
 from db.store import Store
 from harness.errors import InputError
+
+_READS = {
+    getattr(sqlite3, f"SQLITE_{name}") for name in ("SELECT", "READ", "FUNCTION", "RECURSIVE", "PRAGMA")
+}  # fmt: skip
 
 ROWS = 10_000
 """Rows in memory at a time."""
@@ -62,12 +66,15 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
         with connection:
             if engine.dialect.name == "postgresql":
                 connection = connection.execution_options(postgresql_readonly=True)
-            result = connection.exec_driver_sql(statement)
+            result = connection.execute(text(statement.replace(":", r"\:")))  # it has no parameters
             return list(result.keys()), [list(row) for row in result]
     except ResourceClosedError:
         raise InputError("sql: the statement gives no rows: expected a SELECT") from None
     except (DBAPIError, sqlite3.Warning) as error:
-        raise InputError(f"sql: {' '.join(str(getattr(error, 'orig', error)).split())}") from None
+        said = " ".join(str(getattr(error, "orig", error)).split())
+        if "readonly" in said or "authoriz" in said:
+            said = "expected a statement that only reads"
+        raise InputError(f"sql: {said}") from None
     finally:
         engine.dispose()
 
@@ -84,6 +91,8 @@ def _read_only(url: str) -> Engine:
     def opened() -> sqlite3.Connection:
         connection = sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)
         connection.execute("PRAGMA query_only = ON")
+        # Read-only holds for this file alone: ATTACH and VACUUM INTO could still make others.
+        connection.set_authorizer(lambda action, *rest: sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY)
         return connection
 
     return create_engine("sqlite://", creator=opened, poolclass=NullPool)

@@ -8,15 +8,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, false, or_, select
+from sqlalchemy import JSON, ColumnElement, Connection, cast, false, func, select
 
 from db.models import Configs, Memberships, Trials
 from harness.errors import InputError, unknown_name
-from harness.regularizers.spec import parse_scalar
+from harness.regularizers.spec import Scalar, parse_scalar
 from harness.trial import TRIAL_STATES
 
 COLUMNS: dict[str, Any] = {
@@ -93,27 +94,40 @@ def _keyed(connection: Connection, key: str, value: str) -> ColumnElement[bool]:
         if not all(part.isdigit() for part in values):
             raise InputError(f"filter '{key}={value}': expected whole numbers")
         return Trials.seed.in_([int(part) for part in values])
-    _check_key(connection, key)
-    return or_(*(_equals(holder, key, part) for part in values for holder in (Configs.params, Configs.overrides)))
+    return _parameter(connection, key, [parse_scalar(part) for part in values])
 
 
 def _in_suites(names: Sequence[str]) -> ColumnElement[bool]:
     return Trials.id.in_(select(Memberships.trial_id).where(Memberships.suite.in_(names)))
 
 
-def _equals(holder: Any, key: str, text: str) -> ColumnElement[bool]:
-    value = parse_scalar(text)
-    if isinstance(value, bool):
-        return and_(holder[key].as_string().in_(["true", "1"] if value else ["false", "0"]))
-    if isinstance(value, str):
-        return and_(holder[key].as_string() == value)
-    return and_(holder[key].as_float() == float(value))
+def _parameter(connection: Connection, key: str, values: Sequence[Scalar]) -> ColumnElement[bool]:
+    """Configurations by a parameter or override.
 
-
-def _check_key(connection: Connection, key: str) -> None:
+    Compared here, because databases do not agree on what the types inside of JSON are worth.
+    """
     known: set[str] = set()
-    for params, overrides in connection.execute(select(Configs.params, Configs.overrides).distinct()):
-        known |= {*params, *overrides}
-        if key in known:
-            return
-    raise unknown_name("key of a filter", key, {*known, *COLUMNS, "state", "suite", "seed"})
+    ids = []
+    for id, *holders in connection.execute(select(Configs.id, Configs.params, Configs.overrides)):
+        known.update(*holders)
+        if any(key in holder and _same(holder[key], value) for holder in holders for value in values):
+            ids.append(id)
+    if key not in known:
+        raise unknown_name("key of a filter", key, {*known, *COLUMNS, "state", "suite", "seed"})
+    return Configs.id.in_(_listed(connection, ids))
+
+
+def _same(held: object, given: Scalar) -> bool:
+    """Equal, where 1 is 1.0, but no truth value is a number."""
+    return held == given and isinstance(held, bool) == isinstance(given, bool)
+
+
+def _listed(connection: Connection, ids: list[str]) -> Any:
+    """Ids as one parameter of a statement, which may not have as many as there can be ids."""
+    if connection.dialect.name == "sqlite":
+        rows = func.json_each(json.dumps(ids)).table_valued("value")
+    elif connection.dialect.name == "postgresql":
+        rows = func.json_array_elements_text(cast(ids, JSON)).table_valued("value")
+    else:
+        return ids
+    return select(rows.c.value)

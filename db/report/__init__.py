@@ -65,24 +65,28 @@ def build_view(suite: Suite, asked: Sequence[Asked], store: Store) -> View:
 
 
 def ask(suite: Suite, choice: Choice, settings: Settings) -> list[Asked]:
-    """The cells with their trials; a cell whose data are not here has the reason instead.
+    """The cells with their trials; cells whose data are not here have the reason instead.
 
     Raises:
-        InputError: the choice does not fit the suite, or no cell has trials; the message is the first one's.
+        InputError: the choice does not fit the suite, or none of its data are here.
     """
     from db.report.view import Asked
     from harness.errors import InputError
     from harness.task import TASKS
 
-    cells, first = [], None
+    asked: list[Asked] = []
+    errors: dict[str, InputError] = {}
     for cell in suite.cells(choice):
         try:
             task = TASKS.get(cell.request.task)
             trials = [task.trial_for(cell.request.model_copy(update={"seed": seed}), settings) for seed in cell.seeds]
-            cells.append(Asked(cell, trials))
+            asked.append(Asked(cell, trials))
         except InputError as error:
-            first = first or error
-            cells.append(Asked(cell, (), str(error)))
-    if first is not None and not any(one.trials for one in cells):
-        raise first
-    return cells
+            errors.setdefault(cell.request.data, error)
+            asked.append(Asked(cell, (), str(error)))
+    # Where other cells have trials on the same data, it is not the data that are missing.
+    here = {one.cell.request.data for one in asked if one.trials}
+    for data, told in errors.items():
+        if data in here or not here:
+            raise told
+    return asked

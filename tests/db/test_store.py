@@ -202,6 +202,8 @@ def test_record_keeps_the_submission_of_a_running_trial(store: Store, make_trial
         ("lr=0.5", {3}),
         ("amp=true", {3}),
         ("amp=false", set()),
+        ("amp=1", set()),
+        ("lr_schedule=0", set()),
         ("lr_schedule=cosine", {3}),
         ("quickstart", set()),  # a suite that nothing was asked of yet
     ],

@@ -88,7 +88,7 @@ def test_any_order_of_actions(template: Path, tmp_path: Path, make_trial: Callab
     run_state_machine_as_test(
         machine(template, tmp_path, make_trial),
         settings=settings(
-            max_examples=25, stateful_step_count=20, deadline=None, database=None,
+            max_examples=15, stateful_step_count=20, deadline=None, database=None,
             suppress_health_check=[HealthCheck.too_slow], derandomize=True,
         ),
     )  # fmt: skip

@@ -1,0 +1,156 @@
+"""The same store on PostgreSQL: a server of the test's own, where one is installed (with the extra `postgres`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from db.connection import reading
+from db.export import export, query
+from db.models import Base
+from db.query import results
+from db.rebuild import rebuild
+from db.snapshot import Snapshot
+from db.store import Store, SubmissionRow, open_store
+from harness.errors import InputError
+from harness.rundir import RunDirectory
+from harness.trial import Trial
+
+if importlib.util.find_spec("psycopg") is None:
+    pytest.skip("psycopg is not installed", allow_module_level=True)
+if shutil.which("initdb") is None or shutil.which("postgres") is None:
+    pytest.skip("no PostgreSQL server is installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a fresh server, without its database's name; it listens on a socket alone."""
+    folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path must be short
+    user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
+    if user:
+        shutil.chown(folder, user)
+    quiet: dict[str, Any] = {"user": user, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    subprocess.run(["initdb", "-D", folder / "data", "-U", "me", "-A", "trust", "--no-sync"], check=True, **quiet)
+    options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
+    process = subprocess.Popen(["postgres", "-D", folder / "data", "-k", folder, *options], **quiet)
+    try:
+        wait = ["pg_isready", "-q", "-h", str(folder), "-U", "me", "-t", "30"]
+        for _ in range(100):
+            if subprocess.run(wait, check=False).returncode == 0:
+                break
+            process.poll()
+            threading.Event().wait(0.1)
+        yield f"postgresql+psycopg://me@/{{}}?host={folder}"
+    finally:
+        process.terminate()
+        process.wait(30)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def url(server: str, request: pytest.FixtureRequest) -> str:
+    """A fresh database on it."""
+    name = f"test_{abs(hash(request.node.name))}"
+    folder = server.partition("host=")[2]
+    subprocess.run(["createdb", "-h", folder, "-U", "me", name], check=True)
+    return server.format(name)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with open_store(url) as opened:
+        yield opened
+
+
+def test_migrations_make_what_the_models_say(store: Store) -> None:
+    with reading(store.engine) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_from_the_queue_to_results(
+    store: Store, url: str, tmp_path: Path, dump: Callable[..., Any],
+    make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any],
+) -> None:  # fmt: skip
+    trials = [make_trial(seed, overrides={"lr": 0.5, "amp": True}) for seed in range(4)]
+    found = store.enqueue([(trial, "mine") for trial in trials])
+    assert store.enqueue([(trial, "mine") for trial in trials]).present == found.added
+    ids = [trial.id for trial in trials]
+    assert store.intend(ids[:3], SubmissionRow("a" * 32, "local", "/", "here", 1)) == ids[:3]
+    assert store.set_states({ids[0]: ("cancelled", "x"), ids[3]: ("cancelled", "x")}, {"submitted"}) == [ids[0]]
+    for words, count in (
+        ("ratio=0.3", 4),
+        ("amp=true lr=0.5", 4),
+        ("amp=false", 0),
+        ("mine submitted", 2),
+        ("ratio=x", 0),
+    ):
+        assert len(store.find(words)) == count, words
+    done, nan = {"test/accuracy": 80.5}, {"test/accuracy": float("nan")}
+    make_directory(tmp_path, trials[1], attempts=[attempt("lost"), attempt("succeeded")], metrics=done, losses=[1.0])
+    make_directory(tmp_path, trials[2], attempts=[attempt("succeeded")], metrics=nan, suites=["mine"])
+    assert rebuild(store, tmp_path).damaged == []
+    before = dump(store)
+    assert rebuild(store, tmp_path).recorded == 2
+    assert dump(store) == before
+    (row,) = results(store, ["mine"])
+    assert (row["mean"], row["n"], row["state"]) == (80.5, 1, "queued")
+    assert store.trial(ids[0]) == trials[0]
+    names, rows = query(url, "SELECT COUNT(*) AS n FROM trials WHERE id NOT LIKE '%:x'")
+    assert (names, rows) == (["n"], [[4]])
+    with pytest.raises(InputError, match="sql: cannot execute DELETE in a read-only transaction"):
+        query(url, "DELETE FROM metrics")
+    with pytest.raises(InputError, match=r"sql: .*does not exist"):
+        query(url, "SELECT nothing FROM trials")
+    assert {file.stem: count for file, count in export(store, tmp_path / "out", "csv")}["trials"] == 4
+
+
+def test_nothing_is_claimed_twice(url: str, make_trial: Callable[..., Trial]) -> None:
+    trials = [make_trial(seed) for seed in range(60)]
+    claimed: list[list[str]] = [[] for _ in range(4)]
+
+    def work(number: int) -> None:
+        with open_store(url) as store:
+            for turn in range(15):
+                store.enqueue([(trial, f"suite-{number}") for trial in trials])
+                name = f"{number:02d}{turn:030d}"
+                mine = store.intend(store.find("queued")[:2], SubmissionRow(name, "local", "/", "here", number))
+                claimed[number] += mine
+                store.record([Snapshot(make_trial(store.states([id])[id].seed), "succeeded") for id in mine])
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    times = Counter(id for ids in claimed for id in ids)
+    assert set(times.values()) == {1}
+    with open_store(url) as store:
+        assert set(store.find("succeeded")) == set(times)
+        assert len(store.states()) == 60
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"me:\*\*\*@.*(failed|refused)") as error:
+        open_store(f"postgresql+psycopg://me:secret@/x?host={tmp_path}")
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_newer_version(url: str, store: Store) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(InputError, match="made by a newer DropBench"):
+        open_store(url)
