@@ -59,7 +59,7 @@ def results(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILTER]...", help="A suite, a state, the start of a trial's id, or KEY=VALUE; all must hold."
+            metavar="FILTER", help="A suite, a state, the start of a trial's id, or KEY=VALUE; all must hold."
         ),
     ] = None,
     group_by: Annotated[

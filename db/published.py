@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ class Published:
         self._cells: dict[str, list[Cell]] = {}
 
     def metric(self, suite: str | None) -> str | None:
-        """The metric of a suite's cells; None for a suite of the user's, whose file is not known here."""
+        """The metric of a suite's cells; None for a suite of the user's whose file is gone."""
         found = self._suite(suite)
         return found.metric if found else None
 
@@ -45,11 +46,16 @@ class Published:
         if name is None:
             return None
         if name not in self._suites:
-            try:
-                self._suites[name] = load_suite(name)
-            except InputError:
-                self._suites[name] = None
+            self._suites[name] = _load(name)
         return self._suites[name]
+
+
+def _load(name: str) -> Suite | None:
+    """A suite that comes with DropBench, or the user's file of that name, where it still is."""
+    for known in (name, f"{name}.yaml"):
+        with contextlib.suppress(InputError):
+            return load_suite(known)
+    return None
 
 
 def _cells(suite: Suite) -> list[Cell]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,23 @@ def test_published_takes_the_closest_cell(store: Store, make_trial: Make) -> Non
     for value, trial in [*trials.items(), (None, synthetic), (None, decreasing)]:
         store.record([succeeded(trial, TABLE3, test_accuracy=1.0)])
         assert [row["published"] for row in results(store, [trial.id])] == [value]
+
+
+def test_published_of_a_suite_of_the_users(
+    store: Store, make_trial: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store.record([succeeded(make_trial(), "tables/mine", test_accuracy=1.0)])
+    assert results(store)[0]["published"] is None
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/mine.yaml").write_text(
+        "title: t\nsource: s\nmetric: accuracy\npresets: {mini: {seeds: 1, data: [mr]}}\n"
+        "trial: {task: text-classification, data: trec, model: text-transformer, regularizer: dropkey}\n"
+        "columns: [{label: TREC}, {label: MR, trial: {data: mr}}]\n"
+        "rows: [{label: a, params: [{ratio: 0.3}, {ratio: 0.3}], published: [[55.5, 0.1], 1]}]\n",
+        encoding="utf-8",
+    )
+    assert results(store)[0]["published"] == 55.5
 
 
 def test_final_values(filled: Store, make_trial: Make) -> None:
