@@ -1,0 +1,116 @@
+"""A small suite of the tests' own, its trials, and its table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from db.report.terminal import print_table
+from db.report.view import Asked, View, build
+from db.snapshot import Snapshot
+from db.store import Store
+from harness.regularizers.spec import RegularizerSpec
+from harness.suite import Cell, Choice, Suite, parse_suite
+from harness.task import Metric
+from harness.trial import Trial
+
+Values = dict[tuple[str, str], Sequence[Any]]
+
+VALUES: Values = {
+    ("none", "TREC"): (80.0, 82.0, 87.0),  # mean 83, std sqrt(13)
+    ("dropkey 0.3", "TREC"): (82.0, 83.0, 90.0),  # mean 85; paired +2, +1, +3: +2
+    ("dropkey 0.5", "TREC"): (79.0, "OutOfMemoryError: no memory", 84.0),  # mean 81.5; paired −1, −3: −2
+    ("none", "MR"): (70.0, "queued", "queued"),
+    ("dropkey 0.3", "MR"): ("running", 75.0, "submitted"),  # no seed in common: 75 − 70
+    ("dropkey 0.5", "MR"): ("queued", "queued", "queued"),
+}
+
+
+class Tables:
+    """Makes suites, fills databases with what became of their trials, and draws the table."""
+
+    values = VALUES
+
+    def __init__(self, make_trial: Callable[..., Trial]) -> None:
+        self.make_trial = make_trial
+
+    def suite(
+        self, columns: Sequence[str] = ("TREC", "MR"), title: str = "A table", label: str = "dropkey 0.3"
+    ) -> Suite:
+        data = {"TREC": "trec", "MR": "mr"}
+        published = {"TREC": (88.4, [90.0, 0.5], None), "MR": (76.0, None, 77.0)}
+        return parse_suite(
+            {
+                "title": title,
+                "source": "these tests",
+                "metric": "accuracy",
+                "trial": {"task": "text-classification", "model": "text-transformer"},
+                "columns": [{"label": column, "trial": {"data": data[column]}} for column in columns],
+                "rows": [
+                    {"label": "none", "baseline": True, "trial": {"regularizer": "none"},
+                     "published": [published[column][0] for column in columns]},
+                    {"label": label, "trial": {"regularizer": "dropkey", "params": {"ratio": 0.3}},
+                     "published": [published[column][1] for column in columns]},
+                    {"label": "dropkey 0.5", "trial": {"regularizer": "dropkey", "params": {"ratio": 0.5}},
+                     "published": [published[column][2] for column in columns]},
+                ],
+                "presets": {"mini": {"seeds": 3}, "paper": {"seeds": 5}},
+            },
+            "mine", "mine.yaml",
+        )  # fmt: skip
+
+    def ask(self, suite: Suite, choice: Choice | None = None) -> list[Asked]:
+        """The trials as a task would make them."""
+        asked = []
+        for cell in suite.cells(choice or Choice()):
+            request = cell.request
+            spec = RegularizerSpec(name=request.regularizer, params=request.params)
+            rest = {"regularizer": spec, "preset": request.preset, "overrides": request.overrides}
+            asked.append(Asked(cell, [self.make_trial(seed, data=request.data, **rest) for seed in cell.seeds]))
+        return asked
+
+    def fill(self, store: Store, asked: Sequence[Asked], values: Values) -> None:
+        """A number: succeeded with it; None: without one; a state: in it; another text: failed of it; "": left out."""
+        for one in asked:
+            for trial, value in zip(one.trials, values.get((one.cell.row, one.cell.column), ("",) * 9), strict=False):
+                if isinstance(value, str):
+                    if value in ("queued", "running", "submitted", "cancelled"):
+                        store.record([Snapshot(trial, value)])  # type: ignore[arg-type]
+                    elif value:
+                        store.record([Snapshot(trial, "failed", value)])
+                else:
+                    store.record([Snapshot(trial, "succeeded", None, [], [], [("test/accuracy", -1, value)])])
+
+    def view(
+        self, store: Store, asked: Sequence[Asked], suite: Suite | None = None, metric: Metric | None = None
+    ) -> View:
+        """The table; of accuracies, unless said otherwise."""
+
+        def known(cell: Cell) -> Metric:
+            return metric or Metric("accuracy")
+
+        return build(suite or self.suite(), asked, store, known)
+
+    def drawn(self, view: View, width: int = 80, **options: Any) -> str:
+        """As on a console of that width."""
+        file = io.StringIO()
+        print_table(view, Console(file=file, width=width, highlight=False, **options))
+        return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def tables(make_trial: Callable[..., Trial]) -> Tables:
+    """See `Tables`."""
+    return Tables(make_trial)
+
+
+@pytest.fixture
+def filled(store: Store, tables: Tables) -> View:
+    """The table of `VALUES`."""
+    asked = tables.ask(tables.suite())
+    tables.fill(store, asked, VALUES)
+    return tables.view(store, asked)

@@ -1,0 +1,88 @@
+"""A table of three rows and two columns: its numbers worked out here by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from db.report.view import Asked, View, metric_of
+from db.store import Store
+from harness.errors import InputError
+from harness.suite import Choice
+from harness.task import Metric
+
+if TYPE_CHECKING:
+    from tests.db.report.conftest import Tables
+
+LOSS = Metric("perplexity", higher_is_better=False, unit="")
+
+
+def test_numbers(filled: View) -> None:
+    base, best, worse = (filled.cells[row, "TREC"] for row in ("none", "dropkey 0.3", "dropkey 0.5"))
+    assert [base.mean, base.std, base.n] == pytest.approx([83.0, 13**0.5, 3])
+    assert (base.delta, base.paired) == (None, 0)
+    assert base.delta_published == pytest.approx(83.0 - 88.4)
+    assert [best.mean, best.delta, best.paired] == pytest.approx([85.0, 2.0, 3])
+    assert [best.published, best.published_std, best.delta_published] == pytest.approx([90.0, 0.5, -5.0])
+    assert [worse.n, worse.delta, worse.paired] == pytest.approx([2, -2.0, 2])
+    assert (worse.published, worse.delta_published) == (None, None)
+    assert [one.best for one in (base, best, worse)] == [False, True, False]
+    unpaired = filled.cells["dropkey 0.3", "MR"]
+    assert (unpaired.delta, unpaired.paired, unpaired.std, unpaired.best) == (5.0, 0, None, True)
+    assert filled.cells["dropkey 0.5", "MR"].mean is None
+
+
+def test_lower_can_be_better(store: Store, tables: Tables) -> None:
+    asked = tables.ask(tables.suite(["TREC"]))
+    values: dict[tuple[str, str], Sequence[Any]] = {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)}
+    tables.fill(store, asked, values)
+    view = tables.view(store, asked, tables.suite(["TREC"]), LOSS)
+    # The metric's name only matters for what is shown: the values were stored as the suite calls them.
+    assert [one.best for one in view.column("TREC")] == [False, True, False]
+    assert "perplexity ↓" in tables.drawn(view)
+    assert "2.250 *" in tables.drawn(view)
+
+
+def test_a_single_result_is_not_the_best_of_anything(store: Store, tables: Tables) -> None:
+    asked = tables.ask(tables.suite())
+    tables.fill(store, asked, {("none", "TREC"): (80.0, 81.0, 82.0)})
+    assert not any(one.best for one in tables.view(store, asked).cells.values())
+
+
+def test_ties_are_all_best(store: Store, tables: Tables) -> None:
+    asked = tables.ask(tables.suite(["TREC"]))
+    tables.fill(
+        store, asked, {("none", "TREC"): (80.0,), ("dropkey 0.3", "TREC"): (80.0,), ("dropkey 0.5", "TREC"): (70.0,)}
+    )
+    view = tables.view(store, asked, tables.suite(["TREC"]))
+    assert [one.best for one in view.column("TREC")] == [True, True, False]
+    assert view.cells["dropkey 0.3", "TREC"].delta == 0.0
+
+
+def test_rows_of_the_same_label(store: Store, tables: Tables) -> None:
+    suite = tables.suite(["TREC"])
+    asked = tables.ask(suite, Choice(regularizers=("dropkey:ratio=0.3", "none", "dropout:ratio=0.1")))
+    asked[3] = Asked(asked[3].cell.model_copy(update={"row": "dropkey 0.3"}), asked[3].trials)  # the very same trials
+    asked[5] = Asked(asked[5].cell.model_copy(update={"row": "dropkey 0.3"}), asked[5].trials)  # other ones
+    view = tables.view(store, asked, suite)
+    assert view.rows == ("none", "dropkey 0.3", "dropkey 0.5", "dropkey 0.3 (2)")
+
+
+def test_the_baseline_is_the_nearest_above(store: Store, tables: Tables) -> None:
+    suite = tables.suite(["TREC"])
+    asked = tables.ask(suite)
+    second = asked[1].cell.model_copy(update={"baseline": True})
+    asked[1] = Asked(second, asked[1].trials)
+    tables.fill(store, asked, tables.values)
+    view = tables.view(store, asked, suite)
+    assert view.cells["dropkey 0.3", "TREC"].delta is None
+    assert view.cells["dropkey 0.5", "TREC"].delta == pytest.approx(((79 - 82) + (84 - 90)) / 2)
+
+
+def test_metric_of_a_real_task(tables: Tables) -> None:
+    (first, *_) = tables.suite().cells(Choice())
+    assert metric_of(first) == Metric("accuracy", higher_is_better=True, unit="%")
+    with pytest.raises(InputError, match="unknown metric of text-classification 'acuracy': did you mean accuracy"):
+        metric_of(first.model_copy(update={"metric": "acuracy"}))
