@@ -198,8 +198,6 @@ class LearnedMask(SiteModule):
         options = self.options
         if options.l1_norm_penalty == "none" and not options.entropy_penalty:
             return
-        if _recomputing():
-            return
         if len(self.records) >= PATIENCE:
             raise InputError(
                 f"learned-dropout: {PATIENCE} forward passes in training and nobody asked for their penalty: expected"
@@ -207,7 +205,10 @@ class LearnedMask(SiteModule):
             )
         nothing = values.new_zeros(())
         l1_norm = nothing if options.l1_norm_penalty == "none" else self.l1_norm(values)
-        self.records.append((l1_norm, entropy(values) if options.entropy_penalty else nothing))
+        record = (l1_norm, entropy(values) if options.entropy_penalty else nothing)
+        # Checkpointing wants the same tensors again, but the loss has them already.
+        if not _recomputing():
+            self.records.append(record)
 
     def penalty(self, step: int) -> Tensor | None:
         """Each norm times its coefficient at the step; the mean over the forward passes since it was last asked for."""

@@ -1,0 +1,166 @@
+"""The language model of Learned Dropout: its size, its start, causality, dropout and how that is evaluated."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from adapters.decoder import Decoder, build_decoder, parameter_count
+from harness.binding import bind, sites
+from harness.errors import InputError
+from harness.listing import list_items
+from harness.task import MODELS
+
+SMALL = {"layers": 2, "dim": 12, "heads": 3}
+
+
+def make(name: str = "learned-dropout-lm", vocabulary: int = 31, context: int = 12, **options: Any) -> Decoder:
+    torch.manual_seed(0)
+    model = build_decoder(name, {**SMALL, **options}, vocabulary=vocabulary, context=context)
+    assert isinstance(model, Decoder)
+    return model
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(0, 31, (2, 12), generator=torch.Generator().manual_seed(7))
+
+
+@pytest.mark.parametrize(
+    ("name", "regularizer", "params", "count"),
+    [
+        ("learned-dropout-lm", "learned-dropout", {}, 15_335_424),
+        ("learned-dropout-lm-baseline", "none", {}, 15_441_192),
+        ("learned-dropout-lm-baseline", "dropout", {"ratio": 0.2}, 15_441_192),
+        ("learned-dropout-lm", "learned-dropout", {"dropout_input": "embed", "detached_input": True}, 15_418_368),
+    ],
+)
+def test_published_parameter_counts(name: str, regularizer: str, params: dict[str, Any], count: int) -> None:
+    with torch.device("meta"):
+        model = build_decoder(name, {}, vocabulary=50_257, context=200)
+    assert isinstance(model, Decoder)
+    bind(model, regularizer, **params)
+    assert parameter_count(model) == count
+
+
+def test_it_is_listed_with_its_size() -> None:
+    listed = {item["name"]: item for item in list_items("models")}
+    for name, count in (("learned-dropout-lm", 13_743_072), ("learned-dropout-lm-baseline", 15_441_192 + 200 * 156)):
+        assert listed[name]["parameters"] == count
+        assert MODELS.entry(name).facts["tasks"] == ("language-modelling",)
+
+
+def test_its_embeddings_are_tied_and_it_starts_as_the_source_does() -> None:
+    model = make(vocabulary=2000, layers=4, dim=48)
+    assert not any(name.endswith("bias") for name, _ in model.named_parameters())
+    logits = model(torch.zeros(1, 3, dtype=torch.long))
+    logits.sum().backward()
+    assert model.token_embedding.weight.grad is not None
+    assert model.token_embedding.weight.grad.ne(0).all()  # as output weights; as inputs only the first row would be
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            expected = 0.02 / math.sqrt(2 * 4) if name.endswith("out.weight") else 0.02
+            assert parameter.std().item() == pytest.approx(expected, rel=0.1), name
+        else:
+            assert parameter.eq(1).all()
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "params"),
+    [
+        ("none", {}),
+        ("dropkey", {"ratio": 0.4}),
+        ("dropattention-c", {"ratio": 0.4}),
+        ("learned-dropout", {"where": "everywhere"}),
+        ("learned-dropout", {"dropout_input": "embed"}),
+    ],
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_no_token_knows_of_later_ones(regularizer: str, params: dict[str, Any], training: bool) -> None:
+    model = make()
+    bind(model, regularizer, **params)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(10 if parameter.ndim == 2 else 1)
+    model.train(training)
+    changed = tokens()
+    changed[:, 7:] = (changed[:, 7:] + 1) % 31
+    logits = []
+    for batch in (tokens(), changed):
+        torch.manual_seed(1)
+        logits.append(model(batch))
+    torch.testing.assert_close(logits[0][:, :7], logits[1][:, :7])
+    assert not torch.allclose(logits[0][:, 7:], logits[1][:, 7:])
+
+
+def test_attention_regularizers_work_on_it_in_training_alone() -> None:
+    plain, model = make().eval(), make()
+    report = bind(model, "dropkey", ratio=0.5)
+    assert [site.name for site in report.bound] == ["blocks.0.attention", "blocks.1.attention"]
+    assert [site.kind for site in report.bound] == ["decoder-self"] * 2
+    assert torch.equal(model.eval()(tokens()), plain(tokens()))
+    assert not torch.equal(model.train()(tokens()), plain(tokens()))
+
+
+def test_site_names_are_paths_of_modules_in_order_of_execution() -> None:
+    model = make()
+    modules = dict(model.named_modules())
+    found = sites(model)
+    assert all(modules[site.name].site is site for site in found)
+    assert [site.name for site in found[:4]] == [
+        "embedding_dropout", "mask_input", "blocks.0.attention", "blocks.0.attention_dropout",
+    ]  # fmt: skip
+
+
+def test_dropout_baselines_have_three_a_block_and_one_on_the_embeddings() -> None:
+    model = make(dropout=0.4)
+    bind(model, "dropout", ratio=0.4)
+    drawn = []
+
+    def spy(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        drawn.append((output == 0).float().mean().item())
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(spy)
+    model.train()(tokens())
+    assert len(drawn) == 2 * 2 + 1
+    assert all(0.25 < share < 0.55 for share in drawn)
+    assert [site.ratio for site in sites(model) if site.kind == "decoder-self"] == [0.4, 0.4]
+
+
+def test_faithful_evaluation_leaves_attention_dropout_on_and_nothing_else() -> None:
+    correct, faithful = make(dropout=0.4).eval(), make(dropout=0.4, evaluation="faithful").eval()
+    for model in (correct, faithful):
+        bind(model, "dropout", ratio=0.4)
+    assert torch.equal(correct(tokens()), correct(tokens()))
+    assert not torch.equal(faithful(tokens()), faithful(tokens()))
+    torch.manual_seed(3)
+    once = faithful(tokens())
+    torch.manual_seed(3)
+    assert torch.equal(faithful(tokens()), once)
+    bind(faithful, "none")
+    assert torch.equal(faithful(tokens()), correct(tokens()))  # attention's alone: the others are off
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 3}, "unknown option of model learned-dropout-lm 'layer': did you mean layers"),
+        ({"dim": 13}, "heads=3 does not divide dim=13"),
+        ({"dropout": 1.0}, "dropout=1.0: input should be less than 1"),
+        ({"evaluation": "wrong"}, "evaluation=wrong: input should be 'correct' or 'faithful'"),
+    ],
+)
+def test_impossible_options_are_one_clear_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make(**options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(InputError, match="a text of 13 tokens: expected at most 12"):
+        make()(torch.zeros(1, 13, dtype=torch.long))
