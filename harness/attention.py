@@ -29,8 +29,8 @@ def attend(
     """Scaled dot-product attention, regularised in training as the site says.
 
     In evaluation, or where the site has no regularizer or ratio 0, this is plain
-    `scaled_dot_product_attention`, so that the model equals the unpatched one. What the site's module does to the
-    output, where it has one, comes on top in both.
+    `scaled_dot_product_attention`, so that the model equals the unpatched one; `Site.hidden` and `Site.draws` change
+    that. What the site's module does to the output, where it has one, comes on top in both.
 
     A NaN in q, k, v or an additive mask is never hidden: it reaches every output that SDPA would let it reach. A row
     that may attend to no key gives 0, with finite gradients, in training as in evaluation.
@@ -60,6 +60,16 @@ def attend(
         )
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"attention '{site.name}': expected a boolean or floating mask, got {mask.dtype}")
+    if site.hidden is not None and not training:
+        mask = _without(mask, site.hidden)
+    if site.draws and not training and site.regularizer is not None and site.ratio > 0.0:
+        from harness.expectation import expected_weights  # which knows regularizers, and they this module
+
+        joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        weights = expected_weights(q, k, site, mask=joined, scale=scale)
+        if site.probe is not None:
+            site.probe(site, weights)
+        return weights.to(v.dtype) @ v
     if site.probe is not None:
         with torch.no_grad():
             site.probe(site, attention_weights(q, k, mask=mask, causal=causal, scale=scale))
@@ -82,6 +92,14 @@ def with_causal(mask: Tensor | None, queries: int, keys: int, device: torch.devi
     if mask is None:
         return lower
     return mask & lower if mask.dtype == torch.bool else mask.masked_fill(~lower, float("-inf"))
+
+
+def _without(mask: Tensor | None, hidden: Tensor) -> Tensor:
+    """`mask` joined with keys that are hidden from every query, (B or 1, S), True where hidden."""
+    hidden = hidden[:, None, None, :]
+    if mask is None:
+        return ~hidden
+    return mask & ~hidden if mask.dtype == torch.bool else mask.masked_fill(hidden, float("-inf"))
 
 
 def allowed_keys(mask: Tensor) -> Tensor:

@@ -40,6 +40,8 @@ class Site:
         width: channels of the output (of attention: of all heads together); None: not known.
         embedded: whether the model hands what its mask-input site derives from the embeddings on to this one.
         module: the part of the regularizer that lives in the model, on in evaluation too; most have none.
+        hidden: in evaluation, keys that no query may attend to: boolean (B or 1, S), True where hidden (`occlusion`).
+        draws: in evaluation, weights averaged over so many draws of the regularizer (`harness.align`); 0: plain ones.
     """
 
     name: str
@@ -55,3 +57,5 @@ class Site:
     width: int | None = None
     embedded: bool = False
     module: SiteModule | None = field(default=None, repr=False)
+    hidden: Tensor | None = field(default=None, repr=False)
+    draws: int = field(default=0, repr=False)
