@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from harness.binding import sites
-from harness.regularizers.learned import LearnedMask, entropy
+from harness.learned_mask import LearnedMask, entropy
 
 
 @dataclass

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from adapters.decoder import Decoder, build_decoder, parameter_count
 from harness.binding import bind
+from harness.learned_mask import LearnedMask
 from harness.mask_statistics import MaskStatistics
 from harness.penalty import coefficient
-from harness.regularizers.learned import LearnedDropout, LearnedMask
+from harness.regularizers.learned import LearnedDropout
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "learned_dropout.json").read_text("utf-8"))
 TOLERANCE = 1e-9

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from harness.errors import InputError
+from harness.learned_mask import PATIENCE, LearnedMask, entropy
 from harness.mask_statistics import MaskStatistics, mean_statistics
 from harness.penalty import coefficient, penalty, with_penalty
-from harness.regularizers.learned import PATIENCE, LearnedDropout, LearnedMask, entropy
+from harness.regularizers.learned import LearnedDropout
 from harness.regularizers.spec import build_regularizer, complete_spec
 
 WIDTH, HEADS = 24, 4

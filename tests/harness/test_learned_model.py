@@ -18,9 +18,9 @@ from adapters.timm_models import build_vit
 from harness.binding import bind, sites, unregularize
 from harness.engine import run_trial
 from harness.errors import InputError
+from harness.learned_mask import EmbeddingAttention, LearnedMask
 from harness.mask_statistics import mask_statistics, mean_statistics
 from harness.penalty import penalty
-from harness.regularizers.learned import EmbeddingAttention, LearnedMask
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS

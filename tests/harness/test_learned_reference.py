@@ -13,7 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.regularizers.learned import LearnedDropout, LearnedMask
+from harness.learned_mask import LearnedMask
+from harness.regularizers.learned import LearnedDropout
 
 Array = npt.NDArray[np.float64]
 
