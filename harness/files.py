@@ -24,10 +24,18 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o666 & ~_umask())  # mkstemp's file is its owner's alone
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    """What the user wants no file to allow; it can only be read by setting it."""
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
 
 
 def write_atomic(path: Path, content: bytes) -> None:

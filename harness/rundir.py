@@ -105,6 +105,8 @@ class RunDirectory:
                 event = json.loads(line)
             except ValueError:
                 continue
+            if not isinstance(event, dict):
+                continue
             if event.get("event") == "resume":
                 step = event.get("step", 0)
                 kept = [old for old in kept if old.get("step", 0) <= step]
@@ -127,10 +129,10 @@ class RunDirectory:
     def suites(self) -> list[str]:
         """Names of the suites that asked for this trial."""
         try:
-            names: list[str] = json.loads((self.path / "suites.json").read_bytes())
-            return names
+            names = json.loads((self.path / "suites.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return []
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
     def add_suites(self, names: list[str]) -> None:
         """Note suites that ask for this trial."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from sklearn.metrics import accuracy_score
 from torch import Tensor, nn
 
 from harness.task import Metric
@@ -23,6 +22,8 @@ def accuracy(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict
     Raises:
         ValueError: there is no sample.
     """
+    from sklearn.metrics import accuracy_score
+
     found, wanted = [], []
     for inputs, labels in batches:
         found.append(model(inputs).argmax(dim=-1).cpu())

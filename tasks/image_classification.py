@@ -10,8 +10,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
-from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional
 
 from harness.recipe import Recipe
 from harness.settings import Settings
@@ -88,12 +86,17 @@ class ImageClassification(Task):
         """(H, W, C) uint8 → (C, size, size) uint8: a random part in training if the recipe says so, else the middle."""
         size = self.recipe.image_size
         image = image.permute(2, 0, 1)
-        if training and self.recipe.resized_crop:
-            image = v2.RandomResizedCrop(size, antialias=True)(image)
-        elif image.shape[-2:] != (size, size):
-            # 256 to 224 as on ImageNet; small images are only resized.
-            image = functional.resize(image, [round(size * 256 / 224)] if size >= 64 else [size, size], antialias=True)
-            image = functional.center_crop(image, [size, size])
+        crop = training and self.recipe.resized_crop
+        if crop or image.shape[-2:] != (size, size):
+            from torchvision.transforms import v2
+            from torchvision.transforms.v2 import functional
+
+            if crop:
+                image = v2.RandomResizedCrop(size, antialias=True)(image)
+            else:
+                # 256 to 224 as on ImageNet; small images are only resized.
+                shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
+                image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
         return image.expand(self.recipe.channels, -1, -1)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
