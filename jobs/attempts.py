@@ -105,8 +105,8 @@ def settle(directory: RunDirectory) -> None:
         step = checkpoint_step(directory)
         cause = "its process ended without a word: killed, out of memory, or the machine went down"
         ending = {"state": "lost", "cause": cause, "steps_done": step}
-        alike = itertools.takewhile(lambda old: (old["state"], old["steps_done"]) == ("lost", step), reversed(before))
-        fruitless = 1 + sum(1 for _ in alike)
+        earlier = ((old.get("state"), old.get("steps_done")) for old in reversed(before))
+        fruitless = 1 + sum(1 for _ in itertools.takewhile(("lost", step).__eq__, earlier))
         if fruitless >= LIMIT:
             given_up = f"{GAVE_UP} after {fruitless} attempts in a row that left no new checkpoint; {cause}"
             ending |= {"state": "failed", "cause": given_up}

@@ -216,21 +216,21 @@ def _log(directory: RunDirectory, number: int) -> Iterator[None]:
     """Everything that this process and its children print goes to ``log.txt``."""
     sys.stdout.flush()
     sys.stderr.flush()
+    file = open(directory.path / "log.txt", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
     kept = os.dup(1), os.dup(2)
-    with open(directory.path / "log.txt", "ab", buffering=0) as file:
-        try:
-            file.write(f"--- attempt {number}, {now()}\n".encode())
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-            with warnings.catch_warnings():  # on leaving it, each warning may be shown again, by the next trial
-                yield
-        finally:
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError):
-                    stream.flush()
-            for handle, target in zip(kept, (1, 2), strict=True):
-                os.dup2(handle, target)
-                os.close(handle)
+    try:
+        file.write(f"--- attempt {number}, {now()}\n")
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        # On leaving catch_warnings, each warning may be shown again, by the next trial.
+        with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file), warnings.catch_warnings():
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # what a full disk did not take has been told already
+            file.close()
+        for handle, target in zip(kept, (1, 2), strict=True):
+            os.dup2(handle, target)
+            os.close(handle)
 
 
 def _sweep(directory: RunDirectory) -> None:

@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from harness import plugins
+from harness.plugins import load_plugins
 from harness.rundir import RunDirectory
 from harness.settings import Settings
+from harness.task import TASKS
+from harness.trial import Trial, TrialRequest
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = Path(__file__).with_name("tiny_task.py")
@@ -141,6 +145,21 @@ def place(tmp_path: Path) -> Iterator[Workplace]:
     made = Workplace(tmp_path)
     yield made
     made.clean()
+
+
+@pytest.fixture
+def tiny() -> Iterator[Callable[..., list[Trial]]]:
+    """Makes tiny trials in this process: keyword arguments are fields of the request; `seeds` of each."""
+    load_plugins([PLUGIN])
+
+    def make(seeds: int = 1, **fields: Any) -> list[Trial]:
+        request = TrialRequest(**{"task": "tiny", "data": "tiny", "model": "tiny", **fields})
+        task = TASKS.get("tiny")
+        return [task.trial_for(request.model_copy(update={"seed": seed}), Settings()) for seed in range(seeds)]
+
+    yield make
+    # Other tests go through all that is registered.
+    del TASKS._entries["tiny"], plugins._loaded[str(PLUGIN)]
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import os
 import random
 import shlex
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,14 +29,22 @@ if TYPE_CHECKING:
 
 KILLS = 20
 SUITE = os.environ.get("CHAOS_SUITE")
-COMMAND = [SUITE or "tiny.yaml", *shlex.split(os.environ.get("CHAOS_ARGS", "--seeds 8")), "--parallel", "2"]
+COMMAND = [SUITE or "tiny.yaml", *shlex.split(os.environ.get("CHAOS_ARGS", "--seeds 6"))]
+WORKERS = ["--parallel", "2", "--checkpoint-seconds", "0.2"]
+FILES = [
+    *(f"jobs/{name}.py" for name in ("queue", "run", "dispatch", "collect", "places", "executors", "attempts")),
+    *(f"db/{name}.py" for name in ("store", "rows", "snapshot", "connection")),
+    *(f"harness/{name}.py" for name in ("rundir", "files")),
+    *(f"submitit/core/{name}.py" for name in ("core", "utils")),
+]
+"""Where a command line is ended by SIGKILL."""
 
 
 @pytest.fixture(scope="module")
 def undisturbed(workplace: Callable[[Path], Workplace], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every row that a run gives which nobody disturbs."""
     quiet = workplace(tmp_path_factory.mktemp("undisturbed"))
-    done = quiet.call("run", *COMMAND)
+    done = quiet.call("run", *COMMAND, "--executor", "debug")
     assert done.returncode == 0, done.stderr
     return rows(quiet)
 
@@ -55,8 +64,8 @@ def test_workers_killed(
     dice: random.Random,
     wait_for: Callable[..., Any],
 ) -> None:
-    place.pause.write_text("0.05")  # so that the trials last until the last kill
-    process = place.start("run", *COMMAND, "--checkpoint-seconds", "0.2")
+    place.pause.write_text("0.1")  # so that the trials last until the last kill
+    process = place.start("run", *COMMAND, *WORKERS)
     kinds = []
     for _ in range(KILLS):
         time.sleep(dice.uniform(0.2, 1.6))
@@ -79,30 +88,30 @@ def test_command_line_killed(
     place: Workplace, workplace: Callable[[Path], Workplace], undisturbed: dict[str, Any], dice: random.Random
 ) -> None:
     place.pause.write_text("0.1")
-    run = ["run", *COMMAND, "--checkpoint-seconds", "0.2"]
-    moments: list[str] = []
+    began = time.monotonic()
+    place.call("run", "--help")
+    begins = time.monotonic() - began
     for _ in range(KILLS):
-        command = dice.choices([run, ["collect"]], [4, 1])[0]
-        if dice.random() < 0.8:
-            script = str(Path(__file__).with_name("killed_cli.py"))
-            process = place.start(str(dice.randint(1, 6000)), *command, program=[script])
-            said = process.communicate(timeout=60)[0]
-            moments.append(f"{command[0]} at {Path(said.splitlines()[-1]).name}")
-        else:
-            process = place.start(*command)
-            moments.append(f"{command[0]} after {dice.uniform(0.3, 3):.3f} s")
-            time.sleep(float(moments[-1].split()[2]))
+        if dice.random() < 0.6:  # so that there is something to dispatch
+            for worker in place.processes():
+                kill(worker)
+        command = dice.choices([["run", *COMMAND, *WORKERS], ["collect"]], [4, 1])[0]
+        file, line = dice.choice(FILES), dice.randint(1, 100)
+        process = place.start(file, str(line), *command, program=[str(Path(__file__).with_name("killed_cli.py"))])
+        try:
+            said = process.communicate(timeout=4 * begins + dice.uniform(0.3, 2))[0]
+        except subprocess.TimeoutExpired:
             kill(process.pid)
-            process.communicate()
+            said = f"{process.communicate()[0]} by the clock"
+        print(command[0], said.strip() or "ended by itself")
         assert len(place.processes("core._submit")) <= 2, "more workers than --parallel says"
-    print(*moments, sep="\n")
     place.pause.write_text("0")
     check(place, workplace(place.folder / "anew"), undisturbed)
 
 
 def check(place: Workplace, anew: Workplace, undisturbed: dict[str, Any]) -> None:
     """`dropbench run` again, and then all is as if nothing had happened, in the database and in one made anew."""
-    again = place.call("run", *COMMAND)
+    again = place.call("run", *COMMAND, *WORKERS)
     assert again.returncode == 0, again.stderr
     status = json.loads(place.call("status", "--json").stdout)
     ids = {row["id"] for row in undisturbed["trials"]}
