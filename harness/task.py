@@ -104,7 +104,14 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """Fill in the recipe and the data's fingerprint; raises InputError for what does not fit together."""
+        """Fill in the recipe and the data's fingerprint; raises InputError for what does not fit together.
+
+        It is called for every trial of a table each time the table is printed, and so imports no model library.
+        """
+
+    @classmethod
+    def check(cls, trial: Trial) -> None:  # noqa: B027 - a task may have nothing to look at
+        """Look closer at a trial that is about to be queued for the first time; raises InputError."""
 
     @abstractmethod
     def setup(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from db.store import Enqueued, Store
 from harness.rundir import RunDirectory
 from harness.settings import Settings
+from harness.task import TASKS
 from harness.trial import Trial
 from jobs import executors
 from jobs.attempts import GAVE_UP
@@ -27,8 +28,12 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
     """Ask for trials, each with its suite; those that have a result somewhere below `settings.runs` have it at once.
 
     Raises:
-        InputError: the database or a run directory cannot be written.
+        InputError: the database or a run directory cannot be written; a trial that is new turns out to be impossible.
     """
+    known = store.states([trial.id for trial, _ in items])
+    for trial, _ in items:
+        if trial.id not in known:
+            TASKS.get(trial.task).check(trial)
     for trial, suite in items:
         directory = RunDirectory(settings.runs / trial.id)
         if directory.path.is_dir():

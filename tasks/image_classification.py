@@ -16,9 +16,9 @@ from harness.settings import Settings
 from harness.task import MODELS, Metric, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
-from tasks.data import Source, read
+from tasks.data import read
 from tasks.data.classification import ImageClassificationData
-from tasks.making import located, make_trial
+from tasks.making import check_model, located, make_trial
 
 # Mean and deviation of ImageNet's training images, for sets that are too large to be measured first.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -45,11 +45,12 @@ class ImageClassification(Task):
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
         """See `Task.trial_for`."""
+        return make_trial(cls, request, settings)
 
-        def model(recipe: Recipe, source: Source) -> nn.Module:
-            return _build(request.model, cast(ImageRecipe, recipe), source.dataset.classes)
-
-        return make_trial(cls, request, settings, model)
+    @classmethod
+    def check(cls, trial: Trial) -> None:
+        """See `Task.check`."""
+        check_model(cls, trial, lambda recipe, classes: _build(trial.model, cast(ImageRecipe, recipe), classes))
 
     def setup(self) -> None:
         """Read the images, those of folders only when they are needed."""

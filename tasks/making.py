@@ -10,33 +10,32 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from harness.errors import InputError, unknown_name
-from harness.files import canonical_json
 from harness.plugins import plugin_digests
 from harness.recipe import Recipe, complete_recipe
 from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import RegularizerSpec, complete_spec
+from harness.regularizers.spec import complete_spec
 from harness.schedules import SCHEDULES
 from harness.settings import Settings
+from harness.site import Site
 from harness.task import MODELS, TASKS, Task
 from harness.trial import DataRef, Trial, TrialRequest
-from tasks.data import SYNTHETIC, Source, locate
+from tasks.data import DATASETS, SYNTHETIC, Source, locate
 
 if TYPE_CHECKING:
     from torch import nn
 
 RECIPES = Path(__file__).parent / "recipes"
-ModelFactory = Callable[[Recipe, Source], "nn.Module"]
-"""Builds a trial's model without reading its data, to see whether the options fit."""
+ModelFactory = Callable[[Recipe, int], "nn.Module"]
+"""(recipe, number of classes) → a trial's model."""
 
 
-def make_trial(task: type[Task], request: TrialRequest, settings: Settings, model: ModelFactory) -> Trial:
+def make_trial(task: type[Task], request: TrialRequest, settings: Settings) -> Trial:
     """The trial that a request stands for.
 
     Args:
         task: the task of the request.
         request: what was asked for.
         settings: where the data lie.
-        model: how to build the model; called on torch's meta device, where nothing is computed or stored.
 
     Raises:
         InputError: an unknown name or key, an impossible value, data that are missing or of another kind of task.
@@ -54,7 +53,6 @@ def make_trial(task: type[Task], request: TrialRequest, settings: Settings, mode
         raise InputError(f"data '{request.data}' are for task '{source.dataset.kind}', not '{task.name}'")
     layers = recipe_layers(task.name, request.preset, source.dataset.name, entry.name)
     recipe = complete_recipe(task.recipe_type, [*layers, request.overrides])
-    _check_fit(task, entry.name, regularizer, recipe, source, model, request.overrides)
     return Trial(
         task=task.name,
         data=DataRef(name=request.data, fingerprint=cached_fingerprint(source)),
@@ -129,48 +127,44 @@ def located(trial: Trial, settings: Settings) -> Source:
     return source
 
 
-def _check_fit(
-    task: type[Task],
-    name: str,
-    regularizer: RegularizerSpec,
-    recipe: Recipe,
-    source: Source,
-    model: ModelFactory,
-    overrides: Mapping[str, Any],
-) -> None:
-    """Build the model on the meta device where the user's choice may not fit it: that needs its library's import."""
-    structured = regularizer.params.get("window", 1) != 1 or regularizer.params.get("unit", "element") != "element"
-    if not structured and not any(key == "model" or key.startswith("model.") for key in overrides):
-        return
-    key = canonical_json([task.name, name, source.name, recipe.model_dump(mode="json"), regularizer.model_dump()])
-    if key in _fitting:
+def check_model(task: type[Task], trial: Trial, build: ModelFactory) -> None:
+    """See whether the model can be built and regularised as the trial says, on torch's meta device.
+
+    Args:
+        task: the task of the trial.
+        trial: about to be queued.
+        build: makes the model from the recipe and the number of classes; nothing is computed or stored.
+
+    Raises:
+        InputError: an unknown or impossible option, a regularizer that fits no site, a window beyond the keys.
+    """
+    if trial.config_id in _fitting:
         return
     import torch
 
     from harness.binding import bind
 
+    recipe = task.recipe_type.model_validate(trial.recipe)
     with torch.device("meta"):
-        built = model(recipe, source)
-    report = bind(built, regularizer.build())
-    window = int(regularizer.params.get("window", 1))
+        model = build(recipe, DATASETS.get(trial.data.name).classes)
+    report = bind(model, trial.regularizer.build(), schedule=trial.schedule)
+    window, unit = int(trial.regularizer.params.get("window", 1)), trial.regularizer.params.get("unit")
     for site in report.bound:
-        unit = regularizer.params.get("unit")
-        longest = min(site.grid) if unit in ("block", "cross") and site.grid else site_length(site, recipe)
-        if longest is not None and window > longest:
-            raise InputError(
-                f"regularizer {regularizer.name}: window={window}: longer than the {longest} keys of {name}"
-            )
-    _fitting.add(key)
+        room = _room(site, recipe, square=unit in ("block", "cross"))
+        if room is not None and window > room:
+            name = trial.regularizer.name
+            raise InputError(f"regularizer {name}: window={window}: longer than the {room} keys of {trial.model}")
+    _fitting.add(trial.config_id)
 
 
 _fitting: set[str] = set()
 
 
-def site_length(site: Any, recipe: Recipe) -> int | None:
-    """The most keys that a site can see, where that is known before the data are read."""
-    if site.grid is not None:
-        return int(site.grid[0] * site.grid[1] + site.prefix)
-    return getattr(recipe, "max_length", None)
+def _room(site: Site, recipe: Recipe, square: bool) -> int | None:
+    """The largest window at a site, where that is known before the data are read."""
+    if site.grid is None:
+        return getattr(recipe, "max_length", None)
+    return min(site.grid) if square else site.grid[0] * site.grid[1] + site.prefix
 
 
 def is_synthetic(trial: Trial) -> bool:

@@ -18,9 +18,9 @@ from harness.settings import Settings
 from harness.task import MODELS, Metric, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
-from tasks.data import Source, read
+from tasks.data import read
 from tasks.data.classification import TextClassificationData
-from tasks.making import located, make_trial
+from tasks.making import check_model, located, make_trial
 
 PADDING, UNKNOWN = 0, 1
 
@@ -45,14 +45,12 @@ class TextClassification(Task):
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
         """See `Task.trial_for`."""
+        return make_trial(cls, request, settings)
 
-        def model(recipe: Recipe, source: Source) -> nn.Module:
-            length = cast(TextRecipe, recipe).max_length
-            return MODELS.get(request.model)(
-                request.model, recipe.model, vocabulary=100, classes=source.dataset.classes, max_length=length
-            )
-
-        return make_trial(cls, request, settings, model)
+    @classmethod
+    def check(cls, trial: Trial) -> None:
+        """See `Task.check`; the vocabulary, which is not known yet, fits any model."""
+        check_model(cls, trial, lambda recipe, classes: _build(trial.model, cast(TextRecipe, recipe), 2, classes))
 
     def setup(self) -> None:
         """Read the texts, make the vocabulary, turn words into numbers."""
@@ -80,13 +78,7 @@ class TextClassification(Task):
 
     def build_model(self) -> nn.Module:
         """See `Task.build_model`."""
-        return MODELS.get(self.trial.model)(
-            self.trial.model,
-            self.recipe.model,
-            vocabulary=len(self.vocabulary) + UNKNOWN + 1,
-            classes=len(self.classes),
-            max_length=self.recipe.max_length,
-        )
+        return _build(self.trial.model, self.recipe, len(self.vocabulary) + UNKNOWN + 1, len(self.classes))
 
     def size(self, split: Split) -> int:
         """See `Task.size`."""
@@ -121,3 +113,7 @@ class TextClassification(Task):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Accuracy in percent."""
         return accuracy(model, batches)
+
+
+def _build(model: str, recipe: TextRecipe, vocabulary: int, classes: int) -> nn.Module:
+    return MODELS.get(model)(model, recipe.model, vocabulary=vocabulary, classes=classes, max_length=recipe.max_length)

@@ -17,8 +17,12 @@ DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits
 
 
 def make(**fields: Any) -> Trial:
+    """A trial, made and checked as it is before it is queued."""
     request = TrialRequest(**{**DIGITS, **fields})
-    return TASKS.get(request.task).trial_for(request, Settings())
+    task = TASKS.get(request.task)
+    trial = task.trial_for(request, Settings())
+    task.check(trial)
+    return trial
 
 
 def test_the_recipe_is_preset_then_data_then_overrides() -> None:
