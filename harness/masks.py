@@ -33,9 +33,9 @@ def dropped_keys(
       Section 3.2, "Structured DropKey"). Drawn for each query, as DropKey's are. Prefix tokens are never dropped by
       these two.
 
-    `ratio` is the papers' d or p: the share of dropped keys itself at window 1 (cross excepted), an upper bound of it
-    otherwise, because windows overlap and, for sequences, start to the left of no key. `seed_probability` has the
-    papers' formulas.
+    `ratio` is the papers' d or p. At window 1 (cross excepted) every key is dropped with that probability; otherwise it
+    is an upper bound of the share of dropped keys, because windows overlap and, in sequences, are cut off at the end.
+    `seed_probability` has the papers' formulas; docs/regularizers.md has the exact shares.
 
     Args:
         unit: what is dropped at once.

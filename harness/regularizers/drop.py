@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -20,7 +21,7 @@ Rescale = Literal["renormalize", "inverse"]
 
 
 class AttentionDrop(Regularizer):
-    """Drops attention to keys.
+    """Drops attention to keys. A subclass writes `dropped`, which draws the keys that go, and inherits the rest.
 
     `renormalize` runs the softmax over the kept keys (DropKey, Eq. 12 to 14), which is the same function as dropping
     weights after the softmax and dividing each row by its sum (DropKey, Eq. 1; DropAttention, Section 4.2). A row
@@ -28,26 +29,11 @@ class AttentionDrop(Regularizer):
 
     `inverse` drops weights after the softmax and divides by 1 − ratio (Dropout; DropAttention's "traditional"
     rescaling); a row that loses every key is 0, as in Dropout.
-
-    A subclass that drops other keys overrides `dropped` and inherits both.
     """
 
-    unit: Unit = Field(default="element", description="what is dropped at once")
-    window: int = Field(default=1, ge=1, description="window size in keys (block, cross: side in patches)")
     rescale: Rescale = Field(default="renormalize", description="how a row is rescaled")
 
-    def skip(self, site: Site) -> str | None:
-        """Block and cross need a grid of keys, and one that a single window does not cover."""
-        if self.unit in ("block", "cross"):
-            if site.grid is None:
-                return f"unit '{self.unit}' needs keys that form a grid"
-            covered = self.window >= (max if self.unit == "block" else min)(site.grid) and (
-                self.unit == "cross" or site.grid[0] == site.grid[1]
-            )
-            if covered and self.rescale == "renormalize" and not site.prefix:
-                return f"one {self.unit} of size {self.window} covers all {site.grid[0]}×{site.grid[1]} keys"
-        return super().skip(site)
-
+    @abstractmethod
     def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
         """Draw the dropped keys of a batch.
 
@@ -57,11 +43,9 @@ class AttentionDrop(Regularizer):
             device: where to make the mask.
 
         Returns:
-            boolean of 4 axes, True where dropped, broadcastable to `shape`.
+            boolean, True where dropped, broadcastable to `shape`. Keys that are the same for all queries are best left
+            as (B, H, 1, S): that costs next to nothing.
         """
-        return dropped_keys(
-            self.unit, site.ratio, self.window, shape, grid=site.grid, prefix=site.prefix, device=device
-        )
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
@@ -71,12 +55,39 @@ class AttentionDrop(Regularizer):
         if self.rescale == "renormalize":
             return scaled_dot_product_attention(q, k, v, attn_mask=_kept_mask(kept, mask, q.dtype), scale=scale)
         # Multiplied, never filled in: filling would hide a NaN.
-        if kept.shape[-2] == 1:
+        if kept.dim() == 4 and kept.shape[-2] == 1:
             # Keys that are dropped for every query are dropped values (DropAttention, Section 4, "(c)").
             v = v * kept.transpose(-2, -1).to(v.dtype)
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale) / (1.0 - site.ratio)
         weights = attention_weights(q, k, mask=mask, scale=scale)
         return (weights * kept.to(weights.dtype)) @ v / (1.0 - site.ratio)
+
+
+class UnitDrop(AttentionDrop):
+    """Drops units of keys: single elements, columns, windows of them, blocks or crosses of a key grid."""
+
+    unit: Unit = Field(default="element", description="what is dropped at once")
+    window: int = Field(default=1, ge=1, description="window size in keys (block, cross: side in patches)")
+
+    def skip(self, site: Site) -> str | None:
+        """Block and cross need a grid of keys, and one that a single window does not cover."""
+        if self.unit in ("block", "cross"):
+            if site.grid is None:
+                return f"unit '{self.unit}' needs keys that form a grid"
+            if self.rescale == "renormalize" and not site.prefix and self._covers(*site.grid):
+                return f"one {self.unit} of size {self.window} covers all {site.grid[0]}×{site.grid[1]} keys"
+        return super().skip(site)
+
+    def _covers(self, high: int, wide: int) -> bool:
+        """Whether one window is the whole grid, so that a row would lose all its keys or none: no regularisation."""
+        side = min(self.window, high, wide)
+        return side == high == wide if self.unit == "block" else side in (high, wide)
+
+    def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+        """Draw units; see `dropped_keys`."""
+        return dropped_keys(
+            self.unit, site.ratio, self.window, shape, grid=site.grid, prefix=site.prefix, device=device
+        )
 
 
 def _kept_mask(kept: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:

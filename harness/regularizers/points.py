@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from harness.regularizers.base import Regularizer
-from harness.regularizers.drop import AttentionDrop
+from harness.regularizers.drop import UnitDrop
 
 if TYPE_CHECKING:
     from harness.site import Site
@@ -29,9 +29,9 @@ class Unregularized(Regularizer):
 
 
 none = Unregularized
-dropout = partial(AttentionDrop, rescale="inverse")
-dropkey = partial(AttentionDrop)
-dropkey_block = partial(AttentionDrop, unit="block", window=3)
-dropkey_cross = partial(AttentionDrop, unit="cross", window=1)
-dropattention_c = partial(AttentionDrop, unit="column")
-dropattention_e = partial(AttentionDrop)
+dropout = partial(UnitDrop, rescale="inverse")
+dropkey = partial(UnitDrop)
+dropkey_block = partial(UnitDrop, unit="block", window=3)
+dropkey_cross = partial(UnitDrop, unit="cross", window=1)
+dropattention_c = partial(UnitDrop, unit="column")
+dropattention_e = partial(UnitDrop)
