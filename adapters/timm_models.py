@@ -1,4 +1,4 @@
-"""timm's Vision Transformers: ViT and DeiT, and the small ones that DropBench names itself."""
+"""timm's models: the sites of their attention, and the builders of those that DropBench names."""
 
 from __future__ import annotations
 
@@ -6,68 +6,91 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import timm
-from timm.layers.attention import Attention
+from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
+from timm.models import volo
+from timm.models.swin_transformer import WindowAttention
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
+from torch import nn
 
-from harness.adapter import Adapter, Patch
-from harness.attention import attend
-from harness.binding import patched_class
+from adapters.timm_attention import PATCHED
+from harness.adapter import Adapter, Patch, place
 from harness.errors import InputError, unknown_name
-from harness.site import Site
+from harness.site import Site, SiteKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-@patched_class(Attention)
-class RegularizedAttention(Attention):
-    """timm's attention with its one call to SDPA made through `attend`."""
-
-    site: Site
-
-    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """Attention over tokens: (B, N, C) → (B, N, C_out)."""
-        batch, tokens, _ = x.shape
-        gate = self.gate(x).sigmoid() if self.gate is not None else None
-        qkv = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
-        out = attend(
-            self.q_norm(q), self.k_norm(k), v, self.site, training=self.training, mask=attn_mask, causal=is_causal
-        )
-        out = self.norm(out.transpose(1, 2).reshape(batch, tokens, self.attn_dim))
-        if gate is not None:
-            out = out * gate
-        return cast(Tensor, self.proj_drop(self.proj(out)))
+DROPS = (PatchDropout, PatchDropoutWithIndices)
+KINDS: dict[type[nn.Module], SiteKind] = {volo.OutlookAttention: "outlook", volo.ClassAttention: "class"}
 
 
 class TimmModels(Adapter):
-    """Self-attention of timm's VisionTransformer family (ViT, DeiT and their variants)."""
+    """The attention of timm's ViT, DeiT, EVA, Swin and VOLO, and of other models that are made of the same modules.
+
+    Layers are counted over the whole network, in order of execution: through the stages of Swin, and in VOLO through
+    outlook and self attention; class attention is counted by itself. Swin's keys are the window's, an outlook
+    attention's its kernel's.
+    """
 
     name = "timm"
 
     def patches(self, model: nn.Module) -> Iterator[Patch]:
-        """Every plain `Attention` inside a VisionTransformer, block by block."""
-        for path, transformer in model.named_modules():
-            if not isinstance(transformer, VisionTransformer):
-                continue
-            found = [
-                (f"{path}.{name}".lstrip("."), module)
-                for name, module in transformer.named_modules()
-                if type(module) in (Attention, RegularizedAttention)
-            ]
-            grid = tuple(transformer.patch_embed.grid_size) if not transformer.dynamic_img_size else None
-            for layer, (name, module) in enumerate(found):
-                site = getattr(module, "site", None) or Site(
-                    name=name,
-                    kind="encoder-self",
-                    layer=layer,
-                    depth=len(found),
-                    heads=module.num_heads,
-                    grid=cast("tuple[int, int] | None", grid),
-                    prefix=transformer.num_prefix_tokens,
-                )
-                yield Patch(module, site, RegularizedAttention)
+        """Every attention module that timm's models above are made of."""
+        known = {patched: original for original, patched in PATCHED.items()} | {cls: cls for cls in PATCHED}
+        found = [(path, module, known[type(module)]) for path, module in model.named_modules() if type(module) in known]
+        networks = _networks(model, [path for path, _, _ in found])
+        kinds: list[SiteKind] = [KINDS.get(original, "encoder-self") for _, _, original in found]
+        places = place(zip(networks, kinds, strict=True))
+        for (path, module, original), network, kind, (layer, depth) in zip(found, networks, kinds, places, strict=True):
+            grid, prefix = _keys(model.get_submodule(network), module, kind)
+            site = Site(path, kind, layer, depth, cast(int, module.num_heads), grid, prefix)
+            yield Patch(module, site, PATCHED[original])
+
+
+def _networks(model: nn.Module, paths: list[str]) -> list[str]:
+    """For each attention module the path of its network: the outermost timm model above it that holds several of them.
+
+    A block that somebody took out of timm for a model of their own is no network; then it is the whole model.
+    """
+    count: dict[str, int] = {}
+    for path in paths:
+        for parent in _parents(path):
+            count[parent] = count.get(parent, 0) + 1
+    return [
+        next(
+            (
+                parent
+                for parent in _parents(path)
+                if count[parent] > 1 and type(model.get_submodule(parent)).__module__.startswith("timm.models.")
+            ),
+            "",
+        )
+        for path in paths
+    ]
+
+
+def _parents(path: str) -> list[str]:
+    """The paths of the modules above one, the model itself first."""
+    steps = path.split(".")
+    return [".".join(steps[:end]) for end in range(len(steps))]
+
+
+def _keys(network: Any, module: Any, kind: SiteKind) -> tuple[tuple[int, int] | None, int]:
+    """Grid and prefix of the keys of an attention module of a network."""
+    if kind == "outlook":
+        return (module.kernel_size, module.kernel_size), 0
+    if isinstance(module, WindowAttention):
+        return tuple(module.window_size), 0
+    if isinstance(network, volo.VOLO):
+        rows, columns = network.pos_embed.shape[1:3]
+        return (rows, columns), int(kind == "class")
+    embedding = getattr(network, "patch_embed", None)
+    prefix = getattr(network, "num_prefix_tokens", None)
+    if embedding is None or prefix is None or getattr(embedding, "grid_size", None) is None:
+        return None, 0
+    if getattr(network, "dynamic_img_size", False) or isinstance(getattr(network, "patch_drop", None), DROPS):
+        return None, prefix  # the tokens' number changes from batch to batch
+    return tuple(embedding.grid_size), prefix
 
 
 SMALL = {
@@ -81,6 +104,10 @@ TIMM_NAMES = {
     "deit-tiny": "deit_tiny_patch16_224",
     "deit-small": "deit_small_patch16_224",
     "deit-base": "deit_base_patch16_224",
+    "swin-tiny": "swin_tiny_patch4_window7_224",
+    "volo-d1": "volo_d1_224",
+    "volo-d2": "volo_d2_224",
+    "volo-d3": "volo_d3_224",
 }
 OPTIONS = ("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "drop_rate", "proj_drop_rate",
            "drop_path_rate", "class_token", "global_pool", "qkv_bias")  # fmt: skip
@@ -111,7 +138,7 @@ def build_vit(
     try:
         if name in SMALL:
             return VisionTransformer(**{**common, **SMALL[name], **options})
-        return cast(nn.Module, timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **options}))
+        return timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **options})
     except (AssertionError, ValueError, TypeError) as error:
         raise InputError(
             f"model {name} with {dict(options)} on {image_size[0]}×{image_size[1]} images: {error}"

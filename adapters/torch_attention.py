@@ -1,0 +1,162 @@
+"""torch's nn.MultiheadAttention, alone or in nn.Transformer's layers, as a subclass that calls `attend` in training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from harness.adapter import Adapter, Patch, idle, patched_class, place, stack_of
+from harness.attention import attend, attention_weights
+from harness.errors import InputError
+from harness.site import Site, SiteKind
+
+
+@patched_class(nn.MultiheadAttention)
+class RegularizedMultiheadAttention(nn.MultiheadAttention):
+    """Every form of torch's multi-head attention: self and cross, batched or not, either order, any of its masks.
+
+    Weights that are asked for in training are those before anything is dropped, with gradients: they say what the model
+    attends to, and do not change from draw to draw.
+    """
+
+    site: Site
+
+    @property
+    def _qkv_same_embed_dim(self) -> bool:
+        # torch's encoder layer computes everything in one native call in evaluation, past this module, where this is
+        # true. It must not while somebody looks on, or where the regularizer is on in evaluation.
+        return bool(vars(self)["_qkv_same_embed_dim"]) and idle(self)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Shapes and masks as in nn.MultiheadAttention."""
+        if idle(self):
+            return super().forward(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+        if query.is_nested:
+            raise InputError(
+                f"{self.site.name}: a nested tensor, which only torch's own fast path can attend with: expected"
+                " nn.TransformerEncoder(…, enable_nested_tensor=False)"
+            )
+        if is_causal and attn_mask is None:
+            raise RuntimeError("is_causal is a hint on attn_mask in nn.MultiheadAttention: expected attn_mask with it")
+        batched = query.dim() == 3
+        if not batched:
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        q, k, v = self._heads(query, key, value, batch_axis=0 if self.batch_first or not batched else 1)
+        mask = self._mask(attn_mask, key_padding_mask, q, k)
+        if self.bias_k is not None and self.bias_v is not None:
+            k, v = (
+                torch.cat([part, bias.view(1, self.num_heads, 1, -1).expand(len(part), -1, -1, -1)], dim=2)
+                for part, bias in ((k, self.bias_k), (v, self.bias_v))
+            )
+        if self.add_zero_attn:
+            k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+        if mask is not None and mask.shape[-1] < k.shape[2]:
+            # What torch adds to the keys is open to every query.
+            mask = F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=float(mask.dtype == torch.bool))
+        out = attend(q, k, v, self.site, training=self.training, mask=mask)
+        out = self.out_proj(out.transpose(1, 2).flatten(2))
+        weights = None
+        if need_weights:
+            weights = attention_weights(q, k, mask=mask)
+            weights = weights.mean(dim=1) if average_attn_weights else weights
+        if not batched:
+            return out[0], None if weights is None else weights[0]
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _heads(self, query: Tensor, key: Tensor, value: Tensor, *, batch_axis: int) -> Iterator[Tensor]:
+        """q (B, H, T, d), k and v (B, H, S, d)."""
+        for part in self._projected(query, key, value):
+            part = part[None] if part.dim() == 2 else part.movedim(batch_axis, 0)
+            yield part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        weight, bias = cast("Tensor | None", self.in_proj_weight), cast("Tensor | None", self.in_proj_bias)
+        if weight is not None and query is key and key is value:
+            return F.linear(query, weight, bias).chunk(3, dim=-1)
+        separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        weights = separate if weight is None else weight.chunk(3)
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
+        return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+
+    def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        """Both masks as one that `attend` takes: torch's True hides, `attend`'s True shows; floats are added."""
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.view(-1, self.num_heads, q.shape[2], k.shape[2])
+        if padding is not None:
+            padding = padding[:, None, None, :]
+        masks = [mask for mask in (attn_mask, padding) if mask is not None]
+        if not masks:
+            return None
+        if all(mask.dtype == torch.bool for mask in masks):
+            return ~masks[0] if len(masks) == 1 else ~(masks[0] | masks[1])
+        added = [
+            torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, float("-inf"))
+            if mask.dtype == torch.bool
+            else mask.to(q.dtype)
+            for mask in masks
+        ]
+        return added[0] if len(added) == 1 else added[0] + added[1]
+
+
+class TorchModels(Adapter):
+    """Every nn.MultiheadAttention of any model.
+
+    The kind is known in torch's own Transformer layers. Elsewhere the path tells it: `cross`, `encoder_attn` or
+    `multihead_attn` in it is cross attention, else `decoder` is a decoder's self attention, else it is an encoder's.
+    """
+
+    name = "torch"
+
+    def patches(self, model: nn.Module) -> Iterator[Patch]:
+        """Module by module; one that has a forward of its own is refused."""
+        found = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)]
+        kinds = [_kind(model, path) for path, _ in found]
+        stacks = [stack_of(model, path) for path, _ in found]
+        grids = _grids(model)
+        places = place(zip(stacks, kinds, strict=True))
+        for (path, module), kind, (layer, depth) in zip(found, kinds, places, strict=True):
+            grid, prefix = next((keys for owner, keys in grids.items() if path.startswith(owner)), (None, 0))
+            site = Site(path, kind, layer, depth, module.num_heads, grid, prefix)
+            plain = type(module) in (nn.MultiheadAttention, RegularizedMultiheadAttention)
+            refusal = None if plain else f"{type(module).__name__} changes nn.MultiheadAttention in its own way"
+            yield Patch(module, site, RegularizedMultiheadAttention, refusal)
+
+
+def _kind(model: nn.Module, path: str) -> SiteKind:
+    owner, _, name = path.rpartition(".")
+    layer = model.get_submodule(owner)
+    if isinstance(layer, nn.TransformerEncoderLayer):
+        return "encoder-self"
+    if isinstance(layer, nn.TransformerDecoderLayer):
+        return "decoder-self" if name == "self_attn" else "cross"
+    if re.search("cross|encoder_attn|multihead_attn", path):
+        return "cross"
+    return "decoder-self" if "decoder" in path else "encoder-self"
+
+
+def _grids(model: nn.Module) -> dict[str, tuple[tuple[int, int], int]]:
+    """The key grids of torchvision's Vision Transformers, by path."""
+    found: dict[str, tuple[tuple[int, int], int]] = {}
+    for path, module in model.named_modules():
+        if type(module).__module__ == "torchvision.models.vision_transformer" and hasattr(module, "patch_size"):
+            vision = cast(Any, module)
+            side = vision.image_size // vision.patch_size
+            found[path] = ((side, side), 1)
+    return found

@@ -1,0 +1,188 @@
+"""The attention function that transformers' models call in place of their own.
+
+Their attention modules ask a table for the function that computes attention, by the name that the model's config holds.
+Two names of ours stand in that table, one for each of the library's own functions whose place they take. The table of
+masks must know the same names: without it the masks of padding and of the future would be None, without a word.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask, sdpa_mask
+
+from harness.adapter import idle, site_of
+from harness.attention import (
+    additive,
+    attend,
+    attention_logits,
+    attention_weights,
+    masked_softmax,
+    with_causal,
+)
+from harness.attention_logits import attend_logits
+from harness.errors import InputError
+from harness.site import Site
+
+AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
+"""(module, q (B, H, T, d), k and v (B, key heads, S, d), mask, **options) → output (B, T, H, d), weights or None."""
+
+PREFIX = "dropbench-"
+SUPPORTED = ("sdpa", "eager")
+"""The implementations whose place ours can take. The others (flash, flex) have masks of another form."""
+
+BEYOND = ("s_aux", "sinks", "indices", "block_indices")
+"""Options by which a module asks for more than softmax(q·k + bias)·v."""
+
+
+@dataclass(eq=False)
+class InterfaceSite(Site):
+    """A site in a transformers model.
+
+    That this class is defined here registers our functions wherever a copied or unpickled model needs them.
+
+    Attributes:
+        original: the library's function for this module, which computes it when nothing is dropped.
+    """
+
+    original: AttentionFunction = field(kw_only=True, repr=False)
+
+
+def on_interface(module: nn.Module) -> bool:
+    """Whether a module's forward asks the table for its attention function."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names
+
+
+def original_function(module: Any) -> AttentionFunction:
+    """The library's own function for a module; a model's file may have versions of its own."""
+    file = inspect.unwrap(type(module).forward).__globals__
+    name = module.config._attn_implementation.removeprefix(PREFIX)
+    function: AttentionFunction = file["ALL_ATTENTION_FUNCTIONS"].get_interface(name, file["eager_attention_forward"])
+    return function
+
+
+@torch.no_grad()
+def follows(module: nn.Module) -> bool:
+    """Whether the library's function for a module computes what ours does: tried on small numbers."""
+    groups = getattr(module, "num_key_value_groups", 1)
+    q, k, v = (
+        (torch.arange(heads * rows * 4, dtype=torch.float32, device="cpu") * step).sin().view(1, heads, rows, 4)
+        for heads, rows, step in ((2 * groups, 3, 0.7), (2, 5, 1.1), (2, 5, 1.9))
+    )
+    mask = torch.zeros(1, 1, 3, 5, device="cpu")
+    mask[..., 1:, 4] = torch.finfo(mask.dtype).min
+    site = Site("", "encoder-self", 0, 1, 2 * groups)
+    try:
+        theirs, _ = original_function(module)(module, q, k, v, mask, scaling=0.5, dropout=0.0)
+        ours, _ = _attend(site, q, k, v, mask, training=False, scale=0.5, weights=False)
+    except Exception:  # whatever a strange function cannot do with plain inputs
+        return False
+    return theirs.shape == ours.shape and torch.allclose(theirs, ours, atol=1e-5)
+
+
+def regularized_sdpa(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """In place of "sdpa": no mask means a causal one where the module or the caller says so."""
+    if not isinstance(site_of(module), InterfaceSite) or idle(module):
+        return _untouched(module)(module, query, key, value, attention_mask, **options)
+    said = options.pop("is_causal", None)
+    causal = (getattr(module, "is_causal", True) if said is None else said) and query.shape[2] > 1
+    return _run(module, query, key, value, attention_mask, causal and attention_mask is None, False, options)
+
+
+def regularized_eager(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """In place of "eager": the mask is always there, and weights are returned, those before anything is dropped."""
+    if not isinstance(site_of(module), InterfaceSite) or idle(module):
+        return _untouched(module)(module, query, key, value, attention_mask, **options)
+    return _run(module, query, key, value, attention_mask, False, True, options)
+
+
+def _untouched(module: nn.Module) -> AttentionFunction:
+    site = site_of(module)
+    return site.original if isinstance(site, InterfaceSite) else original_function(module)
+
+
+def _run(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    weights: bool,
+    options: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    for name in BEYOND:
+        if options.get(name) is not None:
+            raise InputError(
+                f"{module.site.name}: {type(module).__name__} asks for '{name}', which regularised attention does not"
+                f" compute: expected softmax(q·k + bias)·v; leave it out by exclude=['{module.site.name}']"
+            )
+    return _attend(
+        module.site,
+        query,
+        key,
+        value,
+        mask,
+        training=module.training,
+        scale=options.get("scaling"),
+        causal=causal,
+        weights=weights,
+        position_bias=options.get("position_bias"),
+        softcap=options.get("softcap"),
+    )
+
+
+def _attend(
+    site: Site,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    *,
+    training: bool,
+    scale: float | None,
+    weights: bool,
+    causal: bool = False,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Our attention in the library's terms: key heads shared by several query heads, biases, capped logits."""
+    if q.shape[1] != k.shape[1]:
+        k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], dim=1) for part in (k, v))
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q.dtype)
+    if position_bias is not None:
+        mask = _biased(position_bias.to(q.dtype), mask, causal)
+        causal = False
+    if softcap is None:
+        out = attend(q, k, v, site, training=training, mask=mask, causal=causal, scale=scale)
+        seen = attention_weights(q, k, mask=mask, causal=causal, scale=scale) if weights else None
+        return out.transpose(1, 2), seen
+    logits = softcap * (attention_logits(q, k, scale=scale) / softcap).tanh()
+    out = attend_logits(logits, v, site, training=training, mask=mask, causal=causal)
+    return out.transpose(1, 2), masked_softmax(_biased(logits, mask, causal)) if weights else None
+
+
+def _biased(bias: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Logits, or what is added to them, with the mask in."""
+    if causal:
+        mask = with_causal(mask, bias.shape[-2], bias.shape[-1], bias.device)
+    if mask is None:
+        return bias
+    return bias + (additive(mask, bias.dtype) if mask.dtype == torch.bool else mask)
+
+
+for _name, _function, _mask in (("sdpa", regularized_sdpa, sdpa_mask), ("eager", regularized_eager, eager_mask)):
+    AttentionInterface.register(PREFIX + _name, _function)
+    AttentionMaskInterface.register(PREFIX + _name, _mask)
