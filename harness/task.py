@@ -109,8 +109,8 @@ class Task(ABC):
         It is called for every trial of a table each time the table is printed, and so imports no model library.
         """
 
-    @classmethod
-    def check(cls, trial: Trial) -> None:  # noqa: B027 - a task may have nothing to look at
+    @classmethod  # noqa: B027 - a task may have nothing to look at
+    def check(cls, trial: Trial) -> None:
         """Look closer at a trial that is about to be queued for the first time; raises InputError."""
 
     @abstractmethod
