@@ -79,7 +79,8 @@ class EncoderLayer(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """(B, T, dim), and a mask broadcastable to (B, heads, T, T), True where a token may be attended to."""
         hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask))
-        return hidden + self.dropout(self.feedforward(self.feedforward_norm(hidden)))
+        out: Tensor = hidden + self.dropout(self.feedforward(self.feedforward_norm(hidden)))
+        return out
 
 
 class SelfAttention(nn.Module):

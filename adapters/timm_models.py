@@ -134,6 +134,11 @@ def build_vit(
     for key in options:
         if key not in OPTIONS:
             raise unknown_name(f"option of model {name}", key, OPTIONS)
+    patch = int(options.get("patch_size", SMALL.get(name, {}).get("patch_size", 16)))
+    if image_size[0] % patch or image_size[1] % patch:
+        raise InputError(
+            f"model {name}: patch_size={patch} does not divide images of {image_size[0]}×{image_size[1]} pixels"
+        )
     common = {"img_size": image_size, "in_chans": channels, "num_classes": classes}
     try:
         if name in SMALL:

@@ -42,6 +42,10 @@ _WHERE = {
     "unregularize": "harness.binding",
 }
 
+# Old libraries need a shim before their first import, and users import them after us. The shim is imported by a lazy
+# target, as everything above this folder is.
+load("adapters.compat:install")()
+
 
 def __getattr__(name: str) -> object:
     """Import on first use: the command line must start without torch."""

@@ -32,7 +32,7 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
 
 def load_newest(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """The newest whole checkpoint, None where there is none, and what was wrong with newer ones (now deleted)."""
-    problems = []
+    problems: list[str] = []
     for path in _newest_first(folder):
         try:
             state = _read(path)

@@ -47,11 +47,11 @@ COMMANDS = {
 class LazyGroup(TyperGroup):
     """A group that knows its commands' names and helps, and imports a command when it is called."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """The names in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import the folder's commands; a folder with one group of that name gives the group."""
         if cmd_name not in COMMANDS:
             raise unknown_name("command", cmd_name, COMMANDS)
@@ -64,7 +64,7 @@ class LazyGroup(TyperGroup):
         command: Any = get_command(load(target.app))
         return getattr(command, "commands", {}).get(cmd_name, command)
 
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         """One line a command, from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, target.help) for name, target in COMMANDS.items()])

@@ -12,7 +12,8 @@ from harness.recipe import Recipe
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """The recipe's optimizer; weight decay leaves vectors (biases, norms) and position embeddings alone."""
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             vector = parameter.ndim < 2 or "pos_embed" in name or "positions" in name or "cls_token" in name

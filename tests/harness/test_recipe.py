@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.errors import InputError
@@ -9,7 +11,10 @@ from harness.recipe import Recipe, complete_recipe
 
 
 def test_later_layers_win_and_model_options_merge() -> None:
-    layers = [{"epochs": 3, "lr": 0.1, "model": {"depth": 2, "dim": 8}}, {"lr": 0.2, "model.depth": 4}]
+    layers: list[dict[str, Any]] = [
+        {"epochs": 3, "lr": 0.1, "model": {"depth": 2, "dim": 8}},
+        {"lr": 0.2, "model.depth": 4},
+    ]
     recipe = complete_recipe(Recipe, layers)
     assert (recipe.epochs, recipe.lr, recipe.model) == (3, 0.2, {"depth": 4, "dim": 8})
 

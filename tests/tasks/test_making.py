@@ -51,10 +51,10 @@ def test_other_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: Pa
     lines = [f"{label} question {number} ?\n" for number in range(5) for label in range(6)]
     (folder / "TREC.test.all").write_text("".join(lines))
     trials = []
+    settings = Settings(folders={"trec": folder})
+    request = TrialRequest(task="text-classification", data="trec", model="text-transformer")
     for count in (30, 24):
         (folder / "TREC.train.all").write_text("".join(lines[:count]))
-        settings = Settings(data=tmp_path / str(count), folders={"trec": folder})
-        request = TrialRequest(task="text-classification", data="trec", model="text-transformer")
         trials.append(TASKS.get(request.task).trial_for(request, settings))
     assert trials[0].id != trials[1].id
     located(trials[1], settings)
@@ -68,7 +68,7 @@ def test_other_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: Pa
         ({"model": "text-transformer"}, "does not serve task 'image-classification'"),
         ({"data": "trec-synthetic"}, "are for task 'text-classification'"),
         ({"schedule": "decresing"}, "did you mean decreasing"),
-        ({"align": "finetune"}, "unknown alignment 'finetune'"),
+        ({"align": "fintune"}, "finetune"),
         ({"preset": "mni"}, "unknown preset of image-classification 'mni'"),
         ({"overrides": {"model.dept": 1}}, "unknown option of model vit-digits 'dept': did you mean depth"),
         ({"overrides": {"model.num_heads": 7}}, "model vit-digits with {'num_heads': 7}"),
@@ -100,7 +100,7 @@ def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset:
     ]
     assert pairs
     for data, model in pairs:
-        assert complete_recipe(kind, [*recipe_layers(task, preset, data, model)])
+        assert complete_recipe(kind, [*recipe_layers(task, preset, data, model)]).batch_size > 0
 
 
 @pytest.mark.parametrize("task", list(TASKS))

@@ -63,6 +63,7 @@ def test_the_rows_are_those_of_scikit_learn(digits: ImageClassificationData) -> 
         gzip.compress(ROW.replace(b"0,", b"17,", 1)),
         gzip.compress(b"0," * 64 + b"12\n"),
     ],
+    ids=["empty", "no gzip", "cut", "text", "columns", "pixel", "label"],  # the bytes hold the time of day
 )
 def test_a_damaged_file_is_told(source: WriteSource, content: bytes) -> None:
     with pytest.raises(InputError, match=r"digits\.csv\.gz: "):
