@@ -14,6 +14,10 @@ UNSEEN = 80.0
 below e^-80 = 2e-35 of the best one's, which no attention can tell from 0. Libraries forbid with -inf, with the
 dtype's least number, with -1e9, -1e4 or (Swin) -100."""
 
+VECTOR = 16
+"""Without a mask, torch's kernel for CPUs (seen in 2.13) gives 0 for a row of NaN that is shorter than a vector. With a
+mask of 0 it does not, and is the same bit for bit otherwise."""
+
 
 def attend(
     q: Tensor,
@@ -76,14 +80,28 @@ def attend(
     if training and site.regularizer is not None and site.ratio > 0.0:
         joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         out = site.regularizer.attend(q, k, v, site, mask=joined, scale=scale)
-    elif causal and mask is not None:
-        joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device)
-        out = scaled_dot_product_attention(q, k, v, attn_mask=joined, scale=scale)
     else:
-        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+        out = plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
     if site.module is not None:
         out = regularized_heads(out, site, training=training, keys=k.shape[-2], mask=mask, causal=causal)
     return out
+
+
+def plain_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """SDPA, with a mask beside causality if need be, and with every NaN; arguments as those of `attend`."""
+    if mask is None and q.device.type == "cpu" and k.shape[-2] < VECTOR:
+        mask = q.new_zeros(1, k.shape[-2])
+    if causal and mask is not None:
+        mask, causal = with_causal(mask, q.shape[-2], k.shape[-2], q.device), False
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
 
 
 def with_causal(mask: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:

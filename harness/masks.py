@@ -135,6 +135,7 @@ def _bernoulli(shape: tuple[int, ...], probability: float, device: torch.device 
     count = math.prod(shape)
     words = torch.randint(-(2**63), 2**63 - 1, ((count + 3) // 4,), device=device)
     bits = words.view(torch.int16)[:count].view(shape)
-    whole, rest = divmod(probability * 2**16, 1.0)
-    threshold = (torch.rand((), device=device) < rest) + (int(whole) - 2**15)
+    exact = probability * 2**16
+    whole = int(exact)
+    threshold = (torch.rand((), device=device) < exact - whole) + (whole - 2**15)
     return bits < threshold.clamp(max=2**15 - 1).to(torch.int16)

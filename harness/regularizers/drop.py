@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention import additive, allowed_keys, attention_weights
+from harness.attention import additive, allowed_keys, attention_weights, plain_attention
 from harness.masks import Unit, dropped_keys
 from harness.regularizers.base import Regularizer
 
@@ -58,7 +58,7 @@ class AttentionDrop(Regularizer):
         if kept.dim() == 4 and kept.shape[-2] == 1:
             # Keys that are dropped for every query are dropped values (DropAttention, Section 4, "(c)").
             v = v * kept.transpose(-2, -1).to(v.dtype)
-            return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale) / (1.0 - site.ratio)
+            return plain_attention(q, k, v, mask=mask, scale=scale) / (1.0 - site.ratio)
         weights = attention_weights(q, k, mask=mask, scale=scale)
         return (weights * kept.to(weights.dtype)) @ v / (1.0 - site.ratio)
 

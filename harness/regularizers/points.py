@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
+from harness.attention import plain_attention
 from harness.regularizers.base import Regularizer
 from harness.regularizers.drop import UnitDrop
 
@@ -25,7 +25,7 @@ class Unregularized(Regularizer):
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
     ) -> Tensor:
         """Plain attention; shapes as in `Regularizer.attend`."""
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        return plain_attention(q, k, v, mask=mask, scale=scale)
 
 
 none = Unregularized
