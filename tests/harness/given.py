@@ -1,0 +1,49 @@
+"""Attention dropout with a mask that the test gives, and sites to try it at."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import PrivateAttr
+from torch import Tensor
+
+from harness.masks import Unit
+from harness.regularizers.base import Regularizer
+from harness.regularizers.drop import AttentionDrop, Rescale, UnitDrop
+from harness.site import Site
+
+
+class GivenDrop(AttentionDrop):
+    """Drops the keys that it was given instead of drawing any."""
+
+    _given: Tensor = PrivateAttr()
+
+    def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+        assert self._given.expand(shape).shape == shape
+        return self._given
+
+
+def given_drop(dropped: Tensor, rescale: Rescale, ratio: float = 0.3) -> GivenDrop:
+    drop = GivenDrop(ratio=ratio, rescale=rescale)
+    drop._given = dropped
+    return drop
+
+
+def site_with(
+    regularizer: Regularizer | None, *, grid: tuple[int, int] | None = None, prefix: int = 0, ratio: float | None = None
+) -> Site:
+    """A site that is bound to the regularizer, with its own ratio unless another is given."""
+    if ratio is None:
+        ratio = regularizer.ratio if regularizer is not None else 0.0
+    return Site("attention", "encoder-self", 0, 1, 2, grid=grid, prefix=prefix, regularizer=regularizer, ratio=ratio)
+
+
+def drop_site(
+    unit: Unit,
+    *,
+    ratio: float = 0.3,
+    window: int = 1,
+    rescale: Rescale = "renormalize",
+    grid: tuple[int, int] | None = None,
+    prefix: int = 0,
+) -> Site:
+    return site_with(UnitDrop(unit=unit, ratio=ratio, window=window, rescale=rescale), grid=grid, prefix=prefix)
