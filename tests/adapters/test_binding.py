@@ -1,0 +1,138 @@
+"""`regularize` and `unregularize`: what they touch and what not, twice, partly, shared, and where they cannot."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from harness import InputError, Site, regularize, sites, unregularize
+from harness.adapter import Patch
+from harness.binding import DEFAULT_KINDS, bind, find_patches, watch
+from harness.regularizers.spec import build_regularizer
+
+drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
+
+
+def block() -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(8, 2, batch_first=True)
+
+
+class Stack(nn.Module):
+    """Three layers of attention; `shared` makes the last one the first again."""
+
+    def __init__(self, shared: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(block() for _ in range(3))
+        if shared:
+            self.layers[2] = self.layers[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x, x, x, need_weights=False)[0]
+        return x
+
+
+def test_patterns_choose_sites_and_the_others_stay_as_they_are() -> None:
+    model = Stack()
+    report = bind(model, "dropkey", ratio=0.5, include=["layers.*"], exclude=["*.1"])
+    assert [site.name for site in report.bound] == ["layers.0", "layers.2"]
+    assert [(site.name, reason) for site, reason in report.left] == [("layers.1", "excluded by name")]
+    assert "layers.1" in str(report)
+    assert "left alone: excluded by name" in str(report)
+    assert type(model.layers[1]) is nn.MultiheadAttention
+
+
+def test_again_with_another_regularizer_and_other_sites() -> None:
+    model = Stack()
+    first = sites(drop(model))
+    with watch(model, lambda site, weights: None):
+        bind(model, "dropattention-c", ratio=0.25, window=2, schedule="increasing", include=["layers.1", "layers.2"])
+        assert all(site.probe is not None for site in sites(model))  # what somebody looks at stays looked at
+    found = sites(model)
+    assert [(site.name, site.ratio) for site in found] == [("layers.1", 0.125), ("layers.2", 0.25)]
+    assert all("window" in repr(site.regularizer) for site in found)
+    assert type(model.layers[0]) is nn.MultiheadAttention
+    assert first[1] is not found[0]
+
+
+def test_paths_are_those_of_the_model_that_is_given_now() -> None:
+    model = drop(Stack())
+    whole = nn.ModuleDict({"body": model})
+    assert bind(whole, "dropkey", include=["body.*"]).bound[0].name == "body.layers.0"
+
+
+def test_what_fails_changes_nothing() -> None:
+    model = Stack()
+    before = model(torch.ones(1, 2, 8))
+    drop(model)
+    for wrong in (
+        partial(bind, model, "dropkey", ratio=1.5),
+        partial(bind, model, "dropkye"),
+        partial(bind, model, "dropkey", schedule="decresing"),
+        partial(bind, model, "dropkey", windw=3),
+        partial(bind, model, "dropkey", include=["encoder.*"]),
+        partial(bind, model, "dropkey-block", ratio=0.1),
+        partial(bind, model, build_regularizer("dropkey"), ratio=0.1),
+    ):
+        with pytest.raises(InputError):
+            wrong()
+        assert [site.ratio for site in sites(model)] == [0.5] * 3
+    unregularize(model)
+    assert torch.equal(model(torch.ones(1, 2, 8)), before)
+    assert unregularize(model) is model  # once more is no mistake
+
+
+def test_a_model_without_attention_is_told_what_is_known() -> None:
+    class PerformerAttention(nn.Module):
+        pass
+
+    with pytest.raises(InputError) as error:
+        drop(nn.Sequential(nn.Linear(2, 2), PerformerAttention()))
+    assert str(error.value) == (
+        "regularize: no attention that can be reached in Sequential"
+        " (it has PerformerAttention, which no adapter knows):"
+        " expected one of models written for DropBench, torch's nn.MultiheadAttention,"
+        " timm's ViT, DeiT, EVA, Swin and VOLO, transformers models on its AttentionInterface"
+    )
+
+
+def test_a_module_that_is_held_twice_is_one_site_and_the_report_says_so() -> None:
+    model = Stack(shared=True)
+    report = bind(model, "dropkey", ratio=0.5, schedule="increasing")
+    assert [(site.name, site.layer, site.depth) for site in report.bound] == [("layers.0", 0, 2), ("layers.1", 1, 2)]
+    assert report.shared == {"layers.0": ["layers.2"]}
+    assert "layers.0  encoder-self  layer 1/2  heads 2  ratio 0.000  (one module with layers.2)" in str(report)
+    called: list[str] = []
+    with watch(model, lambda site, weights: called.append(site.name)):
+        model(torch.randn(1, 3, 8))
+    assert called == ["layers.0", "layers.1", "layers.0"]
+
+
+def test_every_kind_but_class_attention_is_asked_for_by_default() -> None:
+    assert "class" not in DEFAULT_KINDS
+    assert {"encoder-self", "decoder-self", "cross", "outlook", "feed-forward"} <= set(DEFAULT_KINDS)
+
+
+def test_watching_ends_with_the_block_even_by_an_error() -> None:
+    model = drop(Stack())
+
+    def fail(site: Site, weights: Tensor) -> None:
+        raise ValueError("seen")
+
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with pytest.raises(ValueError, match="seen"), watch(model, fail):
+        model(torch.randn(1, 3, 8))
+    assert all(site.probe is None for site in sites(model))
+    assert torch.backends.mha.get_fastpath_enabled() is fast
+
+
+def test_a_patch_of_no_class_attaches_and_detaches_nothing() -> None:
+    module = nn.Linear(2, 2)
+    patch = Patch(module, Site("here", "encoder-self", 0, 1, 1))
+    patch.attach()
+    patch.detach()
+    assert type(module) is nn.Linear
+    assert not find_patches(module)

@@ -1,0 +1,188 @@
+"""What people do with models that were regularised: copy, save, export, compile, checkpoint, train on two processes."""
+
+from __future__ import annotations
+
+import copy
+import io
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from harness import regularize, sites, unregularize
+from harness.binding import bind
+from tests.adapters.families import Family
+from tests.adapters.test_binding import Stack
+from tests.adapters.test_contract import FAMILIES
+
+drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
+CHOSEN = ("torch-encoder", "timm-vit", "timm-volo", "transformers-bert", "transformers-t5")
+
+
+@pytest.fixture(params=CHOSEN)
+def family(request: pytest.FixtureRequest) -> Family:
+    return FAMILIES[request.param]
+
+
+def test_a_deep_copy_trains_alike_and_apart(family: Family) -> None:
+    model = drop(family.model()).train()
+    other = copy.deepcopy(model)
+    assert torch.equal(family.run(model), family.run(other))
+    unregularize(model)
+    assert sites(other)
+    assert not sites(model)
+    other.eval()
+    assert torch.equal(family.run(other), family.run(model.eval())) or family.name == "timm-volo"
+
+
+def test_state_dicts_go_both_ways(family: Family) -> None:
+    plain, model = family.model(), drop(family.model())
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    buffer.seek(0)
+    plain.load_state_dict(torch.load(buffer, weights_only=True))
+    model.load_state_dict(plain.state_dict())
+
+
+def test_autocast(family: Family) -> None:
+    model = drop(family.model()).train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = family.run(model)
+    out.float().square().mean().backward()
+    assert torch.isfinite(out).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        shown = family.run(model.eval())
+        assert torch.equal(shown, family.run(unregularize(model)))
+
+
+@pytest.mark.parametrize("family", ["torch-encoder", "timm-volo", "transformers-bert"], indirect=True)
+def test_export_in_evaluation(family: Family) -> None:
+    model = drop(family.model())
+    inputs = family.inputs()
+    exported = torch.export.export(model, (), inputs).module()
+    torch.testing.assert_close(family.output(exported(**inputs)), family.run(model), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["torch-encoder", "timm-vit", "transformers-bert"], indirect=True)
+def test_compiled_as_one_graph(family: Family) -> None:
+    model = drop(family.model()).train()
+    compiled: Any = torch.compile(model, backend="eager", fullgraph=True)
+    inputs = family.inputs()
+    assert torch.equal(family.run(compiled, inputs), family.run(model, inputs))
+    torch.compiler.reset()
+
+
+def test_checkpointing_recomputes_the_same_draws() -> None:
+    model = drop(Stack()).train()
+    gradients = []
+    for wrap in (False, True):
+        torch.manual_seed(0)
+        x = torch.ones(2, 5, 8, requires_grad=True)
+        out = checkpoint(model, x, use_reentrant=False) if wrap else model(x)
+        model.zero_grad()
+        out.square().sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert all(torch.equal(one, two) for one, two in zip(*gradients, strict=True))
+
+
+def test_checkpointing_by_the_libraries() -> None:
+    for name, switch in (
+        ("transformers-bert", "activation_checkpointing_enable"),
+        ("timm-vit", "set_grad_checkpointing"),
+    ):
+        family = FAMILIES[name]
+        outputs = []
+        for on in (False, True):
+            model = drop(family.model()).train()
+            if on:
+                getattr(model, switch)()
+            out = family.run(model)
+            out.square().mean().backward()
+            outputs.append([out, *(p.grad for p in model.parameters() if p.grad is not None)])
+        for one, two in zip(*outputs, strict=True):
+            torch.testing.assert_close(one, two)
+
+
+PROCESSES = """
+import sys
+import torch
+from torch import distributed, nn
+
+rank, place = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
+model = torch.load(f"{place}/model.pt", weights_only=False)
+wrapped = nn.parallel.DistributedDataParallel(model)
+torch.manual_seed(rank)
+for _ in range(2):
+    wrapped(torch.randn(2, 5, 8)).square().mean().backward()
+own = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+both = [torch.empty_like(own) for _ in range(2)]
+distributed.all_gather(both, own)
+assert own.abs().sum() > 0 and torch.equal(*both)
+assert [site.ratio for site in sys.modules["harness"].sites(model)] == [0.5, 0.5]
+distributed.destroy_process_group()
+print("alike")
+"""
+
+
+def test_two_processes_train_a_pickled_model(tmp_path: Path) -> None:
+    """A model that was regularised here goes to two fresh processes, which know nothing of adapters."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    torch.save(drop(nn.TransformerEncoder(layer, 2)), tmp_path / "model.pt")
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESSES, str(rank), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in started:
+        out, errors = process.communicate(timeout=100)
+        assert (process.returncode, out) == (0, "alike\n"), errors
+
+
+def test_an_unpickled_transformers_model_brings_our_functions_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = FAMILIES["transformers-bert"]
+    model = drop(family.model()).train()
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    expected = family.run(model)
+    # As in a process that has the library, but has not imported the adapter.
+    monkeypatch.delitem(sys.modules, "adapters.transformers_attention")
+    for table in (AttentionInterface, AttentionMaskInterface):
+        monkeypatch.delitem(table._global_mapping, "dropbench-sdpa")
+    with pytest.raises(KeyError, match="dropbench-sdpa"):
+        family.run(model)
+    assert torch.equal(family.run(torch.load(buffer, weights_only=False)), expected)
+
+
+def test_a_regularizer_that_lives_in_the_model_and_is_on_in_evaluation(family: Family) -> None:
+    model = family.model()
+    with torch.no_grad():
+        before = family.run(model)
+    keys = list(model.state_dict())
+    options: dict[str, Any] = {"where": "attention", "shift_init": 3.0, "l1_norm_penalty": "none"}
+    report = bind(model, "learned-dropout", **options)
+    own = [key for key in model.state_dict() if key not in keys]
+    assert {key.partition(".regularization.")[0] for key in own} == {site.name for site in report.bound}
+    with torch.no_grad():
+        assert (family.run(model) - before).abs().max() > 1e-3
+    family.run(model.train()).square().mean().backward()
+    trained = dict(model.named_parameters())
+    assert all(grad is not None and torch.isfinite(grad).all() for grad in (trained[key].grad for key in own))
+    unregularize(model.eval())
+    assert list(model.state_dict()) == keys
+    if family.name != "timm-volo":  # its normalisation has seen a batch
+        with torch.no_grad():
+            assert torch.equal(family.run(model), before)
