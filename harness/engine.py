@@ -1,4 +1,4 @@
-"""The one loop that trains every task. Read `Run.train` for the order of a step."""
+"""The one loop that trains every task. Read `Run.train_phase` for the order of a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from harness import checkpoint
+from harness.align import FINETUNE, borrow, draws_of, drop_nothing, finetune, monte_carlo
 from harness.binding import bind
 from harness.environment import environment
 from harness.feed import StepBatches, feed, to_device
@@ -47,6 +48,7 @@ class Progress:
         worse: evaluations since then.
         loss_steps: steps since the last train event.
         train_loss: mean loss of the last train event.
+        phase: "train", or the finetuning without the regularizer behind it (`harness.align`).
     """
 
     step: int = 0
@@ -55,6 +57,7 @@ class Progress:
     worse: int = 0
     loss_steps: int = 0
     train_loss: float = math.nan
+    phase: Literal["train", "finetune"] = "train"
 
 
 def run_trial(
@@ -114,35 +117,53 @@ class Run:
 
         self.epoch_steps = math.ceil(task.steps_an_epoch(recipe.batch_size))
         self.steps = recipe.steps or (recipe.epochs or 0) * self.epoch_steps
+        more = recipe.finetune_epochs * self.epoch_steps if trial.align == FINETUNE else 0
+        self.ends = {"train": self.steps, "finetune": self.steps + more}
+        self.draws = draws_of(trial.align)
         self.evaluate_every = recipe.evaluate_every or self.epoch_steps
         self.log_every = max(1, min(self.evaluate_every, self.steps // 100))
+        self.fresh_scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
         self.progress = Progress()
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.accelerator.device)
         self.saved_selections: list[int | None] = []
         self.saved_at = time.monotonic()
 
     def train(self) -> None:
-        """Every step from where the run stands to its end."""
-        progress = self.progress
-        batches = feed(StepBatches(self.task, self.seed), progress.step, self.steps, self.settings, self.accelerator)
-        while progress.step < self.steps and not self.patience_is_over():
+        """Every step from where the run stands to its end, in one phase or two."""
+        self.train_phase()
+        if self.progress.phase == "train" and self.ends["finetune"] > self.steps:
+            self.accelerator.wait_for_everyone()  # the weights were written by one process, and are read by all
+            finetune(self, checkpoint.load_weights(self.checkpoints, self.selected()), self.directory.id)
+            self.train_phase()
+
+    def train_phase(self) -> None:
+        """Every step from where the run stands to the end of its phase."""
+        progress, end = self.progress, self.ends[self.progress.phase]
+        batches = feed(StepBatches(self.task, self.seed), progress.step, end, self.settings, self.accelerator)
+        while progress.step < end and not self.patience_is_over():
             batch = next(batches)
-            rate = learning_rate(self.recipe, progress.step, self.steps)
+            rate = self.rate()
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.loss_sum += self.step(batch)
             progress.step += 1
             progress.loss_steps += 1
-            if progress.step % self.log_every == 0 or progress.step == self.steps:
+            if progress.step % self.log_every == 0 or progress.step == end:
                 self.log(rate)
-            if progress.step % self.evaluate_every == 0 or progress.step == self.steps:
+            if progress.step % self.evaluate_every == 0 or progress.step == end:
                 self.select()
             if self.agreed(self.stop()):
                 self.save()
-                raise Interrupted(f"stopped at step {progress.step} of {self.steps}")
+                raise Interrupted(f"stopped at step {progress.step} of {self.last}")
             if self.agreed(time.monotonic() - self.saved_at > self.settings.checkpoint_seconds):
                 self.save()
         self.save()
+
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        if self.progress.phase == "finetune":
+            return self.recipe.finetune_lr
+        return learning_rate(self.recipe, self.progress.step, self.steps)
 
     def step(self, batch: list[Any]) -> Tensor:
         """One optimizer step over the micro-batches of a batch; returns their mean loss, still on the device."""
@@ -176,7 +197,7 @@ class Run:
         progress.train_loss = self.mean_loss()
         self.loss_sum.zero_()
         progress.loss_steps = 0
-        self.event("train", step=progress.step, steps=self.steps, loss=progress.train_loss, lr=rate)
+        self.event("train", **self.phase(), step=progress.step, steps=self.last, loss=progress.train_loss, lr=rate)
 
     def mean_loss(self) -> float:
         """Mean loss since the last train event, over all processes; the one place where the host waits for it."""
@@ -189,7 +210,7 @@ class Run:
         """Evaluate on dev; keep the weights if they are the best so far by the task's first metric."""
         progress, metric = self.progress, self.task.metrics[0]
         found = self.evaluate("dev")
-        self.event("evaluate", step=progress.step, split="dev", metrics=found)
+        self.event("evaluate", **self.phase(), step=progress.step, split="dev", metrics=found)
         value = found[metric.name]
         if progress.best is None or (value > progress.best if metric.higher_is_better else value < progress.best):
             progress.best, progress.selected, progress.worse = value, progress.step, 0
@@ -199,7 +220,7 @@ class Run:
         else:
             progress.worse += 1
         loss = f"{progress.train_loss:.4f}"
-        self.say(f"step {progress.step}/{self.steps}  loss {loss}  dev {metric.name} {value:.4f}")
+        self.say(f"step {progress.step}/{self.last}  loss {loss}  dev {metric.name} {value:.4f}")
 
     def evaluate(self, split: Split) -> dict[str, float]:
         """The task's metrics on a split, with the averaged weights where there are any."""
@@ -214,28 +235,32 @@ class Run:
 
     def result(self) -> dict[str, Any]:
         """Score the selected weights on test: the content of ``result.json``."""
-        progress = self.progress
-        if progress.selected is None:
-            raise Diverged("no evaluation gave a number")
+        progress, selected = self.progress, self.selected()
         self.accelerator.wait_for_everyone()  # the weights were written by one process, and are read by all
-        self.evaluated().load_state_dict(checkpoint.load_weights(self.checkpoints, progress.selected))
-        metrics = {f"{split}/{name}": value for split in ("dev", "test") for name, value in self._final(split).items()}
+        self.evaluated().load_state_dict(checkpoint.load_weights(self.checkpoints, selected))
+        with monte_carlo(self.evaluated(), self.draws):
+            found = {split: self.evaluate(split) for split in ("dev", "test")}
+        metrics = {f"{split}/{name}": value for split, values in found.items() for name, value in values.items()}
         metrics["train/loss"] = progress.train_loss
         self.event("end", step=progress.step, metrics=metrics)
-        return {"format": 1, "metrics": metrics, "selected_step": progress.selected, "steps": progress.step}
+        return {"format": 1, "metrics": metrics, "selected_step": selected, "steps": progress.step}
 
-    def _final(self, split: str) -> dict[str, float]:
-        return self.evaluate(cast(Split, split))
+    def selected(self) -> int:
+        """The step whose weights are the best on dev; raises Diverged where there are none."""
+        if self.progress.selected is None:
+            raise Diverged("no evaluation gave a number")
+        return self.progress.selected
 
     def resume(self) -> None:
-        """Go on from the newest whole checkpoint, or start."""
+        """Go on from the newest whole checkpoint, or start: with what a trial that differs in `align` has trained."""
         state, problems = checkpoint.load_newest(self.checkpoints)
         for problem in problems:
             self.say(f"checkpoint {problem}")
             self.event("damaged", message=problem)
         if state is None:
             self.event("resume", step=0)
-            self.event("start", steps=self.steps, parameters=sum(p.numel() for p in self.plain.parameters()))
+            self.event("start", steps=self.last, parameters=sum(p.numel() for p in self.plain.parameters()))
+            borrow(self)
         else:
             self.plain.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -244,10 +269,12 @@ class Run:
             if self.accelerator.scaler is not None:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
             self.progress = Progress(**state["progress"])
+            if self.progress.phase == "finetune":
+                drop_nothing(self.plain)
             self.loss_sum.copy_(state["loss_sum"])
             self.saved_selections = state["saved_selections"]
             self.event("resume", step=self.progress.step)
-            self.say(f"resumed at step {self.progress.step} of {self.steps}")
+            self.say(f"resumed at step {self.progress.step} of {self.last}")
         if self.accelerator.is_main_process:
             found = {**environment(self.accelerator.device), "sites": self.sites}
             write_json(self.directory.path / "environment.json", found)
@@ -280,6 +307,15 @@ class Run:
     def evaluated(self) -> nn.Module:
         """The model that is evaluated."""
         return self.average.module if self.average is not None else self.plain
+
+    @property
+    def last(self) -> int:
+        """The last step of the last phase."""
+        return self.ends["finetune"]
+
+    def phase(self) -> dict[str, str]:
+        """The name of the phase for events, where there are two."""
+        return {"phase": self.progress.phase} if self.last > self.steps else {}
 
     def patience_is_over(self) -> bool:
         """Whether early stopping ends the run."""

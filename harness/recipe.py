@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -39,6 +39,8 @@ class Recipe(BaseModel):
     )
     evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
     patience: int | None = Field(default=None, ge=1, description="stop after so many evaluations without a better one")
+    finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
+    finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")
     model: dict[str, Scalar] = Field(default_factory=dict, description="the model's own options")
 
     @model_validator(mode="after")
@@ -50,7 +52,7 @@ class Recipe(BaseModel):
         return self
 
 
-def complete_recipe(kind: type[Recipe], layers: list[Mapping[str, Any]]) -> Recipe:
+def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
     """Lay mappings over each other, the last one wins; `model` is merged key by key, ``model.x`` means its key x.
 
     A layer that gives `steps` takes back an earlier one's `epochs`, and the other way round.

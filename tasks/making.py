@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from harness.align import FINETUNE, FINETUNE_KEYS, checked_align
 from harness.errors import InputError, unknown_name
 from harness.plugins import plugin_digests
 from harness.recipe import Recipe, complete_recipe
@@ -44,15 +45,16 @@ def make_trial(task: type[Task], request: TrialRequest, settings: Settings) -> T
     if task.name not in entry.facts["tasks"]:
         served = [name for name in MODELS if task.name in MODELS.entry(name).facts["tasks"]]
         raise InputError(f"model '{entry.name}' does not serve task '{task.name}': expected {', '.join(served)}")
-    if request.align != "none":
-        raise unknown_name("alignment", request.align, ["none"])
     schedule = SCHEDULES.entry(request.schedule).name
     regularizer = complete_spec(request.regularizer, request.params)
+    align = checked_align(request.align, regularizer)
     source = cached_source(request.data, settings)
     if source.dataset.kind != task.name:
         raise InputError(f"data '{request.data}' are for task '{source.dataset.kind}', not '{task.name}'")
     layers = recipe_layers(task.name, request.preset, source.dataset.name, entry.name)
     recipe = complete_recipe(task.recipe_type, [*layers, request.overrides])
+    # What only a second phase reads is no part of a trial that has none, so that a suite may set it for all its rows.
+    unread = set() if align == FINETUNE else set(FINETUNE_KEYS)
     return Trial(
         task=task.name,
         data=DataRef(name=request.data, fingerprint=cached_fingerprint(source)),
@@ -60,9 +62,10 @@ def make_trial(task: type[Task], request: TrialRequest, settings: Settings) -> T
         regularizer=regularizer,
         # Nothing dropped is the same under every schedule.
         schedule="constant" if regularizer.name == "none" else schedule,
+        align=align,
         preset=request.preset,
-        overrides=request.overrides,
-        recipe=recipe.model_dump(mode="json", exclude_none=True),
+        overrides={key: value for key, value in request.overrides.items() if key not in unread},
+        recipe=recipe.model_dump(mode="json", exclude_none=True, exclude=unread),
         plugins=plugin_digests((TASKS, task.name), (MODELS, entry.name), (REGULARIZERS, regularizer.name)),
         seed=request.seed,
     )
