@@ -20,7 +20,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
     }
@@ -33,7 +33,8 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:

@@ -1,0 +1,57 @@
+"""`python -m benchmarks [NAME…] [--json] [--write]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.attention import attention
+from benchmarks.measure import Measurement
+from benchmarks.startup import startup
+from harness.environment import processor
+
+BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {"startup": startup, "attention": attention}
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def main() -> None:
+    """Run the named benchmarks, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name} beside this file")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
+        parser.error(f"unknown benchmark {unknown[0]}: expected one of {', '.join(BENCHMARKS)}")
+    found = [measured for name in arguments.names or BENCHMARKS for measured in BENCHMARKS[name]()]
+    table = markdown(found)
+    if arguments.write:
+        RESULTS.write_text(table, encoding="utf-8")
+    print(json.dumps([asdict(measured) for measured in found], indent=1) if arguments.json else table)
+
+
+def markdown(found: list[Measurement]) -> str:
+    """The measurements as a page."""
+    lines = [
+        "# Benchmarks",
+        "",
+        f"`python -m benchmarks --write` on {processor()}, Python {platform.python_version()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}. Medians of interleaved runs; a ratio below 1 means that ours is faster.",
+        "",
+        "| what | against | ratio | limit | ours, ms | peer, ms |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in found:
+        limit = "" if one.limit is None else f"{one.limit:g}"
+        ours, peer = one.detail["ours_ms"], one.detail["peer_ms"]
+        lines.append(f"| {one.name} | {one.against} | {one.ratio:.2f} | {limit} | {ours} | {peer} |")
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main()
