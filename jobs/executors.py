@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -102,8 +104,13 @@ def _disown() -> None:
 
 def run_here(worker: Worker) -> None:
     """Run a worker in this process; at a terminal, an exception opens the debugger where it was raised."""
-    executor = submitit.DebugExecutor(Path(worker.folder))
-    executor.submit(worker).results()
+    job = submitit.DebugExecutor(Path(worker.folder)).submit(worker)
+    try:
+        job.results()
+    except Exception:
+        # The trial's own: its attempt has noted it, and the debugger has been left.
+        if not sys.stdin.isatty():
+            raise
 
 
 def start_slurm(workers: Sequence[Worker], profile: Profile, name: str) -> str:
@@ -114,7 +121,8 @@ def start_slurm(workers: Sequence[Worker], profile: Profile, name: str) -> str:
     """
     executor = slurm_executor(Path(workers[0].folder), profile, name)
     try:
-        jobs = executor.submit_array(workers)
+        with contextlib.redirect_stderr(io.StringIO()):  # Submitit prints there what it raises as well
+            jobs = executor.submit_array(workers)
     except submitit.core.utils.FailedJobError as error:
         raise InputError(f"sbatch refuses: {' '.join(str(error).split())}") from None
     return jobs[0].job_id.partition("_")[0]
@@ -128,10 +136,10 @@ def slurm_script(folder: Path, profile: Profile, name: str) -> str:
 
 def slurm_executor(folder: Path, profile: Profile, name: str) -> submitit.AutoExecutor:
     """Submitit's executor for a profile; `name` is the job's, by which it is found again."""
-    try:
-        executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=1000)
-    except RuntimeError:
-        raise InputError("executor slurm: no srun here: expected a machine of a SLURM cluster") from None
+    for program in ("srun", "sbatch", "squeue"):
+        if shutil.which(program) is None:
+            raise InputError(f"executor slurm: no {program} here: expected a machine of a SLURM cluster")
+    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=1000)
     executor.update_parameters(**profile.parameters(), slurm_job_name=name)
     return executor
 

@@ -60,7 +60,9 @@ def load_profile(name: str, file: Path = FILE) -> Profile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: no valid TOML: {error}") from None
     profiles = content.get("profiles", {})
-    if not isinstance(profiles, dict) or name not in profiles:
+    if not isinstance(profiles, dict):
+        raise InputError(f"{file}: profiles: expected tables such as [profiles.{name}]")
+    if name not in profiles:
         raise unknown_name(f"profile of {file}", name, profiles)
     if not isinstance(profiles[name], dict):
         raise InputError(f"{file}: profiles.{name}: expected a table [profiles.{name}]")

@@ -6,7 +6,9 @@ It may be killed at any moment: what it knows is in the database and the run dir
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,9 +73,11 @@ def run(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | Non
                 _see_off(store, settings)
             except KeyboardInterrupt:
                 outcome.interrupted = True
-                progress.say("stopping: the workers write their checkpoints (Ctrl-C again leaves them to it)")
+                jobs = _ask_to_stop(store, ids)
                 with contextlib.suppress(KeyboardInterrupt):
-                    stop(store, settings, ids)
+                    progress.say("stopping: the workers write their checkpoints (Ctrl-C again leaves them to it)")
+                    _wait(settings, jobs)
+                    collect(store, settings)
         outcome.rows = store.states(ids)
     return outcome
 
@@ -91,22 +95,27 @@ def _until_done(store: Store, settings: Settings, ids: Sequence[str], plan: Plan
 
 def _see_off(store: Store, settings: Settings) -> None:
     """Let workers of this process that have nothing left to do end, so that nothing is open when it ends itself."""
-    end = time.monotonic() + FAREWELL
-    mine = [job.id for job in store.open_submissions() if _is_mine(job)]
-    while any(places.alive(settings.runs, id) for id in mine) and time.monotonic() < end:
+    _wait(settings, [job for job in store.open_submissions() if _is_mine(job)], FAREWELL)
+    collect(store, settings)
+
+
+def _ask_to_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
+    """Ask the workers of this process, and those that a killed one left at these trials, to stop; Ctrl-C waits."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        at_work = {row.submission_id for row in store.states(ids).values()}
+        jobs = [job for job in store.open_submissions() if _is_mine(job) or (job.id in at_work and _is_orphan(job))]
+        for job in jobs:
+            (Path(job.folder) / STOP).touch()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    return jobs
+
+
+def _wait(settings: Settings, jobs: Sequence[SubmissionRow], patience: float = math.inf) -> None:
+    end = time.monotonic() + patience
+    while any(places.alive(settings.runs, job.id) for job in jobs) and time.monotonic() < end:
         time.sleep(PAUSE / 4)
-    collect(store, settings)
-
-
-def stop(store: Store, settings: Settings, ids: Sequence[str]) -> None:
-    """Ask the workers of this process, and those that a killed one left at these trials, to stop, and wait."""
-    at_work = {row.submission_id for row in store.states(ids).values()}
-    mine = [job for job in store.open_submissions() if _is_mine(job) or (job.id in at_work and _is_orphan(job))]
-    for job in mine:
-        (Path(job.folder) / STOP).touch()
-    while any(places.alive(settings.runs, job.id) for job in mine):
-        time.sleep(PAUSE)
-    collect(store, settings)
 
 
 def _is_mine(job: SubmissionRow) -> bool:

@@ -192,10 +192,11 @@ class Wishes:
 
 
 def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> dict[str, Any]:
-    from harness.engine import run_trial
     from harness.plugins import load_all
 
     load_all(settings)
+    from harness.engine import run_trial
+
     return run_trial(directory.trial(), directory, settings, stop)
 
 

@@ -2,7 +2,8 @@
 
 What changes no result comes from the environment, so that a test can change it between two attempts:
 TINY_PAUSE, a file that holds the seconds a step takes; TINY_FAULT, a file that says what goes wrong, where:
-"raise 5" raises at step 5, "kill 5" ends the process, "memory 5" runs out of memory, "input 0" finds the data wrong.
+"raise 5" raises at step 5, "raise 5 1" only with seed 1; "memory" runs out of memory, "disk" fills the disk with the
+file TINY_FILL; "input 0" finds the data wrong; "import 0" ends every worker that loads this file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import InputError
 from harness.recipe import Recipe, complete_recipe
-from harness.regularizers.spec import complete_spec
+from harness.regularizers.spec import RegularizerSpec
 from harness.settings import Settings
 from harness.task import TASKS, Metric, Split, Task
 from harness.trial import DataRef, Trial, TrialRequest
@@ -43,7 +44,7 @@ class Tiny(Task):
             task=cls.name,
             data=DataRef(name=request.data, fingerprint="0" * 12),
             model=request.model,
-            regularizer=complete_spec(request.regularizer, request.params),
+            regularizer=RegularizerSpec(name=request.regularizer, params=request.params),
             schedule=request.schedule,
             preset=request.preset,
             overrides=request.overrides,
@@ -95,7 +96,7 @@ class Tiny(Task):
         from torch.nn.functional import cross_entropy
 
         self.step += 1
-        for kind in ("raise", "kill", "memory", "disk"):
+        for kind in ("raise", "memory", "disk"):
             self.fault(kind)
         time.sleep(float(_content("TINY_PAUSE") or 0))
         return cross_entropy(model(batch["points"]), batch["labels"])
@@ -117,8 +118,6 @@ class Tiny(Task):
             return
         if kind == "raise":
             raise ZeroDivisionError("the tiny task divides by zero")
-        if kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
         if kind == "memory":
             raise MemoryError
         if kind == "disk":
@@ -131,3 +130,7 @@ class Tiny(Task):
 def _content(variable: str) -> str:
     file = os.environ.get(variable)
     return Path(file).read_text(encoding="utf-8") if file and Path(file).exists() else ""
+
+
+if _content("TINY_FAULT").startswith("import") and "SUBMITIT_EXECUTOR" in os.environ:
+    os.kill(os.getpid(), signal.SIGKILL)
