@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from harness.attention import attend
 from harness.errors import InputError
+from harness.feedforward import regularized_output
 from harness.site import Site
 from harness.validation import input_error
 
@@ -68,19 +69,33 @@ class EncoderLayer(nn.Module):
         self.attention = SelfAttention(options, layer)
         self.attention_norm = nn.LayerNorm(options.dim)
         self.feedforward_norm = nn.LayerNorm(options.dim)
-        self.feedforward = nn.Sequential(
-            nn.Linear(options.dim, options.feedforward),
-            nn.ReLU(),
-            nn.Dropout(options.dropout),
-            nn.Linear(options.feedforward, options.dim),
-        )
+        self.feedforward = FeedForward(options, layer)
         self.dropout = nn.Dropout(options.dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """(B, T, dim), and a mask broadcastable to (B, heads, T, T), True where a token may be attended to."""
         hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask))
-        out: Tensor = hidden + self.dropout(self.feedforward(self.feedforward_norm(hidden)))
+        out: Tensor = hidden + self.dropout(self.feedforward(self.feedforward_norm(hidden), mask))
         return out
+
+
+class FeedForward(nn.Module):
+    """Linear, ReLU, linear; its output is a site of its own."""
+
+    def __init__(self, options: TextOptions, layer: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(options.dim, options.feedforward),
+            nn.ReLU(),
+            nn.Dropout(options.dropout),
+            nn.Linear(options.feedforward, options.dim),
+        )
+        name = f"encoder.layers.{layer}.feedforward"
+        self.site = Site(name, "feed-forward", layer, options.layers, options.heads, width=options.dim)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, dim) → (B, T, dim)."""
+        return regularized_output(self.layers(hidden), self.site, training=self.training, mask=mask)
 
 
 class SelfAttention(nn.Module):
@@ -91,7 +106,8 @@ class SelfAttention(nn.Module):
         self.heads = options.heads
         self.qkv = nn.Linear(options.dim, 3 * options.dim)
         self.out = nn.Linear(options.dim, options.dim)
-        self.site = Site(f"encoder.layers.{layer}.attention", "encoder-self", layer, options.layers, options.heads)
+        name = f"encoder.layers.{layer}.attention"
+        self.site = Site(name, "encoder-self", layer, options.layers, options.heads, width=options.dim)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """(B, T, dim) → (B, T, dim)."""

@@ -137,7 +137,7 @@ def test_training_calls_each_site_once_with_finite_gradients(family: Family, mod
 
     with watch(model, count) as sites:
         out = family.run(model)
-    assert called == {site.name: family.calls for site in sites}
+    assert called == {site.name: family.calls for site in sites if site.regularizer is not None}
     assert torch.isfinite(out).all()
     assert (out - plain).abs().max() > SEEN
     out.square().mean().backward()
