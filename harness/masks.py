@@ -99,14 +99,16 @@ def grow(unit: Unit, seeds: Tensor, window: int, *, grid: tuple[int, int] | None
     if unit in ("element", "column"):
         return _grow_right(seeds, window)
     high, wide, side = _sides(unit, window, grid)
-    place = torch.arange(seeds.shape[-1], device=seeds.device) - prefix
-    seeds = seeds & (place >= 0) & (place // wide <= high - side) & (place % wide <= wide - side)
+    # Rows and columns apart: with the places of one flat axis, compiled code divides for each key again.
+    rows, columns = (torch.arange(size, device=seeds.device) <= size - side for size in (high, wide))
+    valid = (rows[:, None] & columns).flatten()
+    seeds = seeds & torch.cat([valid.new_zeros(prefix), valid])
     if unit == "block":
         # A valid window never reaches the end of its row, so it may be grown along the flat axis.
         return _grow_right(_grow_right(seeds, side), side, step=wide)
-    cells = seeds[..., prefix:].unflatten(-1, (high, wide)).view(torch.uint8)
-    rows, columns = _grow_right(cells.amax(-1), side), _grow_right(cells.amax(-2), side)
-    crossed = (rows[..., :, None] | columns[..., None, :]).flatten(-2).bool()
+    cells = seeds[..., prefix:].unflatten(-1, (high, wide)).to(torch.uint8)
+    lost_rows, lost_columns = _grow_right(cells.amax(-1), side), _grow_right(cells.amax(-2), side)
+    crossed = (lost_rows[..., :, None] | lost_columns[..., None, :]).flatten(-2).bool()
     return torch.cat([seeds[..., :prefix], crossed], dim=-1)
 
 

@@ -103,5 +103,5 @@ def _kept_mask(kept: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
 
 
 def _any_key(keys: Tensor) -> Tensor:
-    """Whether a row has any: `any`, in a sixth of its time on a CPU."""
-    return keys.view(torch.uint8).amax(dim=-1, keepdim=True).bool()
+    """Whether a row has any: `any`, in a quarter of its time on a CPU."""
+    return keys.to(torch.uint8).amax(dim=-1, keepdim=True).bool()

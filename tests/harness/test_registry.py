@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.errors import InputError
+from harness.registry import Registry, load
+
+
+def test_names_aliases_and_order() -> None:
+    shapes: Registry[type] = Registry("shape")
+
+    @shapes.register("square", "box", sides=4)
+    class Square:
+        """Four equal sides.
+
+        More of it.
+        """
+
+    shapes.add("number", "fractions:Fraction", help="a fraction")
+    assert list(shapes) == ["square", "number"]
+    assert len(shapes) == 2
+    assert shapes.get("square") is shapes.get("box") is Square
+    assert shapes.entry("box").name == "square"
+    assert shapes.entry("square").help == "Four equal sides."
+    assert shapes.entry("square").facts == {"sides": 4}
+    assert "box" in shapes
+    assert "circle" not in shapes
+
+
+def test_a_target_is_imported_when_it_is_asked_for() -> None:
+    """In a Python of its own, since it is about what is not imported."""
+    program = (
+        "import sys; from harness.registry import Registry; r = Registry('thing');"
+        "r.add('later', 'fractions:Fraction'); r.entry('later'); before = 'fractions' in sys.modules;"
+        "r.get('later'); print(before, 'fractions' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_the_regularizers_are_listed_without_torch() -> None:
+    program = (
+        "import sys; from harness.regularizers import REGULARIZERS; from harness.regularizers.spec import parse_spec;"
+        "print([REGULARIZERS.entry(name).help for name in REGULARIZERS] != [], 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_conflicting_duplicates_raise() -> None:
+    things: Registry[object] = Registry("thing")
+    things.add("one", 1, "uno")
+    things.add("one", 1)  # the same again is no conflict: a module may be imported twice
+    for name, aliases in (("one", ()), ("uno", ()), ("two", ("one",)), ("two", ("uno",))):
+        with pytest.raises(ValueError, match="is registered already"):
+            things.add(name, 2, *aliases)
+    assert list(things) == ["one"]
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    things: Registry[object] = Registry("thing")
+    things.add("dropkey", 1)
+    things.add("dropkey-block", 2)
+    with pytest.raises(InputError, match="unknown thing 'dropky': did you mean dropkey"):
+        things.get("dropky")
+    with pytest.raises(InputError, match="unknown thing 'zebra': known: dropkey, dropkey-block"):
+        things.entry("zebra")
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [("fractions", ValueError), ("no_such_module:x", ImportError), ("fractions:Nothing", AttributeError)],
+)
+def test_targets_that_cannot_be_loaded(target: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        load(target)
