@@ -72,7 +72,8 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
         return Verdict("failed", last["cause"])
     if last["state"] == "cancelled":
         return Verdict("cancelled", last["cause"])
-    if last["state"] == "preempted" and alive:
+    # Preempted, the same job goes on with it; on a cluster also after a SIGTERM, which is how a requeue begins.
+    if job is not None and alive and (last["state"] == "preempted" or not job.near):
         return Verdict("submitted", last["cause"])
     return Verdict("queued", last["cause"])
 
@@ -91,13 +92,13 @@ def look(store: Store, settings: Settings) -> dict[str, tuple[TrialRow, Job | No
     return found
 
 
-def collect(store: Store, settings: Settings, *, curves: bool = False) -> dict[str, TrialState]:
+def collect(store: Store, settings: Settings, *, thorough: bool = False) -> dict[str, TrialState]:
     """Bring the database up to date; dead attempts get their last word, dead submissions end.
 
     Args:
         store: the database.
         settings: where the runs are.
-        curves: take over the curves of running trials too, not only what changed its state.
+        thorough: take over the curves of running trials too, and the results of queued ones that others have run.
 
     Returns:
         the trials whose state changed, with the new one.
@@ -105,9 +106,11 @@ def collect(store: Store, settings: Settings, *, curves: bool = False) -> dict[s
     Raises:
         InputError: the runs folder or the database cannot be written.
     """
-    if not store.open_submissions() and not store.find(ACTIVE):
-        return {}
     changed: dict[str, TrialState] = {}
+    if thorough:
+        changed |= {id: row.state for id, row in store.states(adopt(store, settings, store.find("queued"))).items()}
+    if not store.open_submissions() and not store.find(ACTIVE):
+        return changed
     snapshots: list[Snapshot] = []
     unreadable: dict[str, tuple[TrialState, str | None]] = {}
     busy: set[str | None] = set()
@@ -120,7 +123,7 @@ def collect(store: Store, settings: Settings, *, curves: bool = False) -> dict[s
                 busy.add(row.submission_id)
             if (verdict.state, verdict.reason) != (row.state, row.reason):
                 changed[id] = verdict.state
-            elif not (curves and verdict.state == "running"):
+            elif not (thorough and verdict.state == "running"):
                 continue
             try:
                 snapshots.append(replace(snapshot(directory), state=verdict.state, reason=verdict.reason))

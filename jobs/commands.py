@@ -224,7 +224,7 @@ def collect(as_json: Json = False) -> None:
 
     settings = _settings()
     with open_store(settings.database) as store:
-        changed = collect_all(store, settings, curves=True)
+        changed = collect_all(store, settings, thorough=True)
     if as_json:
         typer.echo(json.dumps(changed))
         return

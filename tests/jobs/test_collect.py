@@ -93,6 +93,9 @@ def cancelled(directory: RunDirectory) -> None:
         (ended("preempted"), ALIVE, "submitted"),
         (ended("preempted"), DEAD, "queued"),
         (ended("interrupted"), ALIVE, "queued"),
+        (ended("interrupted"), FAR, "submitted"),
+        (ended("preempted"), FAR, "submitted"),
+        (ended("failed"), FAR, "failed"),
         (ended("lost"), ALIVE, "queued"),
         (ended("cancelled"), DEAD, "cancelled"),
         (cancelled, ALIVE, "cancelled"),
@@ -170,6 +173,9 @@ def test_a_database_that_was_lost(place: Workplace, store: Store, trial: Trial, 
     assert state(store, trial) == "succeeded"
     assert adopt(store, place.settings, [trial.id]) == []
     assert directory.suites() == ["tiny"]
+    store.set_states({trial.id: ("queued", None)})
+    assert collect(store, place.settings) == {}
+    assert collect(store, place.settings, thorough=True) == {trial.id: "succeeded"}
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"metrics": 3}', '{"metrics": {"test/accuracy": "high"}}'])
@@ -240,7 +246,7 @@ def test_curves_of_running_trials_only_when_asked(
         directory.append_event("train", step=1, loss=0.5, lr=0.1)
         collect(store, place.settings)
         assert points() == 0
-        collect(store, place.settings, curves=True)
+        collect(store, place.settings, thorough=True)
         assert points() == 2
 
 
