@@ -72,11 +72,12 @@ def attend(
         joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         weights = expected_weights(q, k, site, mask=joined, scale=scale)
         if site.probe is not None:
-            site.probe(site, weights)
+            site.probe(site, _observed(weights, joined))
         return weights.to(v.dtype) @ v
     if site.probe is not None:
         with torch.no_grad():
-            site.probe(site, attention_weights(q, k, mask=mask, causal=causal, scale=scale))
+            joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            site.probe(site, _observed(attention_weights(q, k, mask=joined, scale=scale), joined))
     if training and site.regularizer is not None and site.ratio > 0.0:
         joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         out = site.regularizer.attend(q, k, v, site, mask=joined, scale=scale)
@@ -110,6 +111,16 @@ def with_causal(mask: Tensor | None, queries: int, keys: int, device: torch.devi
     if mask is None:
         return lower
     return mask & lower if mask.dtype == torch.bool else mask.masked_fill(~lower, float("-inf"))
+
+
+def _observed(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention weights as probes get them, at least in float32: 0 where the mask forbids, and nowhere else.
+
+    A weight that is 0 by underflow becomes the least normal number.
+    """
+    weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    weights = weights.clamp_min(torch.finfo(weights.dtype).tiny)
+    return weights if mask is None else weights * allowed_keys(mask)
 
 
 def _without(mask: Tensor | None, hidden: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ SiteKind = Literal[
 """Attention by what attends to what; then outputs (of the feed-forward block, of attention after its projection, of the
 embeddings), and the place where a model offers its embeddings for masks that are computed before all layers."""
 Probe = Callable[["Site", "Tensor"], None]
-"""Called with the site and its attention weights (B, H, T, S) at every forward pass."""
+"""Called with the site and its attention weights (B, H, T, S) at every forward pass: 0 where a query may not attend to
+a key, and nowhere else."""
 
 
 @dataclass(eq=False)
