@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -89,6 +91,7 @@ def snapshot(directory: RunDirectory) -> Snapshot:
     metrics = _curves(directory)
     if result is not None:
         metrics |= {(name, FINAL): _number(directory, name, value) for name, value in result["metrics"].items()}
+        metrics |= _analyses(directory)
     state, reason = _state(directory, result is not None, attempts)
     times = [time for attempt in attempts for time in (attempt["started_at"], attempt["ended_at"]) if time]
     made = _made(directory)
@@ -158,6 +161,19 @@ def _curves(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
             if isinstance(value, int | float):
                 points[name, step] = float(value) if math.isfinite(value) else None
     return points
+
+
+def _analyses(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
+    """What `dropbench analyze` has measured, as final values ``<kind>/<name>``.
+
+    A damaged file is left out, and the trial's own result stands: analyzing it again makes the file anew.
+    """
+    found: dict[tuple[str, int], float | None] = {}
+    for file in sorted((directory.path / "analysis").glob("*.json")):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, InputError):
+            scalars = json.loads(file.read_bytes())["scalars"].items()
+            found |= {(f"{file.stem}/{name}", FINAL): _number(directory, name, value) for name, value in scalars}
+    return found
 
 
 def _number(directory: RunDirectory, name: str, value: Any) -> float | None:

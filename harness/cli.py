@@ -39,6 +39,9 @@ COMMANDS = {
     "report": Target("db.commands:app", "Print a suite's table beside the published one.", True),
     "db": Target("db.commands:app", "Upgrade, rebuild, export or query the database."),
     "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
+    "analyze": Target(
+        "harness.commands:app", "Measure a trained trial: entropy, sparsity, occlusion, attention maps.", True
+    ),
     "list": Target("harness.commands:app", "List tasks, models, data, regularizers, schedules, suites.", True),
     "doctor": Target("harness.commands:app", "Say what works on this machine and what is missing."),
 }

@@ -1,12 +1,15 @@
-"""`dropbench list` and `dropbench doctor`."""
+"""`dropbench list`, `analyze` and `doctor`."""
 
 from __future__ import annotations
 
 import json
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from harness.analysis import ANALYSES
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -36,6 +39,48 @@ def list_(
 
     items = list_sites(sites, regularizer) if sites else list_items(kind.value)
     _print(items, as_json)
+
+
+class SplitName(StrEnum):
+    """The splits of a task's data."""
+
+    train = "train"
+    dev = "dev"
+    test = "test"
+
+
+@app.command()
+def analyze(
+    trial: Annotated[str, typer.Argument(metavar="ID", help="The beginning of the trial's id.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(ANALYSES) + ".")],
+    split: Annotated[SplitName, typer.Option(help="Which of its data.")] = SplitName.test,
+    samples: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="So many random samples; default: all, of maps 4.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write here, not to the run directory.")
+    ] = None,
+    data: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="Where a data set lies.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Measure a trained trial. Scalars go to the results as KIND/NAME, figure and arrays to its run directory."""
+    from harness.analysis import Options
+    from harness.analysis.run import analyze as run
+    from harness.errors import unknown_name
+    from harness.registry import load
+    from harness.settings import Settings
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise unknown_name("device", device, ("auto", "cpu", "cuda"))
+    folders = load("tasks.data.locate:parse_folders")(data or ())
+    settings = Settings.from_environment(device=device, folders=folders)
+    found = run(trial, kind, Options(split.value, samples), settings, output)
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        return
+    _print([{"metric": f"{found['kind']}/{name}", "value": value} for name, value in found["scalars"].items()], False)
+    typer.echo("\n".join(found["files"]), err=True)
 
 
 @app.command()

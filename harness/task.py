@@ -13,7 +13,9 @@ from harness.settings import Settings
 from harness.trial import Trial, TrialRequest
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Generator, Tensor, nn
 
 Split = Literal["train", "dev", "test"]
 ModelBuilder = Callable[..., "nn.Module"]
@@ -81,6 +83,21 @@ class Metric:
         return "↑" if self.higher_is_better else "↓"
 
 
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A sample as a person sees it, for figures.
+
+    Attributes:
+        label: what it is, in a few words.
+        image: as the model gets it but for its normalisation, (H, W, 1 or 3) uint8; None where it is no image.
+        words: one a token; None where it is no text.
+    """
+
+    label: str
+    image: NDArray[np.uint8] | None = None
+    words: tuple[str, ...] | None = None
+
+
 class Task(ABC):
     """One kind of benchmark. The engine trains it; a subclass says what is trained and how it is judged.
 
@@ -139,6 +156,20 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """The metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
+
+    def shown(self, split: Split, index: int) -> Shown | None:
+        """A sample as a person sees it; None: the task has no way to show it."""
+        return None
+
+    def without_words(self, batch: Any, share: float, generator: Generator) -> Any | None:
+        """A batch with a random share of each sample's words taken out, never all; None: it is not made of words.
+
+        Args:
+            batch: as `batch` makes it, on any device.
+            share: of the words of each sample, rounded to the nearest number of words.
+            generator: where to draw from, on the CPU.
+        """
+        return None
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
         """The batches of one epoch as indices into "train", the same for the same seed.

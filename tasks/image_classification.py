@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, pad
 
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Split, Task
+from harness.task import MODELS, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
 from tasks.data import read
@@ -99,6 +99,12 @@ class ImageClassification(Task):
                 shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
                 image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
         return image.expand(self.recipe.channels, -1, -1)
+
+    def shown(self, split: Split, index: int) -> Shown:
+        """The image as the model gets it, but for its normalisation."""
+        image = self.fit(torch.from_numpy(self.splits[split].images[index]), training=False)
+        label = self.classes[int(self.labels[split][index])]
+        return Shown(label, image=image.permute(1, 2, 0).numpy())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Cross entropy."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import torch
@@ -12,14 +13,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from harness.analysis.subset import random_subset
 from harness.errors import InputError
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Split, Task
+from harness.task import MODELS, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
 from tasks.data import read
-from tasks.data.classification import TextClassificationData
+from tasks.data.classification import TextClassificationData, TextSplit
 from tasks.making import check_model, located, make_trial
 
 PADDING, UNKNOWN = 0, 1
@@ -104,6 +106,22 @@ class TextClassification(Task):
             hidden = (torch.rand(tokens.shape) < self.recipe.word_dropout) & (tokens != PADDING)
             tokens = tokens.masked_fill(hidden, UNKNOWN)
         return tokens, self.labels[split][list(indices)]
+
+    def shown(self, split: Split, index: int) -> Shown:
+        """The words that the model gets, those too that it does not know."""
+        words = self.words(self.texts[split].texts[index])[: self.recipe.max_length]
+        return Shown(self.classes[int(self.labels[split][index])], words=tuple(words))
+
+    @cached_property
+    def texts(self) -> Mapping[str, TextSplit]:
+        """The texts themselves, read again: training does not keep them."""
+        return read(located(self.trial, self.settings), TextClassificationData).splits()
+
+    def without_words(self, batch: Any, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Words become padding where they stand; the others keep their positions."""
+        tokens, labels = batch
+        gone = random_subset((tokens != PADDING).cpu(), share, generator)
+        return tokens.masked_fill(gone.to(tokens.device), PADDING), labels
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Cross entropy."""

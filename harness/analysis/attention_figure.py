@@ -1,0 +1,86 @@
+"""Attention maps drawn over images, and between words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from harness.task import Shown
+
+Array = NDArray[np.float64]
+
+COLOURS, ALPHA, LIGHT = "viridis", 0.75, 0.7
+MOST_WORDS, MOST_LETTERS = 24, 14
+COLUMNS = 4
+
+
+def attention_figure(title: str, samples: Sequence[Shown], maps: Sequence[Array]) -> Figure:
+    """The samples with their maps: of images (rows, columns) on the patches, of texts (words, words)."""
+    return _words(title, samples, maps) if samples[0].words is not None else _images(title, samples, maps)
+
+
+def _images(title: str, samples: Sequence[Shown], maps: Sequence[Array]) -> Figure:
+    """Each image above its map, which is laid over it; one scale for all, on which even attention is 1."""
+    columns = min(COLUMNS, len(samples))
+    bands = -(-len(samples) // columns)
+    figure = Figure(figsize=(2.0 * columns + 1.2, 4.1 * bands + 0.8), layout="constrained")
+    grid = figure.subplots(2 * bands, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    top = max(1.0, *(float(found.max() * found.size) for found in maps))
+    drawn = None
+    for place, (sample, found) in enumerate(zip(samples, maps, strict=True)):
+        band, column = divmod(place, columns)
+        image = np.asarray(sample.image)
+        extent = (0, image.shape[1], image.shape[0], 0)
+        above, below = grid[2 * band, column], grid[2 * band + 1, column]
+        above.imshow(image.squeeze(), cmap="gray", extent=extent, vmin=0, vmax=255, interpolation="nearest")
+        above.set_title(_short(sample.label), fontsize=10)
+        # Below only its outlines, light and without colour, so that colour is attention alone.
+        light = 255 - (255 - image.mean(axis=2)) * LIGHT
+        below.imshow(light, cmap="gray", extent=extent, vmin=0, vmax=255, interpolation="nearest")
+        drawn = below.imshow(
+            found * found.size, cmap=COLOURS, alpha=ALPHA, extent=extent, vmin=0, vmax=top, interpolation="nearest"
+        )
+    assert drawn is not None
+    bar = figure.colorbar(drawn, ax=grid, shrink=0.6)
+    bar.set_label("attention weight × patches (1: even)", fontsize=9)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _words(title: str, samples: Sequence[Shown], maps: Sequence[Array]) -> Figure:
+    """A heat map for each text, its first words as queries down and keys across; one scale for all."""
+    columns = min(2, len(samples))
+    rows = -(-len(samples) // columns)
+    texts = [[_short(word) for word in (sample.words or ())[:MOST_WORDS]] for sample in samples]
+    side = 1.8 + 0.2 * max(1, *map(len, texts))
+    figure = Figure(figsize=(side * columns + 0.9, side * rows + 0.7), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in list(grid.flat)[len(samples) :]:
+        axes.remove()
+    top = max(
+        (float(found[: len(text), : len(text)].max()) for found, text in zip(maps, texts, strict=True) if text),
+        default=1.0,
+    )
+    drawn = None
+    for axes, sample, found, text in zip(list(grid.flat), samples, maps, texts, strict=False):
+        drawn = axes.imshow(found[: len(text), : len(text)], cmap=COLOURS, vmin=0, vmax=top)
+        axes.set_xticks(range(len(text)), text, rotation=90, fontsize=8)
+        axes.set_yticks(range(len(text)), text, fontsize=8)
+        axes.tick_params(length=0)
+        cut = len(sample.words or ()) - len(text)
+        axes.set_title(_short(sample.label) + (f" (the first {len(text)} words)" if cut else ""), fontsize=10)
+    assert drawn is not None
+    figure.colorbar(drawn, ax=grid, shrink=0.6).set_label("attention weight (row: query, column: key)", fontsize=9)
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def _short(text: str) -> str:
+    """Text that matplotlib shows as it stands, cut where it is long."""
+    text = text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+    return text.replace("$", r"\$")

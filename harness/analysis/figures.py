@@ -1,0 +1,158 @@
+"""The figures of analyses: small multiples that share their axis, so that layers can be compared at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FILL, LINE, QUIET = "#9ecae1", "#08519c", "#666666"
+DPI = 150
+MOST_COLUMNS = 3
+"""More layers than fit into one column of figures go into up to so many."""
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the content of a PNG file."""
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=DPI)
+    return file.getvalue()
+
+
+def histograms(title: str, axis: str, values: Mapping[str, Array]) -> Figure:
+    """One histogram of values (N,) a site, with their mean; all with the same bins.
+
+    Args:
+        title: above the figure.
+        axis: what the values are.
+        values: by site, in order; NaN are left out.
+    """
+    real = {label: found[np.isfinite(found)] for label, found in values.items()}
+    together = np.concatenate(list(real.values()))
+    low, high = (float(together.min()), float(together.max())) if together.size else (0.0, 1.0)
+    if high - low < 1e-9:
+        low, high = low - 0.5, high + 0.5
+    edges = np.linspace(low, high, 41)
+    counted = {label: (edges, np.histogram(found, edges)[0].astype(float)) for label, found in real.items()}
+    means = {label: float(found.mean()) if found.size else float("nan") for label, found in real.items()}
+    return _multiples(title, axis, "samples", counted, means)
+
+
+def counts_by_site(
+    title: str, axis: str, counted: Mapping[str, tuple[Array, Array]], means: Mapping[str, float]
+) -> Figure:
+    """One histogram a site that is counted already: edges (K + 1,) and counts (K,)."""
+    coarse = {label: _coarse(edges, counts, _end(counted.values())) for label, (edges, counts) in counted.items()}
+    return _multiples(title, axis, "queries of all heads", coarse, means)
+
+
+def lines(title: str, axis: tuple[str, str], x: Sequence[float], mean: Array, spread: Array) -> Figure:
+    """A curve with error bars and its values written beside it.
+
+    Args:
+        title: above the figure.
+        axis: what x and the values are.
+        x: (K,).
+        mean: (K,).
+        spread: half the length of the error bars, (K,).
+    """
+    figure, axes = _figure(6.4, 3.9)
+    axes.errorbar(x, mean, yerr=spread, color=LINE, marker="o", capsize=3, clip_on=False)
+    for place, value in zip(x, mean, strict=True):
+        axes.annotate(f"{value:.1f}", (place, value), xytext=(6, 6), textcoords="offset points", color=LINE, fontsize=9)
+    axes.set_xlabel(axis[0])
+    axes.set_ylabel(axis[1])
+    axes.set_xticks(list(x))
+    axes.margins(x=0.06, y=0.15)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_title(title, fontsize=10)
+    return figure
+
+
+def bars(title: str, axis: str, values: Mapping[str, float], marks: Mapping[str, float], mark: str) -> Figure:
+    """One bar a site from 0 to 1 with its value beside it, and a mark for what it is held against.
+
+    Args:
+        title: above the figure.
+        axis: what the values are.
+        values: by site, in order.
+        marks: by site; may leave some out.
+        mark: what the marks are.
+    """
+    figure, axes = _figure(6.4, 1.5 + 0.32 * len(values))
+    places = np.arange(len(values))
+    axes.barh(places, list(values.values()), color=FILL, height=0.7)
+    for place, (label, value) in enumerate(values.items()):
+        axes.annotate(f"{value:.3f}", (1.0, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
+        if label in marks:
+            axes.plot([marks[label]] * 2, [place - 0.42, place + 0.42], color=LINE, linewidth=2)
+    if marks:
+        axes.plot([], [], color=LINE, linewidth=2, label=mark)
+        figure.legend(loc="outside lower right", frameon=False, fontsize=9)
+    axes.set_yticks(places, list(values))
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.set_xlabel(axis)
+    axes.set_title(title, fontsize=10)
+    return figure
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _multiples(
+    title: str, axis: str, unit: str, counted: Mapping[str, tuple[Array, Array]], means: Mapping[str, float]
+) -> Figure:
+    columns = min(MOST_COLUMNS, -(-len(counted) // 6))
+    rows = -(-len(counted) // columns)
+    figure = Figure(figsize=(max(6.4, 4.2 * columns), 1.2 + 1.15 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    # Layers run down the columns; what is left over at the end is taken away.
+    every = [axes for column in range(columns) for axes in grid[:, column]]
+    for axes in every[len(counted) :]:
+        axes.remove()
+    for axes, (label, (edges, counts)) in zip(every, counted.items(), strict=False):
+        axes.stairs(counts, edges, fill=True, color=FILL)
+        axes.axvline(means[label], color=LINE, linewidth=1.5)
+        axes.set_title(f"{label}    mean {means[label]:.3f}", fontsize=9, loc="left", pad=3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True, min_n_ticks=1))
+        axes.tick_params(labelsize=8)
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(edges[0], edges[-1])
+    for column in range(columns):
+        last = every[min((column + 1) * rows, len(counted)) - 1]
+        last.tick_params(labelbottom=True)
+    figure.suptitle(title, fontsize=10)
+    figure.supxlabel(axis, fontsize=9)
+    figure.supylabel(unit, fontsize=9)
+    return figure
+
+
+def _end(counted: Iterable[tuple[Array, Array]]) -> float:
+    """Where 99.9 % of the counts of every histogram lie below."""
+    return max(
+        float(edges[1:][np.searchsorted(counts.cumsum(), 0.999 * counts.sum())]) if counts.sum() else float(edges[1])
+        for edges, counts in counted
+    )
+
+
+def _coarse(edges: Array, counts: Array, end: float) -> tuple[Array, Array]:
+    """About fifty bins from 0 to `end`, what lies beyond in the last."""
+    step = max(1, round(end / edges[1] / 50))
+    bins = -(-round(end / edges[1]) // step)
+    padded = np.pad(counts, (0, max(0, bins * step - len(counts))))
+    coarse = padded[: bins * step].reshape(bins, step).sum(axis=1)
+    coarse[-1] += padded[bins * step :].sum()
+    return np.arange(bins + 1) * step * edges[1], coarse
