@@ -25,8 +25,8 @@ NEVER_SHARED = ("regularizer", "metric", "mean", "n", "published", "state")
 
 def results_table(rows: Sequence[Row]) -> tuple[list[str], Headed]:
     """Results for reading: what all rows share as lines above, the rest as header and texts."""
-    varied = _varied(rows)
-    texts = [_told(row, varied) for row in rows]
+    told_params = _told_params(rows)
+    texts = [_told(row, told_params) for row in rows]
     names = [name for name in (rows[0] if rows else ()) if any(text.get(name) for text in texts)]
     values = {name: [text.get(name, "") for text in texts] for name in names}
     shared = [name for name in names if len(rows) > 1 and name not in NEVER_SHARED and len(set(values[name])) == 1]
@@ -139,14 +139,14 @@ def _is_number(text: str) -> bool:
     return text.split(" ± ")[0].replace("−", "-").replace(".", "", 1).lstrip("-").isdigit()
 
 
-def _told(row: Row, varied: Mapping[str, set[str]]) -> dict[str, str]:
+def _told(row: Row, told_params: Mapping[str, set[str]]) -> dict[str, str]:
     """A result as texts: parameters behind the regularizer, std behind the mean, nothing for what is usual."""
     told = {}
     for name, value in row.items():
         if name == "params" or name == "std" or value is None:
             continue
         if name == "regularizer" and "params" in row:
-            shown = [f"{key}={part}" for key, part in row["params"].items() if key in varied[value]]
+            shown = [f"{key}={part}" for key, part in row["params"].items() if key in told_params[value]]
             told[name] = f"{value}:{','.join(shown)}" if shown else str(value)
         elif name == "overrides":
             told[name] = ",".join(f"{key}={part}" for key, part in value.items())
@@ -160,16 +160,26 @@ def _told(row: Row, varied: Mapping[str, set[str]]) -> dict[str, str]:
     return told
 
 
-def _varied(rows: Sequence[Row]) -> dict[str, set[str]]:
-    """By regularizer the parameters that differ between rows, and the ratio; the others only make tables wide."""
-    seen: dict[str, dict[str, set[str]]] = {}
+def _told_params(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """By regularizer the ratio, and the parameters that some row has changed; the others only make tables wide."""
+    told: dict[str, set[str]] = defaultdict(set)
+    defaults: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        for key, value in row.get("params", {}).items():
-            seen.setdefault(row["regularizer"], {}).setdefault(key, set()).add(str(value))
-    varied: dict[str, set[str]] = defaultdict(set)
-    for name, values in seen.items():
-        varied[name] = {key for key, found in values.items() if key == "ratio" or len(found) > 1}
-    return varied
+        params, name = row.get("params", {}), row.get("regularizer", "")
+        if params and name not in defaults:
+            defaults[name] = _defaults(name)
+        told[name] |= {key for key, value in params.items() if key == "ratio" or defaults[name].get(key) != value}
+    return told
+
+
+def _defaults(regularizer: str) -> Mapping[str, Any]:
+    """What a regularizer's parameters are by default; nothing where it is a plug-in's that is not loaded."""
+    from harness.regularizers.spec import complete_spec
+
+    try:
+        return complete_spec(regularizer).params
+    except InputError:
+        return {}
 
 
 def _number(value: float, like: float | None = None) -> str:
