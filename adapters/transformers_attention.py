@@ -60,6 +60,13 @@ def on_interface(module: nn.Module) -> bool:
     return code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names
 
 
+def asks_for_name(module: nn.Module) -> bool:
+    """Whether a module's own code compares the implementation's name, which is ours then, with "sdpa"."""
+    functions = [inspect.unwrap(function) for function in vars(type(module)).values() if inspect.isfunction(function)]
+    constants = [constant for function in functions for constant in function.__code__.co_consts]
+    return any(constant == "sdpa" or (isinstance(constant, tuple) and "sdpa" in constant) for constant in constants)
+
+
 def original_function(module: Any) -> AttentionFunction:
     """The library's own function for a module; a model's file may have versions of its own."""
     file = inspect.unwrap(type(module).forward).__globals__
@@ -71,7 +78,7 @@ def original_function(module: Any) -> AttentionFunction:
 @torch.no_grad()
 def follows(module: nn.Module) -> bool:
     """Whether the library's function for a module computes what ours does: tried on small numbers."""
-    groups = getattr(module, "num_key_value_groups", 1)
+    groups = int(getattr(module, "num_key_value_groups", 1))
     q, k, v = (
         (torch.arange(heads * rows * 4, dtype=torch.float32, device="cpu") * step).sin().view(1, heads, rows, 4)
         for heads, rows, step in ((2 * groups, 3, 0.7), (2, 5, 1.1), (2, 5, 1.9))

@@ -11,7 +11,15 @@ from typing import Any, cast
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from adapters.transformers_attention import PREFIX, SUPPORTED, InterfaceSite, follows, on_interface, original_function
+from adapters.transformers_attention import (
+    PREFIX,
+    SUPPORTED,
+    InterfaceSite,
+    asks_for_name,
+    follows,
+    on_interface,
+    original_function,
+)
 from harness.adapter import Adapter, Patch, place, site_of, stack_of
 from harness.site import Site, SiteKind
 
@@ -29,9 +37,9 @@ class InterfacePatch(Patch):
     def attach(self) -> None:
         """Bind the site, and lead the model's attention to `adapters.transformers_attention`."""
         self.module.site = self.site  # type: ignore[assignment]
-        owner = cast(PreTrainedModel, self.owner)
-        if any(_implementation(config).startswith(PREFIX) for config in _configs(owner)):
+        if _implementation(self.module.config).startswith(PREFIX):
             return
+        owner = cast(PreTrainedModel, self.owner)
         memo: dict[int, Any] = {}
         for module in owner.modules():
             for key, value in list(vars(module).items()):
@@ -99,6 +107,8 @@ def _refusal(module: nn.Module) -> str | None:
             f"{name} uses the attention implementation '{implementation}': expected {' or '.join(SUPPORTED)}"
             " (model.set_attn_implementation)"
         )
+    if asks_for_name(module):
+        return f"{name} decides by the name 'sdpa' what it computes, which regularising changes"
     if not follows(module):
         return f"{name} computes more than softmax(q·k + bias)·v (an attention sink, say)"
     return None
@@ -117,8 +127,9 @@ def _heads(module: Any) -> int:
     for name in ("num_attention_heads", "num_heads", "n_heads"):
         if isinstance(getattr(module, name, None), int):
             return int(getattr(module, name))
-    if hasattr(module, "q_proj") and hasattr(module, "head_dim"):
-        return int(module.q_proj.out_features // module.head_dim)
+    width, size = getattr(getattr(module, "q_proj", None), "out_features", None), getattr(module, "head_dim", None)
+    if width and size:
+        return int(width // size)
     return int(getattr(getattr(module, "config", None), "num_attention_heads", 1))
 
 

@@ -184,9 +184,10 @@ def watch(model: nn.Module, probe: Probe) -> Iterator[list[Site]]:
 
 
 def find_patches(model: nn.Module) -> list[Patch]:
-    """What the adapters can reach in a model, in the order of its modules; each module is one adapter's alone.
+    """What the adapters can reach in a model, in the order of its modules.
 
-    Adapters of libraries that it has no module of are not imported.
+    Each module is one adapter's alone: the first one's that does not refuse it, else the first one's. Adapters of
+    libraries that the model has no module of are not imported.
     """
     order = {id(module): index for index, module in enumerate(model.modules())}
     packages = {kind.__module__.partition(".")[0] for module in model.modules() for kind in type(module).__mro__}
@@ -194,7 +195,9 @@ def find_patches(model: nn.Module) -> list[Patch]:
     for name in reversed(list(ADAPTERS)):
         if ADAPTERS.entry(name).facts["library"] in packages | {""}:
             for patch in ADAPTERS.get(name)().patches(model):
-                claimed.setdefault(id(patch.module), patch)
+                present = claimed.get(id(patch.module))
+                if present is None or (present.refusal is not None and patch.refusal is None):
+                    claimed[id(patch.module)] = patch
     return sorted(claimed.values(), key=lambda patch: order[id(patch.module)])
 
 

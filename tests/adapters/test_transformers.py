@@ -173,6 +173,15 @@ def test_a_pair_of_models_from_the_library_has_two_stacks() -> None:
     ]
 
 
+def test_timm_inside_a_model_of_the_library_is_timm_s() -> None:
+    arguments = {"img_size": 32, "patch_size": 8, "embed_dim": 8, "depth": 2, "num_heads": 2}
+    config = tf.TimmWrapperConfig(architecture="vit_tiny_patch16_224", model_args=arguments)
+    report = bind(tf.TimmWrapperModel(config), "dropkey", ratio=0.5)
+    assert [(site.name, site.grid) for site in report.bound] == [
+        (f"timm_model.blocks.{layer}.attn", (4, 4)) for layer in range(2)
+    ]
+
+
 def test_a_model_past_the_interface_is_refused_with_the_reason() -> None:
     model = made(tf.DebertaV2Model, tf.DebertaV2Config, "eager", **BERT, relative_attention=True)
     with pytest.raises(InputError) as error:
@@ -187,6 +196,14 @@ def test_attention_of_another_form_is_refused_with_the_reason() -> None:
     shape = {**LLAMA, "num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 4}
     with pytest.raises(InputError, match=r"GptOssAttention computes more than softmax"):
         drop(made(tf.GptOssModel, tf.GptOssConfig, "eager", **shape))
+
+
+def test_attention_that_asks_for_the_name_of_its_implementation_is_refused() -> None:
+    shape = {**LLAMA, "num_key_value_heads": 4, "n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1}
+    shape |= {"topk_group": 1, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4}
+    shape |= {"v_head_dim": 8, "index_n_heads": 2, "index_head_dim": 8, "moe_intermediate_size": 8}
+    with pytest.raises(InputError, match=r"DeepseekV32Attention decides by the name 'sdpa' what it computes"):
+        drop(made(tf.DeepseekV32Model, tf.DeepseekV32Config, "eager", **shape))
 
 
 def test_other_implementations_are_refused_with_what_to_do() -> None:

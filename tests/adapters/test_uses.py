@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from harness import regularize, sites, unregularize
-from harness.binding import bind
+from harness.binding import bind, watch
 from tests.adapters.families import Family
 from tests.adapters.test_binding import Stack
 from tests.adapters.test_contract import FAMILIES
@@ -165,6 +165,22 @@ def test_an_unpickled_transformers_model_brings_our_functions_along(monkeypatch:
     with pytest.raises(KeyError, match="dropbench-sdpa"):
         family.run(model)
     assert torch.equal(family.run(torch.load(buffer, weights_only=False)), expected)
+
+
+@pytest.mark.parametrize("family", ["torch-encoder", "timm-vit", "transformers-bert-eager"], indirect=True)
+def test_keys_that_a_site_hides_are_hidden_in_evaluation(family: Family) -> None:
+    model = drop(family.model())
+    with torch.no_grad():
+        before = family.run(model)
+        seen: list[torch.Tensor] = []
+        with watch(model, lambda site, weights: seen.append(weights)):
+            family.run(model)
+        for site in sites(model):
+            site.hidden = torch.arange(seen[0].shape[-1])[None] == 1
+        assert (family.run(model) - before).abs().max() > 1e-3
+        for site in sites(model):
+            site.hidden = None
+        assert torch.equal(family.run(model), before)
 
 
 def test_a_regularizer_that_lives_in_the_model_and_is_on_in_evaluation(family: Family) -> None:
