@@ -272,7 +272,7 @@ def _report_failures(outcome: Outcome) -> None:
 
 
 def _again() -> str:
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return shlex.join(["dropbench", *sys.argv[1:]])
 
 
 def _say(line: str) -> None:
