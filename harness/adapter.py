@@ -57,7 +57,7 @@ class Patch:
 
     def detach(self) -> None:
         """Give the module back as it was; nothing to do where it was never attached."""
-        self.site.regularizer, self.site.ratio, self.site.probe = None, 0.0, None
+        self.site.regularizer, self.site.ratio = None, 0.0
         original = getattr(type(self.module), "unpatched", None)
         if original is not None:
             self.module.__class__ = original

@@ -153,6 +153,7 @@ def unregularize(model: Model) -> Model:
     """Give every module back as it was, and take the regularizers from models of our own; in place."""
     for patch in find_patches(model):
         _release(patch)
+        patch.site.probe, patch.site.hidden, patch.site.draws = None, None, 0
     return model
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adapters.text_transformer import build_text_classifier
 from harness import InputError, Site, regularize, sites, unregularize
 from harness.adapter import Patch
 from harness.binding import DEFAULT_KINDS, bind, find_patches, watch
@@ -127,6 +128,20 @@ def test_watching_ends_with_the_block_even_by_an_error() -> None:
         model(torch.randn(1, 3, 8))
     assert all(site.probe is None for site in sites(model))
     assert torch.backends.mha.get_fastpath_enabled() is fast
+
+
+def test_a_model_of_our_own_keeps_its_sites_and_forgets_the_rest() -> None:
+    model = build_text_classifier("text-transformer", {}, vocabulary=9, classes=2, max_length=4)
+    own = sites(model)
+    bind(model, "dropkey", ratio=0.5)
+    for site in own:
+        site.probe, site.hidden, site.draws = (lambda site, weights: None), torch.zeros(1, 4, dtype=torch.bool), 3
+    bind(model, "dropkey", ratio=0.25, include=["*.0.*"])
+    assert [site.ratio for site in own if site.kind == "encoder-self"] == [0.25, 0.0]
+    assert all(site.probe is not None for site in own)
+    unregularize(model)
+    assert sites(model) == own
+    assert all((site.regularizer, site.probe, site.hidden, site.draws) == (None, None, None, 0) for site in own)
 
 
 def test_a_patch_of_no_class_attaches_and_detaches_nothing() -> None:

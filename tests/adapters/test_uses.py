@@ -161,7 +161,8 @@ def test_an_unpickled_transformers_model_brings_our_functions_along(monkeypatch:
     # As in a process that has the library, but has not imported the adapter.
     monkeypatch.delitem(sys.modules, "adapters.transformers_attention")
     for table in (AttentionInterface, AttentionMaskInterface):
-        monkeypatch.delitem(table._global_mapping, "dropbench-sdpa")
+        for name in ("dropbench-sdpa", "dropbench-eager"):
+            monkeypatch.delitem(table._global_mapping, name)
     with pytest.raises(KeyError, match="dropbench-sdpa"):
         family.run(model)
     assert torch.equal(family.run(torch.load(buffer, weights_only=False)), expected)
