@@ -70,6 +70,11 @@ def test_ratio_0_drops_nothing(unit: Unit) -> None:
     assert not dropped_keys(unit, 0.0, 2, (8, 4, 6, 13), grid=(3, 4), prefix=1).any()
 
 
+def test_a_ratio_just_below_1_drops_nearly_all() -> None:
+    for ratio in (1 - 2**-15, 1 - 1e-9, 1 - 1e-16):
+        assert dropped_keys("element", ratio, 1, (4, 4, 64, 64)).double().mean() > 0.999
+
+
 @pytest.mark.parametrize("unit", STRUCTURED)
 def test_prefix_tokens_are_never_dropped_by_structured_units(unit: Unit) -> None:
     dropped = dropped_keys(unit, 0.99, 3, (8, 4, 6, 14), grid=(3, 4), prefix=2)

@@ -228,6 +228,14 @@ def test_every_regularizer_says_what_it_is(name: str) -> None:
     assert len(REGULARIZERS.entry(name).help) > 10
 
 
+@pytest.mark.parametrize("name", list(REGULARIZERS))
+def test_every_regularizer_is_documented_with_its_parameters(name: str) -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    assert f"`{name}`" in text
+    for parameter in type(build_regularizer(name)).model_fields:
+        assert f"`{parameter}`" in text
+
+
 def test_blocks_and_crosses_need_a_grid_that_they_do_not_cover() -> None:
     def reason(name: str, grid: tuple[int, int] | None, prefix: int = 0, **params: int | str) -> str | None:
         built = build_regularizer(name, **params)

@@ -157,15 +157,16 @@ def test_the_analytic_gradient_is_that_of_finite_differences() -> None:
 
 
 def test_the_rule_for_forbidden_keys_is_the_one_documented() -> None:
-    """−100 (Swin) hides a key, a bias of −70 does not; where all keys are that low, none is hidden."""
+    """−100 (Swin) hides a key, a bias of −79 does not; where all keys are that low, none is hidden."""
     q, k, v = torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 2, 1), torch.tensor([[[[1.0], [3.0]]]])
     site = site_with(given_drop(torch.tensor([[[[True, False]]]]), "renormalize"))
 
     def out(*bias: float) -> float:
         return float(attend(q, k, v, site, training=True, mask=torch.tensor([[[bias]]])))
 
-    assert out(0.0, -70.0) == 3.0  # the kept key has all the weight, however low
-    assert out(0.0, -100.0) == 1.0  # no key that counts is left: the row keeps its weights
+    assert out(0.0, -79.0) == 3.0  # the kept key has all the weight, however low
+    assert out(0.0, -81.0) == 1.0  # no key that counts is left: the row keeps its weights
+    assert out(0.0, -100.0) == 1.0
     assert out(-100.0, -100.0) == 3.0
     assert out(0.0, -1e9) == 1.0
     assert out(0.0, torch.finfo(torch.float32).min) == 1.0
