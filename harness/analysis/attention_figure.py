@@ -60,14 +60,15 @@ def _words(title: str, samples: Sequence[Shown], maps: Sequence[Array]) -> Figur
     side = 1.8 + 0.2 * max(1, *map(len, texts))
     figure = Figure(figsize=(side * columns + 0.9, side * rows + 0.7), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in list(grid.flat)[len(samples) :]:
+    places = list(grid.flat)
+    for axes in places[len(samples) :]:
         axes.remove()
     top = max(
         (float(found[: len(text), : len(text)].max()) for found, text in zip(maps, texts, strict=True) if text),
         default=1.0,
     )
     drawn = None
-    for axes, sample, found, text in zip(list(grid.flat), samples, maps, texts, strict=False):
+    for axes, sample, found, text in zip(places, samples, maps, texts, strict=False):
         drawn = axes.imshow(found[: len(text), : len(text)], cmap=COLOURS, vmin=0, vmax=top)
         axes.set_xticks(range(len(text)), text, rotation=90, fontsize=8)
         axes.set_yticks(range(len(text)), text, fontsize=8)
@@ -75,7 +76,9 @@ def _words(title: str, samples: Sequence[Shown], maps: Sequence[Array]) -> Figur
         cut = len(sample.words or ()) - len(text)
         axes.set_title(_short(sample.label) + (f" (the first {len(text)} words)" if cut else ""), fontsize=10)
     assert drawn is not None
-    figure.colorbar(drawn, ax=grid, shrink=0.6).set_label("attention weight (row: query, column: key)", fontsize=9)
+    figure.colorbar(drawn, ax=places[: len(samples)], shrink=0.6).set_label(
+        "attention weight (row: query, column: key)", fontsize=9
+    )
     figure.suptitle(title, fontsize=10)
     return figure
 

@@ -56,7 +56,7 @@ def weights_of(trained: Trained, options: Options) -> dict[str, list[Tensor]]:
 
 
 def entropy_of(row: Tensor) -> float:
-    return -sum(p * math.log(p) for p in row.tolist() if p > 0)
+    return -math.fsum(p * math.log(p) for p in row.tolist() if p > 0)
 
 
 def test_entropy_of_images_is_the_class_tokens(digits: Trained) -> None:

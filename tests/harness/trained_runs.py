@@ -43,7 +43,8 @@ def make_run(runs: Path, trial: Trial) -> RunDirectory:
     bind(model, trial.regularizer.build(), schedule=trial.schedule)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight *= 20 if "qkv" in name and "regularization" not in name else 1
+            if "qkv" in name and "regularization" not in name:
+                weight.mul_(20)
     checkpoint.save_weights(directory.path / "checkpoint", 7, model.state_dict())
     batches = [task.batch("test", part) for part in task.evaluation_batches("test", task.recipe.batch_size)]
     with torch.no_grad():
