@@ -21,6 +21,7 @@ from harness.site import Probe, Site, SiteKind
 
 Model = TypeVar("Model", bound=nn.Module)
 
+ATTENTION_KINDS: tuple[SiteKind, ...] = ("encoder-self", "decoder-self", "cross", "class", "outlook")
 DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind != "class")
 """Attention of a class token alone (VOLO's last two layers) is left out unless asked for, as the papers do."""
 
@@ -128,7 +129,7 @@ def bind(
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     left = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
     if not bound:
-        raise InputError(_nothing(model, name, sorted({reason for _, reason in left}), len(left)))
+        raise InputError(_nothing(model, name, left))
     for patch in bound:
         site, before = patch.site, site_of(patch.module)
         site.regularizer, site.ratio = built, ratio_of(built.ratio, site.layer, site.depth)
@@ -137,10 +138,7 @@ def bind(
         install(model, patch.module, site, built)
     for patch, _ in left:
         _release(patch)
-    title = (
-        f"{name}, ratio {built.ratio:g}, {schedule}: {len(bound)} of {len(patches)} attention sites"
-        f" of {type(model).__name__}"
-    )
+    title = f"{name}, ratio {built.ratio:g}, {schedule}: {len(bound)} of {_count(patches)} of {type(model).__name__}"
     return Report(
         title,
         [patch.site for patch in bound],
@@ -231,12 +229,15 @@ def _shared(model: nn.Module, bound: list[Patch]) -> dict[str, list[str]]:
     return {name: also for name, also in others.items() if also}
 
 
-def _nothing(model: nn.Module, name: str, reasons: list[str], count: int) -> str:
-    if count:
-        return (
-            f"regularize: '{name}' fits none of the {count} attention sites of {type(model).__name__}:"
-            f" {'; '.join(reasons)}"
-        )
+def _count(patches: list[Patch]) -> str:
+    attention = all(patch.site.kind in ATTENTION_KINDS for patch in patches)
+    return f"{len(patches)} {'attention sites' if attention else 'sites'}"
+
+
+def _nothing(model: nn.Module, name: str, left: list[tuple[Patch, str]]) -> str:
+    if left:
+        count, reasons = _count([patch for patch, _ in left]), sorted({reason for _, reason in left})
+        return f"regularize: '{name}' fits none of the {count} of {type(model).__name__}: {'; '.join(reasons)}"
     strange = sorted({type(module).__name__ for module in model.modules() if _looks_like_attention(module)})
     has = f" (it has {', '.join(strange)}, which no adapter knows)" if strange else ""
     known = ", ".join(ADAPTERS.entry(entry).help for entry in ADAPTERS)
