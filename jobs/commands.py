@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
