@@ -198,13 +198,12 @@ def test_vision_and_text_encoders_take_it_on_their_attention() -> None:
     assert image(torch.randn(2, 1, 8, 8)).isfinite().all()
     assert penalty(image, 0) is not None
     text = build_text_classifier("text-transformer", {"dropout": 0.0}, vocabulary=20, classes=3, max_length=9)
-    bind(text, "learned-dropout", where="attention", shift_init=1.5)
-    text.eval()
     words = torch.randint(1, 20, (2, 5))
     padded = torch.cat([words, torch.zeros(2, 4, dtype=torch.long)], dim=1)
-    torch.testing.assert_close(text(words), text(padded))  # padding is never seen by a mask either
-    with pytest.raises(InputError, match="fits none of the"):
-        bind(text, "learned-dropout")
+    for where in ("attention", "feed-forward"):
+        assert len(bind(text, "learned-dropout", where=where, shift_init=1.5).bound) == 2
+        text.eval()
+        torch.testing.assert_close(text(words), text(padded))  # padding is never seen by a mask either
     with pytest.raises(InputError, match="fits none of the"):
         bind(image, "learned-dropout", where="attention", heads=3)
 
