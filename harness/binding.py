@@ -138,7 +138,8 @@ def bind(
         install(model, patch.module, site, built)
     for patch, _ in left:
         _release(patch)
-    title = f"{name}, ratio {built.ratio:g}, {schedule}: {len(bound)} of {_count(patches)} of {type(model).__name__}"
+    amount = f", ratio {built.ratio:g}, {schedule}" if "ratio" in type(built).model_fields else ""
+    title = f"{name}{amount}: {len(bound)} of {_count(patches)} of {type(model).__name__}"
     return Report(
         title,
         [patch.site for patch in bound],
