@@ -99,6 +99,7 @@ def settle(directory: RunDirectory) -> None:
     if not attempts or attempts[-1]["state"] != "running":
         return
     last, before = attempts[-1], attempts[:-1]
+    sweep(directory.path / "attempts")
     if (directory.path / "result.json").exists():
         ending = {"state": "succeeded", "steps_done": _last_step(directory)}
     else:
@@ -114,6 +115,12 @@ def settle(directory: RunDirectory) -> None:
     seen = max(file.stat().st_mtime for file in signs if file.exists())
     ended = datetime.fromtimestamp(seen, UTC).isoformat(timespec="milliseconds")
     _rewrite(directory, last["number"], {**last, **ending, "ended_at": ended})
+
+
+def sweep(folder: Path) -> None:
+    """Delete what killed writers left half-written; the caller holds the locks that keep living ones away."""
+    for file in folder.glob(".*"):
+        file.unlink(missing_ok=True)
 
 
 def checkpoint_step(directory: RunDirectory) -> int:

@@ -14,6 +14,7 @@ from db.store import Store, SubmissionRow
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from jobs import executors, places
+from jobs.attempts import sweep
 from jobs.worker import Worker
 
 if TYPE_CHECKING:
@@ -148,6 +149,9 @@ def _claim(store: Store, settings: Settings, ids: Sequence[str], submission: Sub
     suites = store.suites(ids)
     for id, trial in store.trials(ids).items():
         directory = RunDirectory.create(settings.runs, trial)
+        with directory.lock() as free:
+            if free:
+                sweep(directory.path)
         directory.add_suites(suites.get(id, []))
     return store.intend(ids, submission)
 

@@ -26,17 +26,19 @@ class Progress:
         runs: the root of the run directories.
         trials: the trials, by id.
         done: ids that need no line any more.
+        bars: whether the terminal is free for bars; a debugger wants it for itself.
     """
 
-    def __init__(self, runs: Path, trials: Mapping[str, Trial], done: set[str]) -> None:
+    def __init__(self, runs: Path, trials: Mapping[str, Trial], done: set[str], *, bars: bool = True) -> None:
         self.runs, self.trials, self.done = runs, trials, set(done)
+        self.wanted = bars
         self.bars: Bars | None = None
         self.tasks: dict[str, TaskID] = {}
         self.total: TaskID | None = None
         self.width = len(str(len(trials)))
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
+        if self.wanted and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bars

@@ -10,7 +10,7 @@ from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial
-from jobs import executors
+from jobs import executors, places
 from jobs.attempts import GAVE_UP
 from jobs.collect import adopt, collect
 from jobs.worker import CANCELLED
@@ -34,11 +34,13 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
     for trial, _ in items:
         if trial.id not in known:
             TASKS.get(trial.task).check(trial)
-    for trial, suite in items:
-        directory = RunDirectory(settings.runs / trial.id)
-        if directory.path.is_dir():
-            _call_back(directory)
-            directory.add_suites([suite] if suite else [])
+    present = [(RunDirectory(settings.runs / trial.id), suite) for trial, suite in items]
+    present = [(directory, suite) for directory, suite in present if directory.path.is_dir()]
+    if present:
+        with places.keeper(settings.runs):
+            for directory, suite in present:
+                _call_back(directory)
+                directory.add_suites([suite] if suite else [])
     found = store.enqueue(items)
     adopt(store, settings, [trial.id for trial, _ in items])
     return found

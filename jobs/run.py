@@ -67,7 +67,7 @@ def run(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | Non
     outcome = Outcome(rows, trained=len(ids) - len(done))
     if outcome.trained:
         places.check_writable(settings.runs)
-        with Progress(settings.runs, trials, done) as progress:
+        with Progress(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
             try:
                 _until_done(store, settings, ids, plan, progress)
                 _see_off(store, settings)

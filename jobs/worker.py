@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from jobs import places
-from jobs.attempts import Attempt, now, settle
+from jobs.attempts import Attempt, now, settle, sweep
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
@@ -97,7 +97,8 @@ class Worker:
 
     def run(self, directory: RunDirectory, settings: Settings, wishes: Wishes) -> bool:
         """One attempt at one trial, whatever becomes of it; False where the next would meet the same: a full disk."""
-        _sweep(directory)
+        for folder in ("checkpoint", "attempts"):
+            sweep(directory.path / folder)
         attempt = Attempt(directory, submission=self.submission, executor=self.executor, job_id=_job_id())
         wishes.turn_to(directory)
         try:
@@ -232,13 +233,6 @@ def _log(directory: RunDirectory, number: int) -> Iterator[None]:
         for handle, target in zip(kept, (1, 2), strict=True):
             os.dup2(handle, target)
             os.close(handle)
-
-
-def _sweep(directory: RunDirectory) -> None:
-    """Delete what a killed writer left half-written; nobody else writes here while the lock is held."""
-    for folder in ("checkpoint", "attempts"):
-        for file in (directory.path / folder).glob(".*"):
-            file.unlink(missing_ok=True)
 
 
 def _job_id() -> str | None:

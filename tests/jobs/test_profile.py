@@ -62,11 +62,12 @@ def test_wrong_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: s
 def test_the_script_that_sbatch_would_get(place: Workplace) -> None:
     (place.folder / "dropbench.toml").write_text(TOML)
     place.call("enqueue", "tiny.yaml")
-    without = place.call("submit", "--executor", "slurm", "--profile", "a100", "--dry-run")
-    assert without.returncode == 2
-    assert "executor slurm: no srun here" in without.stderr
     programs = place.folder / "bin"
     programs.mkdir()
+    path = {**place.environment, "PATH": str(programs)}
+    without = place.call("submit", "--executor", "slurm", "--profile", "a100", "--dry-run", env=path)
+    assert without.returncode == 2
+    assert "executor slurm: no srun here" in without.stderr
     for name, script in (
         ("srun", "exit 1"),
         ("squeue", ""),
@@ -74,7 +75,6 @@ def test_the_script_that_sbatch_would_get(place: Workplace) -> None:
     ):
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
-    path = {**place.environment, "PATH": f"{programs}:{place.environment['PATH']}"}
     done = place.call("submit", "--executor", "slurm", "--profile", "a100", "--dry-run", env=path)
     assert done.returncode == 0, done.stderr
     for line in (
