@@ -127,6 +127,18 @@ def test_kept_fraction_through_attend(
     assert_within(kept[:, places], exact[places], errors=5.0)
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_ratio_is_that_of_the_site(unit: Unit) -> None:
+    """The schedule's value for the layer, in the draw and in the rescaling, whatever the regularizer's own."""
+    torch.manual_seed(10)
+    site = drop_site(unit, ratio=0.6, rescale="inverse", grid=(2, 3))
+    site.ratio = 0.2
+    q, k, v = torch.zeros(30_000, 1, 1, 1), torch.zeros(30_000, 1, 6, 1), torch.eye(6).expand(30_000, 1, 6, 6)
+    weights = attend(q, k, v, site, training=True)[:, 0, 0]
+    assert ((weights == 0) | ((weights - 1 / 6 / 0.8).abs() < 1e-6)).all()
+    assert_within((weights > 0).double().mean(1), sum(exact_kept(site, [True] * 6)) / 6)
+
+
 # What shares a draw, and what does not.
 
 
