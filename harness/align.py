@@ -98,6 +98,7 @@ def borrow(run: Run) -> None:
     source = _trained_sibling(run.task.trial, run.directory)
     if run.agreed(source is None) or source is None:
         return
+    run.say(f"the weights that {source.id} has selected are taken over")
     if run.last > run.steps:
         finetune(run, source.weights, source.id)
         return

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from harness import checkpoint
-from harness.align import FINETUNE, borrow, draws_of, drop_nothing, finetune, monte_carlo
+from harness.align import FINETUNE, borrow, checked_align, draws_of, drop_nothing, finetune, monte_carlo
 from harness.binding import bind
 from harness.environment import environment
 from harness.feed import StepBatches, feed, to_device
@@ -117,9 +117,10 @@ class Run:
 
         self.epoch_steps = math.ceil(task.steps_an_epoch(recipe.batch_size))
         self.steps = recipe.steps or (recipe.epochs or 0) * self.epoch_steps
-        more = recipe.finetune_epochs * self.epoch_steps if trial.align == FINETUNE else 0
+        align = checked_align(trial.align, trial.regularizer)
+        more = recipe.finetune_epochs * self.epoch_steps if align == FINETUNE else 0
         self.ends = {"train": self.steps, "finetune": self.steps + more}
-        self.draws = draws_of(trial.align)
+        self.draws = draws_of(align)
         self.evaluate_every = recipe.evaluate_every or self.epoch_steps
         self.log_every = max(1, min(self.evaluate_every, self.steps // 100))
         self.fresh_scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None

@@ -37,8 +37,8 @@ def histograms(title: str, axis: str, values: Mapping[str, Array]) -> Figure:
     real = {label: found[np.isfinite(found)] for label, found in values.items()}
     together = np.concatenate(list(real.values()))
     low, high = (float(together.min()), float(together.max())) if together.size else (0.0, 1.0)
-    if high - low < 1e-9:
-        low, high = low - 0.5, high + 0.5
+    margin = 0.03 * (high - low) if high - low > 1e-9 else 0.5
+    low, high = low - margin, high + margin
     edges = np.linspace(low, high, 41)
     counted = {label: (edges, np.histogram(found, edges)[0].astype(float)) for label, found in real.items()}
     means = {label: float(found.mean()) if found.size else float("nan") for label, found in real.items()}

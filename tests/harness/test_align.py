@@ -79,6 +79,12 @@ def test_an_unknown_alignment_is_an_error(align: str) -> None:
         make(align)
 
 
+def test_a_trial_from_elsewhere_with_an_unknown_alignment_does_not_run(tmp_path: Path) -> None:
+    trial = make("none").model_copy(update={"align": "fine-tune"})
+    with pytest.raises(InputError, match="align 'fine-tune': expected none, finetune"):
+        run(tmp_path, trial)
+
+
 def test_draws_are_read_from_the_name() -> None:
     assert [draws_of(name) for name in ("none", "finetune", "monte-carlo-2000")] == [0, 0, 2000]
     assert checked_align(f"monte-carlo-{MOST_DRAWS}", complete_spec("dropkey")) == "monte-carlo-1000000"

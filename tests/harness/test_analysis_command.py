@@ -126,6 +126,20 @@ def test_what_is_wrong_is_told_in_one_line(
     assert len(err.splitlines()) == 1
 
 
+def test_an_analysis_of_a_plug_in_runs_like_ours(
+    tmp_path: Path, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of docs/analyses.md, which is to work as it stands there."""
+    monkeypatch.setenv("DROPBENCH_PLUGINS", "")  # restored behind the test: --plugin sets it
+    monkeypatch.setattr(ANALYSES, "_entries", dict(ANALYSES._entries))
+    text = (Path(__file__).parents[2] / "docs" / "analyses.md").read_text(encoding="utf-8")
+    (tmp_path / "first_key.py").write_text(text.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    arguments = ["analyze", directory.id, "first-key", "--samples", "20", "--plugin", str(tmp_path / "first_key.py")]
+    assert run(arguments) == 0
+    there = rows(tmp_path / "test.db")
+    assert 0 < (there["first-key/encoder-self.1"] or 0) < 1
+
+
 def test_help_names_every_analysis_without_loading_torch(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["analyze", "--help"]) == 0
     said = "".join(capsys.readouterr().out.split())
