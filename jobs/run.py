@@ -83,14 +83,19 @@ def run(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | Non
 
 
 def _until_done(store: Store, settings: Settings, ids: Sequence[str], plan: Plan, progress: Progress) -> None:
+    told = False
     while True:
         began = time.monotonic()
         collect(store, settings)
         rows = store.states(ids)
         progress.update(rows)
-        if all(row.state in FINAL_STATES for row in rows.values()):
+        left = {row.state for row in rows.values()} - FINAL_STATES
+        if not left:
             return
         if dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan) is None:
+            if left == {"queued"} and not told:
+                progress.say(f"waiting: all {plan.parallel} places are taken by workers of other command lines")
+                told = True
             # However many the trials, looking at them takes a tenth of a core at most.
             time.sleep(max(PAUSE, 9 * (time.monotonic() - began)))
 

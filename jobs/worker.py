@@ -80,12 +80,19 @@ class Worker:
             for path in self.directories:
                 if wishes.to_stop():
                     break
-                directory = RunDirectory(Path(path))
-                if directory.path.is_dir():
-                    with directory.lock() as mine:
-                        if mine and self.is_open(directory) and not self.run(directory, settings, wishes):
-                            break
+                if not self.turn_to(RunDirectory(Path(path)), settings, wishes):
+                    break
         wishes.pass_on(keyboard=self.terminal)
+
+    def turn_to(self, directory: RunDirectory, settings: Settings, wishes: Wishes) -> bool:
+        """Run a trial if it is to be had; False where there is no use in going on with the next one."""
+        try:
+            with directory.lock() as mine:
+                return not mine or not self.is_open(directory) or self.run(directory, settings, wishes)
+        except FileNotFoundError:
+            if directory.path.is_dir():
+                raise
+            return True  # deleted, perhaps under our hands
 
     def is_open(self, directory: RunDirectory) -> bool:
         """Whether a trial is still to be run by this submission; a predecessor's death is noted on the way."""
@@ -100,7 +107,7 @@ class Worker:
         for folder in ("checkpoint", "attempts"):
             sweep(directory.path / folder)
         attempt = Attempt(directory, submission=self.submission, executor=self.executor, job_id=_job_id())
-        wishes.turn_to(directory)
+        wishes.begin(directory)
         try:
             with _log(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
                 result = _train(directory, settings, wishes)
@@ -148,7 +155,7 @@ class Wishes:
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
-    def turn_to(self, directory: RunDirectory) -> None:
+    def begin(self, directory: RunDirectory) -> None:
         """From now on this is the trial that is worked at."""
         self.directory, self.cancelled, self.looked = directory, False, -self.PATIENCE
 
@@ -188,7 +195,8 @@ class Wishes:
     def _take(self, number: int, frame: object) -> None:
         if number == signal.SIGINT and self.signal == number:
             raise KeyboardInterrupt  # twice: without a checkpoint
-        self.signal = number
+        if self.signal != PREEMPTED:  # clusters send SIGTERM along with it
+            self.signal = number
         self.stopped = True
 
 

@@ -1,6 +1,7 @@
 """Nothing is lost, whoever is killed, whenever: real processes, SIGKILL at moments drawn from a seed that is printed.
 
-`CHAOS_SEED` repeats a run. `CHAOS_SUITE=quickstart` (and `CHAOS_ARGS`) does it to a real suite: slow, by hand.
+`CHAOS_SEED` repeats a run. `CHAOS_SUITE=quickstart CHAOS_ARGS="--seeds 1" CHAOS_PATIENCE=600` with pytest's
+`--timeout 1200` does it to a real suite, by hand.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tests.jobs.conftest import Workplace
 
 KILLS = 20
+PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "90"))
 SUITE = os.environ.get("CHAOS_SUITE")
 COMMAND = [SUITE or "tiny.yaml", *shlex.split(os.environ.get("CHAOS_ARGS", "--seeds 6"))]
 WORKERS = ["--parallel", "2", "--checkpoint-seconds", "0.2"]
@@ -79,7 +81,7 @@ def test_workers_killed(
         assert process.poll() is None, f"the run ended before the last kill: {process.communicate()}"
     print(kinds)
     place.pause.write_text("0")
-    process.communicate(timeout=90)
+    process.communicate(timeout=PATIENCE)
     check(place, workplace(place.folder / "anew"), undisturbed)
 
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jobs import places
+
 if TYPE_CHECKING:
     from tests.jobs.conftest import Workplace
 
@@ -199,6 +201,20 @@ def test_workers_outlive_a_killed_command_line_and_count(place: Workplace, wait_
     assert again.returncode == 0, again.stderr
     pids = {one["pid"] for attempts in place.attempts().values() for one in attempts}
     assert pids == {worker}, "the old worker did it all"
+
+
+def test_no_worker_is_started_while_all_places_are_taken(place: Workplace, wait_for: Wait) -> None:
+    with places.keeper(place.runs):
+        (taken,) = places.take(place.runs, "another", wanted=1, limit=1)
+    process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert said == "waiting: all 1 places are taken by workers of other command lines\n"
+    time.sleep(0.5)
+    assert not place.processes()
+    taken.close()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
 
 
 def test_debugging_happens_in_this_process(place: Workplace) -> None:

@@ -166,11 +166,16 @@ def test_preemption_goes_on_to_submitit_after_the_checkpoint(
     place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], wait_for: Callable[..., Any]
 ) -> None:
     called: list[list[str]] = []
+
+    def preempt() -> None:  # as SLURM does
+        os.kill(os.getpid(), signal.SIGUSR2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     before = signal.signal(signal.SIGUSR2, lambda number, frame: called.append(states(place)[trials[0].id]))
     try:
         trials = tiny()
         place.pause.write_text("0.02")
-        thread = later(wait_for, place, lambda: os.kill(os.getpid(), signal.SIGUSR2))
+        thread = later(wait_for, place, preempt)
         work(trials)()
         thread.join()
     finally:
@@ -237,6 +242,18 @@ def test_output_and_warnings_of_all_kinds_go_to_the_log(place: Workplace) -> Non
     log = (place.folder / "log.txt").read_text()
     for text in ("from Python", "from a child", "to standard error", "UserWarning: a warning", "--- attempt"):
         assert log.count(text) == 2, log
+
+
+def test_a_run_directory_deleted_while_it_is_trained(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], wait_for: Callable[..., Any]
+) -> None:
+    trials = tiny(2)
+    place.pause.write_text("0.02")
+    thread = later(wait_for, place, lambda: (place.runs / trials[0].id).rename(place.folder / "gone"))
+    worker = work(trials)
+    worker()
+    thread.join()
+    assert states(place) == {trials[1].id: ["succeeded"]}
 
 
 def test_no_place_no_work(place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]) -> None:
