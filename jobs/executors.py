@@ -169,8 +169,9 @@ def cancel(executor: str, submission: str) -> None:
 
 
 def visible_devices() -> list[str]:
-    """The GPUs that this process may use, found without loading torch."""
+    """The GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; found without loading torch."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
-        return [name for name in given.split(",") if name.strip()]
-    return [str(number) for number in range(len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))]
+        names = [name.strip() for name in given.split(",")]
+        return [name for name in names if name and not name.startswith("-")]
+    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]

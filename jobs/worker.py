@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from jobs import places
@@ -204,9 +206,14 @@ def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]
     from harness.plugins import load_all
 
     load_all(settings)
+    trial = directory.trial()
+    given = {hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
+    for name, digest in trial.plugins.items():
+        if digest not in given:
+            raise InputError(f"plug-in {name}: is not given, or has changed since the trial was asked for")
     from harness.engine import run_trial
 
-    return run_trial(directory.trial(), directory, settings, stop)
+    return run_trial(trial, directory, settings, stop)
 
 
 def _interrupted() -> tuple[type[Exception], ...]:

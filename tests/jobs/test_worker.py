@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import threading
@@ -123,6 +124,19 @@ def test_a_plug_in_that_is_gone(
     work(trials, plugins=(place.folder / "gone.py",))()
     (attempt,) = place.attempts()[trials[0].id]
     assert attempt["cause"].startswith(f"plug-in {place.folder / 'gone.py'}: No such file")
+
+
+def test_a_plug_in_that_has_changed(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    (trial,) = tiny()
+    digest = hashlib.sha256(place.settings.plugins[0].read_bytes()).hexdigest()
+    right = trial.model_copy(update={"plugins": {"tiny_task.py": digest}})
+    changed = trial.model_copy(update={"plugins": {"tiny_task.py": "0" * 64}})
+    work([Trial.model_validate(one.model_dump()) for one in (right, changed)])()
+    causes = {attempts[0]["state"]: attempts[0]["cause"] for attempts in place.attempts().values()}
+    said = "plug-in tiny_task.py: is not given, or has changed since the trial was asked for"
+    assert causes == {"succeeded": None, "failed": said}
 
 
 def test_what_is_locked_or_gone_or_cancelled_is_passed_over(
