@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from pydantic import PrivateAttr
 from torch import Tensor
@@ -47,3 +49,27 @@ def drop_site(
     prefix: int = 0,
 ) -> Site:
     return site_with(UnitDrop(unit=unit, ratio=ratio, window=window, rescale=rescale), grid=grid, prefix=prefix)
+
+
+# A small self-attention over 2 × 3 patches and a class token.
+
+GRID, PREFIX, TOKENS = (2, 3), 1, 7
+
+
+def qkv(batch: int = 2, queries: int = TOKENS, keys: int = TOKENS, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        torch.randn(batch, 2, tokens, 4, generator=generator).to(dtype).requires_grad_()
+        for tokens in (queries, keys, keys)
+    ]
+
+
+def site_of(unit: Unit, rescale: Rescale, *, window: int = 2, ratio: float = 0.4) -> Site:
+    return drop_site(unit, ratio=ratio, window=window, rescale=rescale, grid=GRID, prefix=PREFIX)
+
+
+def masks(dtype: torch.dtype = torch.float32) -> dict[str, Tensor | None]:
+    padded = torch.ones(2, 1, 1, TOKENS, dtype=torch.bool)
+    padded[1, ..., -2:] = False
+    bias = torch.randn(1, 2, TOKENS, TOKENS, generator=torch.Generator().manual_seed(1)).to(dtype)
+    return {"none": None, "padding": padded, "bias": bias, "bias and -inf": bias.masked_fill(~padded, -math.inf)}

@@ -1,50 +1,23 @@
-"""Edges: rows that lose everything, tiny and empty shapes, half precision, NaN, what torch does around attention."""
+"""Edges: rows that lose everything, tiny and empty shapes, half precision, NaN."""
 
 from __future__ import annotations
 
 import math
-import os
-import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
 
 from harness.attention import attend
 from harness.masks import Unit
 from harness.regularizers.drop import Rescale
-from harness.site import Site
-from tests.harness.given import drop_site, given_drop, site_with
+from tests.harness.given import TOKENS, drop_site, given_drop, masks, qkv, site_of, site_with
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 RESCALES: tuple[Rescale, ...] = get_args(Rescale)
-GRID, PREFIX, TOKENS = (2, 3), 1, 7
 each_unit = pytest.mark.parametrize("unit", UNITS)
 each_rescale = pytest.mark.parametrize("rescale", RESCALES)
-
-
-def qkv(batch: int = 2, queries: int = TOKENS, keys: int = TOKENS, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [
-        torch.randn(batch, 2, tokens, 4, generator=generator).to(dtype).requires_grad_()
-        for tokens in (queries, keys, keys)
-    ]
-
-
-def site_of(unit: Unit, rescale: Rescale, *, window: int = 2, ratio: float = 0.4) -> Site:
-    return drop_site(unit, ratio=ratio, window=window, rescale=rescale, grid=GRID, prefix=PREFIX)
-
-
-def masks(dtype: torch.dtype = torch.float32) -> dict[str, Tensor | None]:
-    padded = torch.ones(2, 1, 1, TOKENS, dtype=torch.bool)
-    padded[1, ..., -2:] = False
-    bias = torch.randn(1, 2, TOKENS, TOKENS, generator=torch.Generator().manual_seed(1)).to(dtype)
-    return {"none": None, "padding": padded, "bias": bias, "bias and -inf": bias.masked_fill(~padded, -math.inf)}
 
 
 each_mask = pytest.mark.parametrize("mask", list(masks()))
@@ -266,143 +239,3 @@ def test_nan_is_never_hidden(unit: Unit, rescale: Rescale, mask: str, where: str
     for seed in range(5):
         torch.manual_seed(seed)
         assert torch.equal(attend(q, k, v, site, training=True, mask=given).isnan(), expected)
-
-
-# What torch does around attention.
-
-
-@each_unit
-@each_rescale
-@each_mask
-def test_views_are_as_good_as_contiguous_tensors(unit: Unit, rescale: Rescale, mask: str) -> None:
-    site = site_of(unit, rescale)
-    tensors = [leaf.detach() for leaf in qkv()]
-    # Heads beside tokens, as models have them before they transpose; a mask that is expanded; keys a stride apart.
-    views = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in tensors]
-    views[1] = torch.stack([tensors[1], tensors[1]], dim=-1).flatten(-2)[..., ::2]
-    given = masks()[mask]
-    expanded = given.expand(2, 2, TOKENS, TOKENS) if given is not None else None
-    assert not any(view.is_contiguous() for view in views)
-    outs = []
-    for (q, k, v), at_hand in ((tensors, given), (views, expanded)):
-        torch.manual_seed(0)
-        outs.append(attend(q, k, v, site, training=True, mask=at_hand, causal=True))
-    torch.testing.assert_close(outs[0], outs[1])
-
-
-@each_unit
-@each_rescale
-def test_a_relative_position_bias_trains(unit: Unit, rescale: Rescale) -> None:
-    """T5's bias is added by way of the mask: it gets gradients in training, none for keys that were dropped."""
-    q, k, v = qkv()
-    table = nn.Embedding(2 * TOKENS, 2)
-    distance = torch.arange(TOKENS)[None, :] - torch.arange(TOKENS)[:, None] + TOKENS
-    bias = table(distance).permute(2, 0, 1)[None]
-    bias.retain_grad()
-    attend(q, k, v, site_of(unit, rescale), training=True, mask=bias).square().sum().backward()
-    assert table.weight.grad is not None
-    assert table.weight.grad.isfinite().all()
-    assert (table.weight.grad[1:].abs().sum(-1) > 0).sum() >= TOKENS
-
-
-def attention_with(site: Site) -> Callable[..., Tensor]:
-    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, training: bool) -> Tensor:
-        return attend(q, k, v, site, training=training, mask=mask, causal=True)
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("unit", "rescale", "mask"),
-    [(unit, rescale, "padding") for unit in UNITS for rescale in RESCALES]
-    + [("element", rescale, mask) for rescale in RESCALES for mask in ("none", "bias")],
-)
-def test_compile_in_one_graph(unit: Unit, rescale: Rescale, mask: str) -> None:
-    """Traced whole, forward and backward, with the same random numbers; the code generator has a test of its own."""
-    torch._dynamo.reset()
-    run = attention_with(site_of(unit, rescale))
-    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
-    leaves = qkv()
-    for training in (True, False):
-        torch.manual_seed(0)
-        expected = run(*leaves, masks()[mask], training)
-        torch.manual_seed(0)
-        out = compiled(*leaves, masks()[mask], training)
-        torch.testing.assert_close(out, expected)
-        for grad, wanted in zip(
-            torch.autograd.grad(out.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True
-        ):
-            torch.testing.assert_close(grad, wanted)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own
-@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch.compile needs a C++ compiler")
-def test_compiled_code_drops_as_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code generator has random numbers of its own: blocks, which use the most of torch, in what it makes."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("torch._inductor.config.cpp_cache_precompile_headers", False)
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
-    torch._dynamo.reset()
-    site = drop_site("block", ratio=0.4, window=2, grid=(2, 4))
-    samples, keys = 4000, 8
-    compiled = torch.compile(attention_with(site), fullgraph=True)
-    q, k, v = (
-        torch.zeros(samples, 2, keys, 1),
-        torch.zeros(samples, 2, keys, 1),
-        torch.eye(keys).expand(samples, 2, -1, -1),
-    )
-    kept = (compiled(q, k, v, torch.ones(1, 1, 1, keys, dtype=torch.bool), True)[..., -1, :] > 0).double().flatten(0, 1)
-    # Three seeds, over columns 0-1, 1-2 and 2-3 of both rows; a row with the outer two would lose all its keys.
-    seed = 0.4 / 4 * 8 / 3
-    all_lost = seed**2
-    exact = torch.tensor([1 - seed, (1 - seed) ** 2, (1 - seed) ** 2, 1 - seed] * 2, dtype=torch.float64) + all_lost
-    assert ((kept.mean(0) - exact).abs() < 4.5 * kept.std(0) / math.sqrt(len(kept))).all()
-
-
-def test_compile_with_shapes_that_change() -> None:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    site = drop_site("element", window=2)
-    compiled = torch.compile(attention_with(site), fullgraph=True, backend="aot_eager", dynamic=True)
-    for batch, keys in ((2, 7), (3, 11), (5, 4)):
-        q, k, v = qkv(batch, keys, keys)
-        assert compiled(q, k, v, None, True).shape == q.shape
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
-
-
-@each_unit
-@each_rescale
-def test_activation_checkpointing_recomputes_the_same_draw(unit: Unit, rescale: Rescale) -> None:
-    site = site_of(unit, rescale)
-
-    def grads(again: bool) -> list[Tensor]:
-        leaves = qkv()
-
-        def block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return attend(attend(q, k, v, site, training=True), k, v, site, training=True)
-
-        torch.manual_seed(0)
-        out = checkpoint(block, *leaves, use_reentrant=False) if again else block(*leaves)
-        return list(torch.autograd.grad(out.square().sum(), leaves))
-
-    for grad, wanted in zip(grads(again=True), grads(again=False), strict=True):
-        assert torch.equal(grad, wanted)
-
-
-@each_unit
-def test_export_in_evaluation(unit: Unit) -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.qkv = nn.Linear(8, 24)
-            self.site = site_of(unit, "renormalize")
-
-        def forward(self, x: Tensor) -> Tensor:
-            q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
-            return attend(q, k, v, self.site, training=self.training)
-
-    model = Model().eval()
-    x = torch.randn(2, TOKENS, 8)
-    exported = torch.export.export(model, (x,))
-    torch.testing.assert_close(exported.module()(x), model(x))
