@@ -76,7 +76,6 @@ class _Attempt(BaseModel):
 
 
 _ATTEMPTS = TypeAdapter(list[_Attempt])
-_NAMES = TypeAdapter(set[str])
 
 
 def snapshot(directory: RunDirectory) -> Snapshot:
@@ -99,7 +98,7 @@ def snapshot(directory: RunDirectory) -> Snapshot:
         trial=trial,
         state=state,
         reason=reason,
-        suites=_suites(directory),
+        suites=sorted(set(directory.suites())),
         attempts=attempts,
         metrics=[(name, step, value) for (name, step), value in metrics.items()],
         created_at=times[0] if times else made,
@@ -133,21 +132,10 @@ def _attempts(directory: RunDirectory) -> list[dict[str, Any]]:
         raise InputError(f"{where}: expected files 1.json, 2.json, …") from None
 
 
-def _suites(directory: RunDirectory) -> list[str]:
-    try:
-        return sorted(_NAMES.validate_python(directory.suites()))
-    except ValidationError:
-        raise InputError(f"{directory.path / 'suites.json'}: expected a list of names") from None
-
-
 def _curves(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
     """The points of the curves; where a step was measured twice, the later value."""
     points: dict[tuple[str, int], float | None] = {}
-    try:
-        events = directory.events()
-    except AttributeError:
-        raise InputError(f"{directory.path / 'events.jsonl'}: expected one JSON object a line") from None
-    for event in events:
+    for event in directory.events():
         step = event.get("step")
         if not isinstance(step, int) or step < 0:
             continue

@@ -127,8 +127,6 @@ DAMAGES: dict[str, tuple[Callable[[RunDirectory], None], str]] = {
     "attempt without a number": (write("attempts/1.json", '{"state": "failed"}'), "attempts: 0.number"),
     "attempt that is a list": (write("attempts/1.json", "[]"), "attempts"),
     "attempt by another name": (write("attempts/one.json", "{}"), "expected files 1.json"),
-    "events that are numbers": (write("events.jsonl", "1\n2\n"), "events.jsonl: expected one JSON object a line"),
-    "suites that are a number": (write("suites.json", "7"), "suites.json"),
 }
 
 
