@@ -198,8 +198,9 @@ def parse_suite(content: Any, name: str, where: str) -> Suite:
 
 def _added_row(text: str) -> Row:
     name, params = parse_spec(text)
-    schedule = params.pop("schedule", "constant")
-    return Row(label=text, trial={"regularizer": name, "params": params, "schedule": schedule})
+    # A schedule and an alignment are written among the parameters, and are the trial's.
+    bound = {key: params.pop(key) for key in ("schedule", "align") if key in params}
+    return Row(label=text, trial={"regularizer": name, "params": params, **bound})
 
 
 def _named(names: Sequence[str], base: str) -> bool:

@@ -104,7 +104,7 @@ def _configuration(options: Options, settings: Settings) -> Asked:
         if len(values) > 1:
             raise InputError(f"{option} {values[1]}: expected it once where no SUITE is named")
     regularizer, params = parse_spec(next(iter(options.regularizer), "none"))
-    schedule = params.pop("schedule", "constant")
+    schedule, align = params.pop("schedule", "constant"), params.pop("align", "none")
     trials = [
         TASKS.get(given["--task"][0]).trial_for(
             TrialRequest(
@@ -114,6 +114,7 @@ def _configuration(options: Options, settings: Settings) -> Asked:
                 regularizer=regularizer,
                 params=params,
                 schedule=options.schedule or str(schedule),
+                align=str(align),
                 preset=options.preset,
                 overrides=parse_overrides(options.overrides),
                 seed=seed,

@@ -67,7 +67,7 @@ def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> Regular
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, Scalar]]:
-    """``name:key=value,…`` → (name, parameters), not yet validated; `schedule` may be among them.
+    """``name:key=value,…`` → (name, parameters), not yet validated; `schedule` and `align` may be among them.
 
     Raises:
         InputError: the text is not of that form.

@@ -53,14 +53,19 @@ def test_a_cell_joins_what_suite_row_and_column_say() -> None:
 
 def test_a_choice_narrows_data_and_seeds_and_adds_rows() -> None:
     suite = parse_suite(SMALL, "small", "small.yaml")
-    choice = Choice(data=("mr-synthetic",), seeds=(7,), regularizers=("dropout:ratio=0.2,schedule=decreasing",))
+    choice = Choice(
+        data=("mr-synthetic",), seeds=(7,), regularizers=("dropout:ratio=0.2,schedule=decreasing,align=finetune",)
+    )
     cells = list(suite.cells(choice))
     assert [(cell.row, cell.request.data, cell.seeds) for cell in cells] == [
         ("base", "mr-synthetic", (7,)),
         ("drop", "mr-synthetic", (7,)),
-        ("dropout:ratio=0.2,schedule=decreasing", "mr-synthetic", (7,)),
+        ("dropout:ratio=0.2,schedule=decreasing,align=finetune", "mr-synthetic", (7,)),
     ]
-    assert (cells[2].request.regularizer, cells[2].request.schedule) == ("dropout", "decreasing")
+    added = cells[2].request
+    assert (added.regularizer, added.params, added.schedule, added.align) == (
+        "dropout", {"ratio": 0.2}, "decreasing", "finetune",
+    )  # fmt: skip
 
 
 def test_a_preset_narrows_data_where_the_user_does_not() -> None:
