@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
 # Tests run side by side, one a core, and their tensors are small. Before torch is imported, and for all subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
     os.environ.pop(name, None)
+
+# A machine may be busy, so no test has a deadline for one example. In CI the examples are the same every time: a change
+# is judged by what it changes. Elsewhere each run looks in new places.
+settings.register_profile("anywhere", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "anywhere")
