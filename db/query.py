@@ -109,7 +109,8 @@ def results(
                 group.values.setdefault(name, []).append(value)
     published = Published()
     ordered = sorted(groups.values(), key=lambda group: [_order(value) for value in group.label.values()])
-    return [row for group in ordered for row in _rows(group, published, grouped=bool(group_by))]
+    asked = [name for name in metrics if name != "all"]
+    return [row for group in ordered for row in _rows(group, published, asked, grouped=bool(group_by))]
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,12 @@ class _Group:
     states: set[str]
 
 
-def _rows(group: _Group, published: Published, *, grouped: bool) -> Iterable[dict[str, Any]]:
+def _rows(group: _Group, published: Published, asked: Sequence[str], *, grouped: bool) -> Iterable[dict[str, Any]]:
     state = min(group.states, key=FIRST_TOLD.index)
     names = sorted(group.values, key=lambda name: (not name.startswith("test/"), name))
-    named: list[str | None] = [*names]
+    named: list[str | None] = [*names] or [*asked]
     for name in named or [None]:
-        summary = summarize(group.values[name] if name else ())
+        summary = summarize(group.values.get(name, ()) if name else ())
         metric = name.removeprefix("test/") if name else None
         if not grouped:
             metric = metric or published.metric(group.label["suite"])

@@ -102,6 +102,14 @@ def test_metrics(filled: Store) -> None:
         results(filled, metrics=["acuracy"])
 
 
+def test_what_lacks_the_metric_that_was_asked_for_says_so_under_its_name(filled: Store) -> None:
+    rows = results(filled, metrics=["dev/accuracy"])
+    found = {row["n"] for row in rows if row["regularizer"] == "none" and row["suite"] == TABLE3}
+    assert {row["metric"] for row in rows} == {"dev/accuracy"}
+    assert found == {3}
+    assert {row["n"] for row in rows if row["regularizer"] != "none"} == {0}
+
+
 def test_group_by(filled: Store) -> None:
     rows = results(filled, [TABLE3], group_by=["regularizer", "window"])
     assert [(row["regularizer"], row["window"], row["n"], row["state"]) for row in rows] == [
