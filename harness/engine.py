@@ -115,7 +115,7 @@ class Run:
             else None
         )
 
-        self.epoch_steps = math.ceil(task.steps_an_epoch(recipe.batch_size))
+        self.epoch_steps = task.steps_an_epoch(recipe.batch_size)
         self.steps = recipe.steps or (recipe.epochs or 0) * self.epoch_steps
         align = checked_align(trial.align, trial.regularizer)
         more = recipe.finetune_epochs * self.epoch_steps if align == FINETUNE else 0

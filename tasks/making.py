@@ -20,7 +20,7 @@ from harness.settings import Settings
 from harness.site import Site
 from harness.task import MODELS, TASKS, Task
 from harness.trial import DataRef, Trial, TrialRequest
-from tasks.data import DATASETS, SYNTHETIC, Source, locate
+from tasks.data import DATASETS, Source, locate
 
 if TYPE_CHECKING:
     from torch import nn
@@ -168,8 +168,3 @@ def _room(site: Site, recipe: Recipe, square: bool) -> int | None:
     if site.grid is None:
         return getattr(recipe, "max_length", None)
     return min(site.grid) if square else site.grid[0] * site.grid[1] + site.prefix
-
-
-def is_synthetic(trial: Trial) -> bool:
-    """Whether a trial runs on generated data."""
-    return trial.data.name.endswith(SYNTHETIC)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-FILL, LINE, QUIET = "#9ecae1", "#08519c", "#666666"
+FILL, LINE = "#9ecae1", "#08519c"
 DPI = 150
 MOST_COLUMNS = 3
 """More layers than fit into one column of figures go into up to so many."""
