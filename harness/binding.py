@@ -18,12 +18,19 @@ from harness.regularizers.base import Regularizer
 from harness.regularizers.spec import build_regularizer
 from harness.schedules import SCHEDULES
 from harness.site import Probe, Site, SiteKind
+from harness.trial import Trial
 
 Model = TypeVar("Model", bound=nn.Module)
 
 ATTENTION_KINDS: tuple[SiteKind, ...] = ("encoder-self", "decoder-self", "cross", "class", "outlook")
 DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind != "class")
 """Attention of a class token alone (VOLO's last two layers) is left out unless asked for, as the papers do."""
+
+
+def bind_trial(model: nn.Module, trial: Trial) -> Report:
+    """Regularise a model as a trial says; raises InputError as `regularize` does."""
+    kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
+    return bind(model, trial.regularizer.build(), schedule=trial.schedule, kinds=kinds)
 
 
 @dataclass(frozen=True)

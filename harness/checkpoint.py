@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from harness.files import atomic_file
 
-FORMAT = 1
+FORMAT = 2
 KEEP = 2
 _NAME = re.compile(r"step-(\d{9})\.pt")
 
@@ -40,6 +41,8 @@ def load_newest(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
                 raise Damaged(f"format {state.get('format')}, expected {FORMAT}")
             if state["selected"] is not None:
                 _read(weights_path(folder, state["selected"]))
+            for step in state["progress"]["averaged"]:
+                _read(_part_path(folder, step))
             return state, problems
         except Damaged as error:
             problems.append(f"{path.name}: {error}: fell back to the one before")
@@ -58,17 +61,40 @@ def load_weights(folder: Path, step: int) -> dict[str, Any]:
     return _read(weights_path(folder, step))
 
 
-def keep_weights(folder: Path, steps: set[int]) -> None:
-    """Drop selected weights of other steps."""
-    for path in folder.glob("weights-*.pt"):
-        if int(path.stem.removeprefix("weights-")) not in steps:
-            path.unlink(missing_ok=True)
+def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]) -> dict[str, Any]:
+    """Keep the weights of the last of `steps` as a part of averages, and return the mean of all those parts.
+
+    What is no floating-point number, such as a counter, is the last one's. Raises Damaged.
+    """
+    folder.mkdir(exist_ok=True)
+    _write(_part_path(folder, steps[-1]), weights)
+    mean = {key: value.detach().to("cpu", copy=True) for key, value in weights.items()}
+    floating = [key for key, value in mean.items() if value.is_floating_point()]
+    for step in steps[:-1]:
+        part = _read(_part_path(folder, step))
+        for key in floating:
+            mean[key] += part[key]
+    for key in floating:
+        mean[key] /= len(steps)
+    return mean
+
+
+def keep_weights(folder: Path, selected: set[int], parts: set[int]) -> None:
+    """Drop the selected weights, and the parts of averages, of other steps."""
+    for stem, steps in (("weights", selected), ("part", parts)):
+        for path in folder.glob(f"{stem}-*.pt"):
+            if int(path.stem.removeprefix(f"{stem}-")) not in steps:
+                path.unlink(missing_ok=True)
 
 
 def discard(folder: Path) -> None:
     """Drop the training states of a trial that succeeded; its selected weights stay for analyses."""
-    for path in _newest_first(folder):
+    for path in (*_newest_first(folder), *folder.glob("part-*.pt")):
         path.unlink(missing_ok=True)
+
+
+def _part_path(folder: Path, step: int) -> Path:
+    return folder / f"part-{step:09d}.pt"
 
 
 def weights_path(folder: Path, step: int) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from harness import checkpoint
 from harness.align import FINETUNE, borrow, checked_align, draws_of, drop_nothing, finetune, monte_carlo
-from harness.binding import bind
+from harness.binding import bind_trial
 from harness.environment import environment
 from harness.feed import StepBatches, feed, to_device
 from harness.files import write_json
@@ -43,9 +43,10 @@ class Progress:
 
     Attributes:
         step: optimizer steps done.
-        selected: step of the best evaluation on dev so far.
-        best: the selecting metric there.
+        selected: step of the evaluation whose weights are the run's: the best on dev so far, or the last one.
+        best: the best value of the selecting metric.
         worse: evaluations since then.
+        averaged: steps whose weights are averaged, where the recipe asks for it; the last one is `selected`.
         loss_steps: steps since the last train event.
         train_loss: mean loss of the last train event.
         phase: "train", or the finetuning without the regularizer behind it (`harness.align`).
@@ -55,6 +56,7 @@ class Progress:
     selected: int | None = None
     best: float | None = None
     worse: int = 0
+    averaged: list[int] = field(default_factory=list)
     loss_steps: int = 0
     train_loss: float = math.nan
     phase: Literal["train", "finetune"] = "train"
@@ -104,7 +106,7 @@ class Run:
 
         seed_all(derive(self.seed, "model"))
         model = task.build_model()
-        report = bind(model, trial.regularizer.build(), schedule=trial.schedule)
+        report = bind_trial(model, trial)
         self.sites = str(report).splitlines()
         self.plain: nn.Module = model.to(self.accelerator.device)
         self.model: nn.Module
@@ -126,7 +128,7 @@ class Run:
         self.fresh_scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
         self.progress = Progress()
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.accelerator.device)
-        self.saved_selections: list[int | None] = []
+        self.saved_weights: list[tuple[int | None, list[int]]] = []
         self.saved_at = time.monotonic()
 
     def train(self) -> None:
@@ -167,9 +169,15 @@ class Run:
         return learning_rate(self.recipe, self.progress.step, self.steps)
 
     def step(self, batch: list[Any]) -> Tensor:
-        """One optimizer step over the micro-batches of a batch; returns their mean loss, still on the device."""
+        """One optimizer step over the micro-batches of a batch; returns their mean loss, still on the device.
+
+        The mean is over the terms of all of them (`Task.weight`), however they lie in micro-batches and processes.
+        """
         self.model.train()
         total = torch.zeros((), device=self.accelerator.device)
+        weights = [self.task.weight(part) for part in batch]
+        # Gradients are averaged over the processes.
+        whole = self.summed(sum(weights)) / self.accelerator.num_processes
         for micro, part in enumerate(batch):
             # Seeded here and not once a run: whatever the model draws depends on (seed, step, micro-batch, rank).
             rank = self.accelerator.process_index
@@ -181,7 +189,7 @@ class Run:
                 else:
                     with self.accelerator.no_sync(self.model):
                         loss = self.task.loss(self.model, part)
-                loss = with_penalty(loss, self.plain, self.progress.step) / len(batch)
+                loss = with_penalty(loss, self.plain, self.progress.step) * weights[micro] / whole
             self.accelerator.backward(loss)
             total += loss.detach()
         if self.recipe.clip_norm is not None:
@@ -214,14 +222,25 @@ class Run:
         self.event("evaluate", **self.phase(), step=progress.step, split="dev", metrics=found)
         value = found[metric.name]
         if progress.best is None or (value > progress.best if metric.higher_is_better else value < progress.best):
-            progress.best, progress.selected, progress.worse = value, progress.step, 0
-            if self.accelerator.is_main_process:
-                checkpoint.save_weights(self.checkpoints, progress.step, self.evaluated().state_dict())
-                checkpoint.keep_weights(self.checkpoints, self.referenced())
+            progress.best, progress.worse = value, 0
         else:
             progress.worse += 1
+        if progress.worse == 0 or self.recipe.average_last is not None:
+            self.keep_weights()
         loss = f"{progress.train_loss:.4f}"
         self.say(f"step {progress.step}/{self.last}  loss {loss}  dev {metric.name} {value:.4f}")
+
+    def keep_weights(self) -> None:
+        """Make the weights of this step, or their mean with those before them, the run's."""
+        progress, weights = self.progress, self.evaluated().state_dict()
+        progress.selected = progress.step
+        if self.recipe.average_last is not None:
+            progress.averaged = [*progress.averaged, progress.step][-self.recipe.average_last :]
+        if self.accelerator.is_main_process:
+            if progress.averaged:
+                weights = checkpoint.averaged_weights(self.checkpoints, progress.averaged, weights)
+            checkpoint.save_weights(self.checkpoints, progress.step, weights)
+            checkpoint.keep_weights(self.checkpoints, *self.referenced())
 
     def evaluate(self, split: Split) -> dict[str, float]:
         """The task's metrics on a split, with the averaged weights where there are any."""
@@ -273,7 +292,7 @@ class Run:
             if self.progress.phase == "finetune":
                 drop_nothing(self.plain)
             self.loss_sum.copy_(state["loss_sum"])
-            self.saved_selections = state["saved_selections"]
+            self.saved_weights = state["saved_weights"]
             self.event("resume", step=self.progress.step)
             self.say(f"resumed at step {self.progress.step} of {self.last}")
         if self.accelerator.is_main_process:
@@ -284,12 +303,12 @@ class Run:
         """Write a checkpoint of everything that the next step depends on."""
         progress = self.progress
         self.mean_loss()  # a diverged run is never saved over a sound checkpoint
-        self.saved_selections = [*self.saved_selections, progress.selected][-checkpoint.KEEP :]
+        self.saved_weights = [*self.saved_weights, (progress.selected, progress.averaged)][-checkpoint.KEEP :]
         if self.accelerator.is_main_process:
             state = {
                 "step": progress.step,
                 "selected": progress.selected,
-                "saved_selections": self.saved_selections,
+                "saved_weights": self.saved_weights,
                 "loss_sum": self.loss_sum,
                 "progress": asdict(progress),
                 "model": self.plain.state_dict(),
@@ -298,12 +317,13 @@ class Run:
                 "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
             }
             checkpoint.save(self.checkpoints, state)
-            checkpoint.keep_weights(self.checkpoints, self.referenced())
+            checkpoint.keep_weights(self.checkpoints, *self.referenced())
         self.saved_at = time.monotonic()
 
-    def referenced(self) -> set[int]:
-        """Steps whose selected weights this run, or one of its kept checkpoints, may still need."""
-        return {step for step in (self.progress.selected, *self.saved_selections) if step is not None}
+    def referenced(self) -> tuple[set[int], set[int]]:
+        """Steps whose weights this run, or one of its kept checkpoints, may still need: selected, parts of averages."""
+        kept = [(self.progress.selected, self.progress.averaged), *self.saved_weights]
+        return {step for step, _ in kept if step is not None}, {step for _, steps in kept for step in steps}
 
     def evaluated(self) -> nn.Module:
         """The model that is evaluated."""
@@ -324,9 +344,13 @@ class Run:
 
     def agreed(self, wish: bool) -> bool:
         """Whether any process wishes it: what follows is done by all of them together, or by none."""
+        return self.summed(float(wish)) > 0
+
+    def summed(self, number: float) -> float:
+        """The sum of a number over all processes."""
         if self.accelerator.num_processes == 1:
-            return wish
-        return bool(self.accelerator.reduce(torch.tensor(float(wish), device=self.accelerator.device)) > 0)
+            return number
+        return float(self.accelerator.reduce(torch.tensor(number, device=self.accelerator.device)))
 
     def say(self, line: str) -> None:
         """Print a line for the log, from one process alone."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ class StepBatches(Dataset[list[Any]]):
         if self._epoch[0] != epoch:
             self._epoch = (epoch, list(self.task.epoch(self.size, derive(self.seed, "epoch", epoch))))
         indices = self._epoch[1][position]
-        parts = split(indices, self.task.recipe.accumulate)
+        parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
         batch = []
         for micro, part in enumerate(parts):
             share = part[self.rank :: self.ranks]
@@ -40,13 +39,6 @@ class StepBatches(Dataset[list[Any]]):
             seed_all(derive(self.seed, "data", step, micro, self.rank))
             batch.append(self.task.batch("train", share))
         return batch
-
-
-def split(indices: list[int], parts: int) -> list[list[int]]:
-    """`indices` in at most `parts` runs of nearly equal length, none empty."""
-    parts = min(parts, len(indices))
-    bounds = [len(indices) * part // parts for part in range(parts + 1)]
-    return [indices[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def feed(batches: StepBatches, step: int, steps: int, settings: Settings, accelerator: Accelerator) -> Iterator[Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness.regularizers.spec import Scalar
+from harness.site import SiteKind
 from harness.validation import input_error
 
 
@@ -39,9 +40,22 @@ class Recipe(BaseModel):
     )
     evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
     patience: int | None = Field(default=None, ge=1, description="stop after so many evaluations without a better one")
+    average_last: int | None = Field(
+        default=None, ge=2, description="take the mean of the weights at so many last evaluations, not the best on dev"
+    )
+    kinds: tuple[SiteKind, ...] | None = Field(
+        default=None,
+        description="kinds of site that are regularised, such as decoder-self,cross; default: by the model",
+    )
     finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")
     model: dict[str, Scalar] = Field(default_factory=dict, description="the model's own options")
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        # As the command line gives it: names with commas between.
+        return tuple(value.split(",")) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

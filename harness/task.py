@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.recipe import Recipe
@@ -104,7 +105,7 @@ class Task(ABC):
     Class attributes:
         name: as registered.
         recipe_type: its hyper-parameters.
-        metrics: what `evaluate` returns; the first one selects the model, on dev.
+        metrics: what `evaluate` returns on test, and all or some of them on dev; the first one selects the model there.
 
     Instances are made by the worker. `setup` reads the data; nothing before it is slow.
     """
@@ -153,6 +154,13 @@ class Task(ABC):
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The training loss of a batch, a scalar: the mean over its samples."""
 
+    def weight(self, batch: Any) -> float:
+        """How many terms the loss of a batch is the mean of, such as tokens: what it counts for in its step.
+
+        Micro-batches and processes of a step count by it, so that the gradient is that of the whole batch's mean.
+        """
+        return 1.0
+
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """The metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
@@ -182,6 +190,12 @@ class Task(ABC):
         last = len(order) - len(order) % size if len(order) >= size else len(order)
         for start in range(0, last, size):
             yield order[start : start + size]
+
+    def micro_batches(self, indices: list[int], parts: int) -> list[list[int]]:
+        """A batch in at most `parts` runs of nearly equal length, none empty."""
+        parts = min(parts, len(indices))
+        bounds = [len(indices) * part // parts for part in range(parts + 1)]
+        return [indices[start:end] for start, end in pairwise(bounds)]
 
     def steps_an_epoch(self, size: int) -> int:
         """How many batches `epoch` yields."""

@@ -145,12 +145,12 @@ def check_model(task: type[Task], trial: Trial, build: ModelFactory) -> None:
         return
     import torch
 
-    from harness.binding import bind
+    from harness.binding import bind_trial
 
     recipe = task.recipe_type.model_validate(trial.recipe)
     with torch.device("meta"):
         model = build(recipe, DATASETS.get(trial.data.name).classes)
-    report = bind(model, trial.regularizer.build(), schedule=trial.schedule)
+    report = bind_trial(model, trial)
     window, unit = int(trial.regularizer.params.get("window", 1)), trial.regularizer.params.get("unit")
     for site in report.bound:
         room = _room(site, recipe, square=unit in ("block", "cross"))

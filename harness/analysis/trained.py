@@ -13,7 +13,7 @@ from harness import checkpoint
 from harness.adapter import site_of
 from harness.align import draws_of, monte_carlo, through_attend
 from harness.analysis import Options
-from harness.binding import bind, find_patches, sites, watch
+from harness.binding import bind_trial, find_patches, sites, watch
 from harness.errors import InputError
 from harness.feed import to_device
 from harness.rundir import RunDirectory
@@ -77,7 +77,7 @@ class Trained:
         self.task.setup()
         seed_all(derive(self.trial.seed, "model"))
         model = self.task.build_model()
-        bind(model, self.trial.regularizer.build(), schedule=self.trial.schedule)
+        bind_trial(model, self.trial)
         for patch in find_patches(model):
             if site_of(patch.module) is None and patch.refusal is None:
                 patch.attach()

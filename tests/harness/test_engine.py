@@ -155,6 +155,43 @@ def test_accumulated_micro_batches_equal_the_whole_batch(tmp_path: Path) -> None
             assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)
 
 
+def test_micro_batches_count_by_what_their_loss_is_the_mean_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = TASKS.get("image-classification")
+    monkeypatch.setattr(kind, "micro_batches", lambda task, indices, parts: [indices[:5], indices[5:]])
+    monkeypatch.setattr(kind, "weight", lambda task, batch: len(batch[1]))
+    uneven = make("none", accumulate=2)
+    run(tmp_path, uneven)
+    monkeypatch.undo()
+    even = make("none")
+    run(tmp_path, even)
+    for two, one in zip(curve(tmp_path, uneven), curve(tmp_path, even), strict=True):
+        if one["event"] == "train":
+            assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+def test_the_weights_of_the_last_evaluations_are_averaged(tmp_path: Path) -> None:
+    trial = make(average_last=3, evaluate_every=20)
+    result = run(tmp_path / "whole", trial)
+    for calls in (21, 3, 20):
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts", trial, after(calls))
+    assert len(list((tmp_path / "parts" / trial.id / "checkpoint").glob("part-*.pt"))) <= 4
+    assert run(tmp_path / "parts", trial) == result
+    assert curve(tmp_path / "parts", trial) == curve(tmp_path / "whole", trial)
+    assert result["selected_step"] == result["steps"] == 52
+    parts = []
+    for steps in (20, 40, 52):
+        one = make(evaluate_every=20)
+        with pytest.raises(Interrupted):
+            run(tmp_path / str(steps), one, after(steps))
+        state = torch.load(tmp_path / str(steps) / one.id / "checkpoint" / f"step-{steps:09d}.pt", weights_only=True)
+        average = {key[len("module.") :]: value for key, value in state["average"].items() if key.startswith("module.")}
+        parts.append(average)
+    found = checkpoint.load_weights(tmp_path / "whole" / trial.id / "checkpoint", 52)
+    for key, value in found.items():
+        torch.testing.assert_close(value, sum(part[key] for part in parts) / 3)
+
+
 def test_loading_processes_do_not_change_the_result(
     tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
 ) -> None:

@@ -33,6 +33,7 @@ def test_steps_replace_epochs() -> None:
         ({"epochs": 1, "lr": "fast"}, "lr=fast: input should be a valid number"),
         ({"epochs": 1, "lr": float("nan")}, "finite"),
         ({"epochs": 1, "batch_size": 10, "accumulate": 3}, "accumulate=3 does not divide batch_size=10"),
+        ({"epochs": 1, "kinds": "cross,decoder"}, "kinds"),
         ({}, "expected either epochs or steps"),
         ({"epochs": 1, "steps": 2}, "expected either epochs or steps"),
     ],
