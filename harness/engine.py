@@ -217,7 +217,7 @@ class Run:
 
     def select(self) -> None:
         """Evaluate on dev; keep the weights if they are the best so far by the task's first metric."""
-        progress, metric = self.progress, self.task.metrics[0]
+        progress, metric = self.progress, self.task.selecting
         found = self.evaluate("dev")
         self.event("evaluate", **self.phase(), step=progress.step, split="dev", metrics=found)
         value = found[metric.name]
@@ -278,6 +278,8 @@ class Run:
             self.say(f"checkpoint {problem}")
             self.event("damaged", message=problem)
         if state is None:
+            for note in self.task.notes:
+                self.say(f"note: {note}")
             self.event("resume", step=0)
             self.event("start", steps=self.last, parameters=sum(p.numel() for p in self.plain.parameters()))
             borrow(self)
@@ -296,7 +298,7 @@ class Run:
             self.event("resume", step=self.progress.step)
             self.say(f"resumed at step {self.progress.step} of {self.last}")
         if self.accelerator.is_main_process:
-            found = {**environment(self.accelerator.device), "sites": self.sites}
+            found = {**environment(self.accelerator.device), "sites": self.sites, "notes": self.task.notes}
             write_json(self.directory.path / "environment.json", found)
 
     def save(self) -> None:

@@ -45,7 +45,7 @@ class Recipe(BaseModel):
     )
     kinds: tuple[SiteKind, ...] | None = Field(
         default=None,
-        description="kinds of site that are regularised, such as decoder-self,cross; default: by the model",
+        description="kinds of site to regularise, such as decoder-self,cross; default: all but class",
     )
     finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")

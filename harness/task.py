@@ -105,7 +105,11 @@ class Task(ABC):
     Class attributes:
         name: as registered.
         recipe_type: its hyper-parameters.
-        metrics: what `evaluate` returns on test, and all or some of them on dev; the first one selects the model there.
+        metrics: what `evaluate` may return, `selecting` always.
+
+    Attributes:
+        notes: what a reader of the results should know: how the data were split, what was cut or left out. Set by
+            `setup`; a run's log and ``environment.json`` have them.
 
     Instances are made by the worker. `setup` reads the data; nothing before it is slow.
     """
@@ -118,6 +122,7 @@ class Task(ABC):
         self.trial = trial
         self.settings = settings
         self.recipe = self.recipe_type.model_validate(trial.recipe)
+        self.notes: list[str] = []
 
     @classmethod
     @abstractmethod
@@ -164,6 +169,11 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """The metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
+
+    @property
+    def selecting(self) -> Metric:
+        """The metric that selects the model, on dev."""
+        return self.metrics[0]
 
     def shown(self, split: Split, index: int) -> Shown | None:
         """A sample as a person sees it; None: the task has no way to show it."""

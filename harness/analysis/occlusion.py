@@ -36,16 +36,19 @@ def occlusion(trained: Trained, options: Options) -> Findings:
         InputError: the task is not made of words, and the model's answer is not its class token's.
     """
     hide = _by_words(trained, options) or _by_patches(trained)
-    names = [metric.name for metric in trained.task.metrics]
+    metric = trained.task.selecting
+    whole = trained.evaluate(options)
+    # The one that is drawn comes first.
+    names = sorted(whole, key=lambda name: name != metric.name)
     values = np.zeros((len(names), len(LOSSES), DRAWS))
-    for column, loss in enumerate(LOSSES):
-        for draw in range(DRAWS if loss else 1):
+    values[:, 0] = np.array([[whole[name]] for name in names])
+    for column, loss in enumerate(LOSSES[1:], 1):
+        for draw in range(DRAWS):
             # A seed for each draw alone: it does not depend on the trial.
             generator = torch.Generator().manual_seed(derive(0, "occlusion", str(loss), draw))
             found = trained.evaluate(options, change=partial(hide, loss, generator))
             values[:, column, draw] = [found[name] for name in names]
         _show_all(trained)
-    values[:, 0, 1:] = values[:, 0, :1]
     means = values.mean(axis=2)
     scalars = {
         f"{name}@{loss:g}": float(means[row, column])
@@ -53,7 +56,6 @@ def occlusion(trained: Trained, options: Options) -> Findings:
         for column, loss in enumerate(LOSSES)
     }
     arrays = {"losses": np.array(LOSSES), **dict(zip(names, values, strict=True))}
-    metric = trained.task.metrics[0]
     axis = (f"information loss (mean of {DRAWS} draws ± deviation)", metric.name + (" (%)" * (metric.unit == "%")))
     spread = values[0].std(axis=1, ddof=1)
     return Findings(scalars, arrays, lambda: lines(trained.title(), axis, LOSSES, means[0], spread))
