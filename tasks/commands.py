@@ -95,17 +95,24 @@ def _print_checked(checked: Checked) -> None:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("split")
-    for column in ("rows", "classes", "smallest class", "largest class"):
+    columns = ["rows", *(["tokens"] if checked.tokens else [])]
+    if checked.classes:
+        columns += ["classes", "smallest class", "largest class"]
+    for column in columns:
         table.add_column(column, justify="right")
-    for split, rows in checked.class_rows.items():
-        numbers = [number for number in rows.values() if number]
-        # A subset may lack a class altogether.
-        table.add_row(split, f"{sum(numbers):,}", str(len(numbers)), f"{min(numbers):,}", f"{max(numbers):,}")
+    for split, rows in checked.rows.items():
+        cells = [rows, *([checked.tokens[split]] if checked.tokens else [])]
+        if checked.classes:
+            # A subset may lack a class altogether.
+            numbers = [number for number in checked.class_rows[split].values() if number]
+            cells += [len(numbers), min(numbers), max(numbers)]
+        table.add_row(split, *(f"{cell:,}" for cell in cells))
     console = Console(highlight=False, soft_wrap=True)
-    shown = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
     console.print(f"{checked.source.name}: {checked.source.dataset.kind}, in {checked.source.folder}", markup=False)
     console.print(table)
-    console.print(f"{len(checked.classes)} classes: {shown}", markup=False)
+    if checked.classes:
+        shown = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
+        console.print(f"{len(checked.classes)} classes: {shown}", markup=False)
     console.print(f"fingerprint {checked.fingerprint}")
     for note in checked.notes:
         console.print(f"note: {note}", markup=False)
@@ -130,7 +137,7 @@ def _instructions(name: str, dataset: Dataset) -> str:
     ]
     layouts = [", ".join(layout.files) for layout in dataset.layouts]
     lines += [f"           {files}" for files in (layouts[0], *(f"or {files}" for files in layouts[1:]))]
-    lines += [f"  rows     {entry.rows:,} {entry.split} ({entry.where})" for entry in dataset.published]
+    lines += [f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where})" for entry in dataset.published]
     lines += [f"  splits   {dataset.splits}", f"  then     dropbench data check {dataset.name}"]
     if dataset.synthetic:
         lines.append(f"  without  {dataset.name}{SYNTHETIC} is a small generated set in the same format")

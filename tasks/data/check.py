@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.settings import Settings
 from tasks.data.catalog import DATASETS
-from tasks.data.dataset import Dataset
+from tasks.data.dataset import Dataset, Published, Unit
 from tasks.data.locate import Source, default_folder, nearest_layout
-from tasks.data.read import read_any
+from tasks.data.read import CountsTokens, Data, LeavesOut, read_any
 
 
 @dataclass(frozen=True)
@@ -51,33 +51,37 @@ def listed(settings: Settings) -> list[Listed]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A published number of rows beside the number found."""
+    """A published size beside the one found."""
 
     split: str
-    rows: int
+    count: int
     where: str
+    unit: Unit
+    with_left_out: bool
     found: int
+
+    def difference(self) -> str:
+        """Both in words."""
+        left_out = ", those left out among them," if self.with_left_out else ""
+        return f"{self.split}: {self.found:,} {self.unit}{left_out or ','} {self.where} has {self.count:,}"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a set holds."""
+    """What a set holds; `tokens` is empty for a set that does not count them."""
 
     source: Source
     fingerprint: str
     classes: tuple[str, ...]
-    rows: dict[str, int]
+    rows: Mapping[str, int]
+    tokens: Mapping[str, int]
     class_rows: Mapping[str, Mapping[str, int]]
     published: tuple[Compared, ...]
     notes: tuple[str, ...]
 
     def differences(self) -> list[str]:
         """Where the set is not what was published, in words."""
-        told = [
-            f"{compared.split}: {compared.found:,} rows, {compared.where} has {compared.rows:,}"
-            for compared in self.published
-            if compared.found != compared.rows
-        ]
+        told = [compared.difference() for compared in self.published if compared.found != compared.count]
         expected = self.source.dataset.classes
         if expected and len(self.classes) != expected and not self.source.synthetic:
             told.append(f"{len(self.classes)} classes, published: {expected}")
@@ -93,7 +97,8 @@ class Checked:
             "files": list(self.source.layout.files),
             "fingerprint": self.fingerprint,
             "classes": list(self.classes),
-            "rows": self.rows,
+            "rows": dict(self.rows),
+            "tokens": dict(self.tokens),
             "class_rows": {split: dict(rows) for split, rows in self.class_rows.items()},
             "published": [asdict(compared) for compared in self.published],
             "differences": self.differences(),
@@ -116,17 +121,30 @@ def check(source: Source, decode: bool = True, progress: Callable[[int], Callabl
     rows = data.rows()
     if decode:
         data.verify(progress(sum(rows.values())) if progress else lambda: None)
+    tokens = data.tokens() if isinstance(data, CountsTokens) else {}
     published = () if source.synthetic else source.dataset.published
-    parted = {entry.split for entry in published}
-    compared = tuple(
-        Compared(entry.split, entry.rows, entry.where, _found(rows, entry.split, "dev" in parted))
-        for entry in published
-    )
-    return Checked(source, source.fingerprint(), data.classes, rows, data.class_rows(), compared, data.notes)
+    compared = tuple(Compared(**asdict(entry), found=_found(data, entry, published)) for entry in published)
+    return Checked(source, source.fingerprint(), data.classes, rows, tokens, data.class_rows(), compared, data.notes)
 
 
-def _found(rows: Mapping[str, int], split: str, dev_published: bool) -> int:
-    if split == "all":
-        return sum(rows.values())
+def _found(data: Data, entry: Published, published: Sequence[Published]) -> int:
+    counts = _counts(data, entry.unit, entry.with_left_out)
+    if entry.split == "all":
+        return sum(counts.values())
     # A dev split that nobody published was carved out of train.
-    return rows[split] + (rows["dev"] if split == "train" and not dev_published else 0)
+    carved = entry.split == "train" and not any(other.split == "dev" for other in published)
+    return counts[entry.split] + (counts.get("dev", 0) if carved else 0)
+
+
+def _counts(data: Data, unit: Unit, with_left_out: bool) -> Mapping[str, int]:
+    """Size of each split."""
+    if unit == "tokens":
+        if not isinstance(data, CountsTokens):
+            raise TypeError(f"{type(data).__name__} has no tokens() to be compared with a published number of tokens")
+        counts = data.tokens()
+    else:
+        counts = data.rows()
+    if not with_left_out or not isinstance(data, LeavesOut):
+        return counts
+    more = data.left_out.get(unit, {})
+    return {split: count + more.get(split, 0) for split, count in counts.items()}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 SYNTHETIC = "-synthetic"
+Unit = Literal["rows", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -12,7 +14,7 @@ class Layout:
     """One published file layout of a set, and what reads it.
 
     Attributes:
-        files: names relative to the set's folder; a name that ends in "/" is a folder of images.
+        files: names relative to the set's folder; a name that ends in "/" is a folder of files.
         reader: "module:function", called with the `Source`.
         subfolders: folders of the official archives, tried besides the set's folder itself.
     """
@@ -24,11 +26,21 @@ class Layout:
 
 @dataclass(frozen=True)
 class Published:
-    """A number of rows that a paper or a project page states; `split` is "train", "dev", "test" or "all"."""
+    """A size that a paper or a project page states.
+
+    Attributes:
+        split: "train", "dev", "test" or "all".
+        count: how many there are.
+        where: who states it.
+        unit: of what.
+        with_left_out: whether it counts what the files have but the reader leaves out, such as rows without a label.
+    """
 
     split: str
-    rows: int
+    count: int
     where: str
+    unit: Unit = "rows"
+    with_left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class Dataset:
     """A data set by name: where it lies, what it is made of, and where to get it.
 
     Attributes:
-        kind: what the reader returns: "text-classification", "image-classification", …
+        kind: what the reader returns: "text-classification", "sequence-labelling", …
         folder: below the data root.
         layouts: the accepted layouts, the preferred one first.
         classes: number of classes of the full set; 0 where there are none.

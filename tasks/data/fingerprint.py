@@ -21,8 +21,8 @@ SAMPLE = 64
 def fingerprint(folder: Path, files: Iterable[Path]) -> str:
     """12 hex digits from the names, the sizes, and the first and last 64 KiB of the files.
 
-    A folder among `files` (of images) stands for every file below it: all names count, and of 64 of the files, spread
-    evenly, size and content as well. Hidden files do not count.
+    A folder among `files` (of images, say) stands for every file below it: all names count, and of 64 of the files,
+    spread evenly, size and content as well. Hidden files do not count.
 
     Raises:
         InputError: a file cannot be read.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 from harness.errors import InputError
 from harness.registry import load
+from tasks.data.dataset import Unit
 from tasks.data.locate import Source
 
 
@@ -16,21 +17,42 @@ class Data(Protocol):
     kind: ClassVar[str]
 
     @property
-    def classes(self) -> tuple[str, ...]: ...
+    def classes(self) -> tuple[str, ...]:
+        """Names in the order of their numbers; () for a set without classes."""
+        ...
 
     @property
     def notes(self) -> tuple[str, ...]: ...
 
-    def rows(self) -> dict[str, int]:
+    def rows(self) -> Mapping[str, int]:
         """Number of rows of each split."""
         ...
 
     def class_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """Number of rows of each class of each split."""
+        """Number of rows (of words, where each has a tag) of each class of each split; empty without classes."""
         ...
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Read what reading the set has put off, calling `progress` after each row; raises InputError for damage."""
+        ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """Data whose size is published in tokens as well."""
+
+    def tokens(self) -> Mapping[str, int]:
+        """Number of tokens of each split."""
+        ...
+
+
+@runtime_checkable
+class LeavesOut(Protocol):
+    """Data whose published size counts what no split has, such as rows without a label."""
+
+    @property
+    def left_out(self) -> Mapping[Unit, Mapping[str, int]]:
+        """Unit → split → number."""
         ...
 
 

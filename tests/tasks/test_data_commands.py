@@ -74,7 +74,9 @@ def test_check_tells_what_the_set_holds(trec: Path) -> None:
     assert found["files"] == ["TREC.train.all", "TREC.test.all"]
     assert len(found["fingerprint"]) == 12
     assert not found["synthetic"]
-    assert {"split": "train", "rows": 5452, "where": "Li and Roth (2002)", "found": 120} in found["published"]
+    train = {"split": "train", "count": 5452, "where": "Li and Roth (2002)", "unit": "rows", "found": 120}
+    assert {**train, "with_left_out": False} in found["published"]
+    assert found["tokens"] == {}
     assert "train: 120 rows, Li and Roth (2002) has 5,452" in found["differences"]
     assert any("dev is 10 %" in note for note in found["notes"])
 

@@ -48,7 +48,7 @@ def test_folders_and_names_stay_below_the_root(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "rows"), TABLE_2.items())
 def test_published_numbers_are_those_of_dropattention(name: str, rows: int) -> None:
-    stated = {entry.rows for entry in DATASETS.get(name).published if entry.where == "DropAttention, Table 2"}
+    stated = {entry.count for entry in DATASETS.get(name).published if entry.where == "DropAttention, Table 2"}
     assert stated == {rows}
 
 

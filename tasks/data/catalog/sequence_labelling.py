@@ -1,0 +1,81 @@
+"""The sequence labelling sets of DropAttention, section 5.2 and Table 4, and two that need no agreement."""
+
+from __future__ import annotations
+
+from tasks.data.dataset import Dataset, Layout, Published
+
+KIND = "sequence-labelling"
+TABLE_4 = "DropAttention, Table 4"
+CONLL_2000 = "Tjong Kim Sang and Buchholz (2000)"
+CONLL_2003 = "Tjong Kim Sang and De Meulder (2003)"
+WNUT_17 = "Derczynski et al. (2017)"
+CONLL_2003_READER = "tasks.data.columns:read_conll2003"
+
+SETS = (
+    Dataset(
+        name="conll2003",
+        help="news with named entities of 4 types; parts of speech and chunks are given",
+        kind=KIND,
+        folder="conll2003",
+        layouts=(
+            Layout(("eng.train", "eng.testa", "eng.testb"), CONLL_2003_READER),
+            Layout(("train.txt", "valid.txt", "test.txt"), CONLL_2003_READER),
+        ),
+        classes=9,
+        origin="Tjong Kim Sang and De Meulder (2003), Introduction to the CoNLL-2003 Shared Task, the English part",
+        home="https://www.clips.uantwerpen.be/conll2003/ner/",
+        licence="the texts (Reuters RCV1) need an agreement with NIST",
+        splits="as published",
+        # Table 4, and the paper of the set where it counts sentences, count the lines that part documents.
+        published=(
+            Published("train", 204567, TABLE_4, "tokens", with_left_out=True),
+            Published("dev", 51578, TABLE_4, "tokens", with_left_out=True),
+            Published("test", 46666, TABLE_4, "tokens", with_left_out=True),
+            Published("train", 203621, CONLL_2003, "tokens"),
+            Published("dev", 51362, CONLL_2003, "tokens"),
+            Published("test", 46435, CONLL_2003, "tokens"),
+            Published("train", 14987, CONLL_2003, with_left_out=True),
+            Published("dev", 3466, CONLL_2003, with_left_out=True),
+            Published("test", 3684, CONLL_2003, with_left_out=True),
+        ),
+    ),
+    Dataset(
+        name="conll2000",
+        help="news parted into chunks; parts of speech are given",
+        kind=KIND,
+        folder="conll2000",
+        layouts=(Layout(("train.txt", "test.txt"), "tasks.data.columns:read_conll2000"),),
+        classes=23,
+        origin="Tjong Kim Sang and Buchholz (2000), Introduction to the CoNLL-2000 Shared Task: Chunking",
+        home="https://www.clips.uantwerpen.be/conll2000/chunking/",
+        licence="freely distributed",
+        splits="test as published; dev is 10 % of the sentences of the published train",
+        published=(
+            Published("train", 211727, TABLE_4, "tokens"),
+            Published("test", 47377, TABLE_4, "tokens"),
+            Published("train", 8936, CONLL_2000),
+            Published("test", 2012, CONLL_2000),
+        ),
+    ),
+    Dataset(
+        name="wnut17",
+        help="posts of social media with new and rare named entities of 6 types",
+        kind=KIND,
+        folder="wnut17",
+        layouts=(
+            Layout(
+                ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"), "tasks.data.columns:read_wnut"
+            ),
+        ),
+        classes=13,
+        origin="Derczynski et al. (2017), Results of the WNUT2017 Shared Task on Novel and Emerging Entity Recognition",
+        home="https://noisy-text.github.io/2017/emerging-rare-entities.html",
+        licence="CC BY 4.0",
+        splits="as published",
+        published=(
+            Published("train", 3394, WNUT_17),
+            Published("dev", 1009, WNUT_17),
+            Published("test", 1287, WNUT_17),
+        ),
+    ),
+)
