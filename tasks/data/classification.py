@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,9 @@ class TextSplit:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def take(self, rows: Rows) -> TextSplit:
+    def take(self, rows: Rows) -> Self:
         """The rows of those numbers, in that order."""
-        return TextSplit(tuple(self.texts[row] for row in rows), self.labels[rows])
+        return type(self)(tuple(self.texts[row] for row in rows), self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,25 @@ class ImageSplit:
     def __len__(self) -> int:
         return len(self.images)
 
-    def take(self, rows: Rows) -> ImageSplit:
+    def take(self, rows: Rows) -> Self:
         """The rows of those numbers, in that order."""
-        return ImageSplit(self.images.take(rows), self.labels[rows])
+        return type(self)(self.images.take(rows), self.labels[rows])
 
 
-S = TypeVar("S", TextSplit, ImageSplit)
+class LabelledSplit(Protocol):
+    """Rows of any kind with one label each."""
+
+    @property
+    def labels(self) -> Labels: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Rows) -> Self:
+        """The rows of those numbers, in that order."""
+        ...
+
+
+S = TypeVar("S", bound=LabelledSplit)
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,11 +114,9 @@ def _published(source: Source, names: Sequence[str]) -> TaggedData:
 def _data(
     source: Source, files: Sequence[ColumnFile], splits: tuple[TaggedSplit, TaggedSplit, TaggedSplit], made: str
 ) -> TaggedData:
-    schemes = {file.scheme for file in files}
-    if len(schemes) == 1:
-        found = schemes.pop()
-    else:
-        found = ", ".join(f"{path.name} in {file.scheme}" for path, file in zip(source.files, files, strict=True))
+    found = ", ".join(f"{path.name} in {file.scheme}" for path, file in zip(source.files, files, strict=True))
+    if len({file.scheme for file in files}) == 1:
+        found = files[0].scheme
     notes = [made, f"tags: {found}" + (", trained and scored as BIO" if found != "BIO" else "")]
     documents = [file.documents for file in files]
     if any(documents):
@@ -126,5 +124,4 @@ def _data(
     # A file without its dev beside it gives train and dev.
     names = ("train", "dev", "test") if len(files) == 3 else ("train", "test")
     marks = dict.fromkeys(("train", "dev", "test"), 0) | dict(zip(names, documents, strict=True))
-    left_out = {"rows": marks, "tokens": marks}
-    return TaggedData(source.name, tags_of(*splits), *splits, tuple(notes), "spans", left_out)
+    return TaggedData(source.name, tags_of(*splits), *splits, tuple(notes), "spans", {"rows": marks, "tokens": marks})

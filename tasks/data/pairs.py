@@ -1,0 +1,145 @@
+"""SNLI: a premise, a hypothesis, and what the one says about the other; as lines of JSON or as a table.
+
+- `snli_1.0_*.jsonl`: an object a line, with gold_label, sentence1 and sentence2.
+- `snli_1.0_*.txt`: columns parted by tabs, named in the first line, the same three among them.
+
+Pairs on which the annotators did not agree have "-" for their gold label. They are left out, as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from harness.errors import InputError
+from tasks.data.classification import ClassificationData, Labels, Rows
+from tasks.data.dataset import Unit
+from tasks.data.lines import single_spaces
+from tasks.data.streamed import stream_lines
+
+if TYPE_CHECKING:
+    from tasks.data.locate import Source
+
+LABEL, PREMISE, HYPOTHESIS = FIELDS = ("gold_label", "sentence1", "sentence2")
+UNLABELLED = "-"
+Pair = tuple[int, str, str, str]
+"""Line, label, premise, hypothesis."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairSplit:
+    """Pairs of texts with white space made single, else as published; `labels` (N,) counts classes from 0."""
+
+    premises: tuple[str, ...]
+    hypotheses: tuple[str, ...]
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: Rows) -> Self:
+        """The pairs of those numbers, in that order."""
+        premises = tuple(self.premises[row] for row in rows)
+        return type(self)(premises, tuple(self.hypotheses[row] for row in rows), self.labels[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class PairData(ClassificationData[PairSplit]):
+    """Pairs with one label each; `left_out` (unit → split → number) counts those without a label or a text."""
+
+    kind: ClassVar[str] = "textual-entailment"
+
+    left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict)
+
+
+def read_jsonl(source: Source) -> PairData:
+    """Three files of JSON lines.
+
+    Raises:
+        InputError: a line is no such object, or its label is unknown; the message has file and line.
+    """
+    return _read(source, _json_pairs)
+
+
+def read_table(source: Source) -> PairData:
+    """Three files of columns.
+
+    Raises:
+        InputError: a line has other columns, or its label is unknown; the message has file and line.
+    """
+    return _read(source, _table_pairs)
+
+
+def _read(source: Source, pairs: Callable[[Path], Iterator[Pair]]) -> PairData:
+    classes = source.dataset.class_names
+    splits: dict[str, PairSplit] = {}
+    left_out: dict[str, int] = {}
+    notes = ["splits as published"]
+    for name, path in zip(("train", "dev", "test"), source.files, strict=True):
+        split, gone = _split(path, pairs(path), classes)
+        splits[name] = split
+        left_out[name] = gone.total()
+        notes += [f"{count:,} pairs of {path.name} without {what} left out" for what, count in gone.items()]
+    return PairData(source.name, classes, **splits, notes=tuple(notes), left_out={"rows": left_out})
+
+
+def _split(path: Path, pairs: Iterator[Pair], classes: tuple[str, ...]) -> tuple[PairSplit, Counter[str]]:
+    """A file's pairs, and how many were left out for want of what."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels: list[int] = []
+    premises: list[str] = []
+    hypotheses: list[str] = []
+    gone: Counter[str] = Counter()
+    for line, label, *texts in pairs:
+        premise, hypothesis = map(single_spaces, texts)
+        if label == UNLABELLED:
+            gone["a gold label"] += 1
+        elif label not in numbers:
+            expected = f"{', '.join(classes)} or {UNLABELLED}"
+            raise InputError(f"{path}:{line}: {LABEL} '{label[:40]}': expected {expected}")
+        elif not (premise and hypothesis):
+            gone["a text"] += 1
+        else:
+            labels.append(numbers[label])
+            premises.append(premise)
+            hypotheses.append(hypothesis)
+    return PairSplit(tuple(premises), tuple(hypotheses), np.array(labels, np.int64)), gone
+
+
+def _json_pairs(path: Path) -> Iterator[Pair]:
+    for number, line in stream_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}:{number}: no JSON: {error}") from None
+        if not (isinstance(row, dict) and all(isinstance(row.get(name), str) for name in FIELDS)):
+            raise InputError(f"{path}:{number}: expected a JSON object with the texts {', '.join(FIELDS)}")
+        yield number, row[LABEL], row[PREMISE], row[HYPOTHESIS]
+
+
+def _table_pairs(path: Path) -> Iterator[Pair]:
+    lines = stream_lines(path)
+    _, header = next(lines)
+    names = header.split("\t")
+    missing = [name for name in FIELDS if names.count(name) != 1]
+    if missing:
+        raise InputError(
+            f"{path}:1: no column {missing[0]}: expected names parted by tabs, such as {', '.join(FIELDS)}"
+        )
+    label, premise, hypothesis = (names.index(name) for name in FIELDS)
+    for number, line in lines:
+        if not line.strip():
+            continue
+        # The published rows have all tabs; a copy may have lost those behind the last annotator.
+        row = line.split("\t")
+        if not max(label, premise, hypothesis) < len(row) <= len(names):
+            raise InputError(f"{path}:{number}: {len(row)} columns: expected {len(names)}, as named in line 1")
+        yield number, row[label], row[premise], row[hypothesis]
