@@ -29,6 +29,7 @@ for _name, _target, _library, _help in (
         "transformers",
         "transformers models on its AttentionInterface",
     ),
+    ("fairseq", "adapters.fairseq_attention:FairseqModels", "fairseq", "fairseq's MultiheadAttention"),
 ):
     ADAPTERS.add(_name, _target, help=_help, library=_library)
 

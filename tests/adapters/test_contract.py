@@ -14,13 +14,17 @@ from harness import REGULARIZERS, InputError, Regularizer, Site, unregularize
 from harness.adapter import ADAPTERS
 from harness.binding import bind, find_patches, watch
 from harness.regularizers.spec import build_regularizer
+from tests.adapters.fairseq_families import FAMILIES as FAIRSEQ
 from tests.adapters.families import Family
 from tests.adapters.torch_families import FAMILIES as TORCH
 from tests.adapters.transformers_families import FAMILIES as TRANSFORMERS
 
-# torch's encoder says so in evaluation, whether it is regularised or not.
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-FAMILIES = {family.name: family for family in [*TORCH, *TRANSFORMERS]}
+# torch's encoder and fairseq's decoder cause these in evaluation, whether they are regularised or not.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
+    pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask and attn_mask"),
+]
+FAMILIES = {family.name: family for family in [*TORCH, *TRANSFORMERS, *FAIRSEQ]}
 CLOSE = 1e-5
 """Between two ways of computing the same in float32: outputs of a whole model, of size 1 to 10."""
 SEEN = 1e-3
@@ -171,7 +175,7 @@ def test_a_unit_of_the_grid_is_refused_without_a_grid(family: Family, model: nn.
 
 def test_every_adapter_has_a_family() -> None:
     libraries = {ADAPTERS.get(name) for name in ADAPTERS}
-    assert {type_.name for type_ in libraries} == {"dropbench", "torch", "timm", "transformers"}
+    assert {type_.name for type_ in libraries} == {"dropbench", "torch", "timm", "transformers", "fairseq"}
 
 
 def test_no_module_is_claimed_twice(family: Family, model: nn.Module) -> None:
