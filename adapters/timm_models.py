@@ -58,15 +58,15 @@ def _networks(model: nn.Module, paths: list[str]) -> list[str]:
             count[parent] = count.get(parent, 0) + 1
     return [
         next(
-            (
-                parent
-                for parent in _parents(path)
-                if count[parent] > 1 and type(model.get_submodule(parent)).__module__.startswith("timm.models.")
-            ),
+            (parent for parent in _parents(path) if count[parent] > 1 and _of_timm(model.get_submodule(parent))),
             "",
         )
         for path in paths
     ]
+
+
+def _of_timm(module: nn.Module) -> bool:
+    return any(cls.__module__.startswith("timm.models.") for cls in type(module).__mro__)
 
 
 def _parents(path: str) -> list[str]:
@@ -105,9 +105,6 @@ TIMM_NAMES = {
     "deit-small": "deit_small_patch16_224",
     "deit-base": "deit_base_patch16_224",
     "swin-tiny": "swin_tiny_patch4_window7_224",
-    "volo-d1": "volo_d1_224",
-    "volo-d2": "volo_d2_224",
-    "volo-d3": "volo_d3_224",
 }
 OPTIONS = ("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "drop_rate", "proj_drop_rate",
            "drop_path_rate", "class_token", "global_pool", "qkv_bias")  # fmt: skip

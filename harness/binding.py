@@ -22,9 +22,10 @@ from harness.trial import Trial
 
 Model = TypeVar("Model", bound=nn.Module)
 
-ATTENTION_KINDS: tuple[SiteKind, ...] = ("encoder-self", "decoder-self", "cross", "class", "outlook")
-DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind != "class")
-"""Attention of a class token alone (VOLO's last two layers) is left out unless asked for, as the papers do."""
+ATTENTION_KINDS: tuple[SiteKind, ...] = ("encoder-self", "decoder-self", "cross", "class", "outlook", "token")
+DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind not in ("class", "token"))
+"""Attention of a class token alone (VOLO's last two layers), and attention that makes the tokens (T2T-ViT's T2T module)
+are left out unless asked for, as the papers do."""
 
 
 def bind_trial(model: nn.Module, trial: Trial) -> Report:
@@ -91,7 +92,8 @@ def regularize(
             stack and kind of site by itself; VOLO's outlook and self attention are one count, in order of execution.
         include: patterns of site names (module paths) to regularise, with * and ?.
         exclude: patterns of site names to leave alone.
-        kinds: kinds of site to regularise; by default all but "class", attention of a class token alone.
+        kinds: kinds of site to regularise; by default all but "class", attention of a class token alone, and "token",
+            attention that makes the tokens.
         quiet: do not print what was touched.
         params: the regularizer's parameters, such as ``ratio=0.3``.
 

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from harness.regularizers.base import Regularizer
 
 SiteKind = Literal[
-    "encoder-self", "decoder-self", "cross", "class", "outlook",
+    "encoder-self", "decoder-self", "cross", "class", "outlook", "token",
     "feed-forward", "attention-output", "embedding", "mask-input",
 ]  # fmt: skip
-"""Attention by what attends to what; then outputs (of the feed-forward block, of attention after its projection, of the
-embeddings), and the place where a model offers its embeddings for masks that are computed before all layers."""
+"""Attention by what attends to what (token: where the tokens are still being made, as in T2T-ViT's T2T module); then
+outputs (of the feed-forward block, of attention after its projection, of the embeddings), and the place where a model
+offers its embeddings for masks that are computed before all layers."""
 Probe = Callable[["Site", "Tensor"], None]
 """Called with the site and its attention weights (B, H, T, S) at every forward pass: 0 where a query may not attend to
 a key, and nowhere else."""

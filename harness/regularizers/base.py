@@ -31,7 +31,9 @@ class Regularizer(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    sites: ClassVar[frozenset[SiteKind]] = frozenset({"encoder-self", "decoder-self", "cross", "class", "outlook"})
+    sites: ClassVar[frozenset[SiteKind]] = frozenset(
+        {"encoder-self", "decoder-self", "cross", "class", "outlook", "token"}
+    )
     """The kinds of site that it can be bound to."""
 
     ratio: float = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")

@@ -1,0 +1,154 @@
+"""VOLO (Yuan et al. 2021) from timm, in the published sizes and in smaller ones, also for images of 32 pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from timm.models.volo import VOLO
+from torch import Tensor, nn
+
+from adapters.token_grid import choose_stride
+from harness.errors import InputError
+from harness.validation import input_error
+
+STRIDES = (16, 8, 4)
+"""Pixels from token to token in self-attention; in outlook attention half of that. 16 is the published one."""
+Box = tuple[int, int, int, int]
+"""Top, left, bottom and right of some tokens of the self-attention's grid; bottom and right are not in it."""
+
+
+class VoloOptions(BaseModel):
+    """Shape of the model; the defaults are VOLO-D1's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layers: str = Field(
+        default="4,4,8,2",
+        pattern=r"^[1-9]\d*(,[1-9]\d*)+$",
+        description="layers of outlook attention, then of each stage of self-attention",
+    )
+    embed_dim: int = Field(default=384, ge=2, description="of self-attention; of outlook attention half of it")
+    num_heads: int = Field(default=12, ge=2, description="of self-attention; of outlook attention half of it")
+    mlp_ratio: float = Field(default=3.0, gt=0)
+    stem_dim: int = Field(default=64, ge=1, description="channels of the convolutions before the tokens")
+    stride: Literal[16, 8, 4] | None = Field(default=None, description="pixels from token to token")
+    drop_rate: float = Field(default=0.0, ge=0, lt=1, description="before the classifier")
+    drop_path_rate: float = Field(default=0.0, ge=0, lt=1, description="of the last block of self-attention")
+
+
+class Volo(VOLO):
+    """timm's VOLO, which can also be trained with a label for every token (Jiang et al. 2021, "token labeling").
+
+    Called on images alone it is timm's, in training too: class logits + ½ the largest of the tokens' logits.
+    """
+
+    def forward(self, x: Tensor, box: Box | None = None) -> Any:
+        """Images to logits.
+
+        Args:
+            x: images (B, channels, rows, columns).
+            box: for token labels: where the tokens of one image are mixed with those of another, image i's being
+                replaced by those of image B - 1 - i; (0, 0, 0, 0) mixes nothing.
+
+        Returns:
+            logits (B, classes); with a box the class token's logits (B, classes), and each token's
+            (B, rows · columns, classes), with mixed ones given back to the image that they came from.
+        """
+        if box is None:
+            return super().forward(x)
+        x = self.patch_embed(x).permute(0, 2, 3, 1)
+        x = _exchange(x, box, self.pooling_scale)
+        tokens = self.head_drop(self.norm(self.forward_cls(self.forward_tokens(x))))
+        logits = self.aux_head(tokens[:, 1:]).unflatten(1, self.pos_embed.shape[1:3])
+        return self.head(tokens[:, 0]), _exchange(logits, box).flatten(1, 2)
+
+
+def _exchange(x: Tensor, box: Box, scale: int = 1) -> Tensor:
+    """(B, rows, columns, C) with the box, whose corners are times `scale`, of the batch in reverse order."""
+    top, left, bottom, right = (scale * edge for edge in box)
+    if top == bottom or left == right:
+        return x
+    mixed = x.clone()
+    mixed[:, top:bottom, left:right] = x.flip(0)[:, top:bottom, left:right]
+    return mixed
+
+
+def random_box(rows: int, columns: int) -> Box:
+    """A box for `Volo.forward`: its share of the grid is uniform between 0 and 1, before it is cut at the edges.
+
+    Args:
+        rows: of the self-attention's tokens.
+        columns: of the same.
+
+    Returns:
+        the box, by draws from torch's default generator.
+    """
+    side = torch.rand(()).sqrt().item()
+    height, width = int(rows * side) // 2, int(columns * side) // 2
+    row, column = int(torch.randint(rows, ())), int(torch.randint(columns, ()))
+    return (
+        max(row - height, 0), max(column - width, 0), min(row + height, rows), min(column + width, columns),
+    )  # fmt: skip
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "volo-d1": {"layers": "4,4,8,2", "embed_dim": 384, "num_heads": 12},
+    "volo-d2": {"layers": "6,4,10,4", "embed_dim": 512, "num_heads": 16},
+    "volo-d3": {"layers": "8,8,16,4", "embed_dim": 512, "num_heads": 16},
+    "volo-cifar": {"layers": "2,4", "embed_dim": 192, "num_heads": 6, "mlp_ratio": 2.0, "stem_dim": 16},
+}
+
+
+def build_volo(
+    name: str, options: Mapping[str, Any], *, image_size: tuple[int, int], channels: int, classes: int
+) -> nn.Module:
+    """A VOLO with random weights.
+
+    Args:
+        name: as registered in MODELS.
+        options: fields of `VoloOptions` that differ from the named model's. Without `stride` it is by the image, as in
+            `choose_stride`: at 224 pixels the published 16 (outlook attention at 28 × 28, self-attention at 14 × 14),
+            at 32 pixels 4 (16 × 16 and 8 × 8).
+        image_size: rows and columns of the input, in pixels.
+        channels: colour channels of the input.
+        classes: number of outputs.
+
+    Returns:
+        (B, channels, rows, columns) → logits (B, classes).
+
+    Raises:
+        InputError: an unknown or impossible option.
+    """
+    try:
+        checked = VoloOptions(**{**NAMED[name], **options})
+    except ValidationError as error:
+        raise input_error(error, f"model {name}", f"option of model {name}", VoloOptions.model_fields) from None
+    dim, heads = checked.embed_dim, checked.num_heads
+    if heads % 2 or dim % heads:
+        raise InputError(f"model {name}: num_heads={heads}: expected an even number that divides embed_dim={dim}")
+    stride, grid = choose_stride(name, image_size, STRIDES, checked.stride)
+    layers = [int(number) for number in checked.layers.split(",")]
+    # timm cuts no finer than stride 8. At 4 its model of twice the size is taken, and the stem looks at every pixel
+    # instead of every other.
+    patch = max(4, stride // 2)
+    model = Volo(
+        layers,
+        img_size=(2 * patch * grid[0], 2 * patch * grid[1]),
+        in_chans=channels,
+        num_classes=classes,
+        patch_size=patch,
+        stem_hidden_dim=checked.stem_dim,
+        embed_dims=[dim // 2] + [dim] * (len(layers) - 1),
+        num_heads=[heads // 2] + [heads] * (len(layers) - 1),
+        downsamples=(True, *[False] * (len(layers) - 1)),
+        outlook_attention=(True, *[False] * (len(layers) - 1)),
+        mlp_ratio=checked.mlp_ratio,
+        drop_rate=checked.drop_rate,
+        drop_path_rate=checked.drop_path_rate,
+    )
+    if stride == 4:
+        model.patch_embed.conv[0].stride = (1, 1)
+    return model
