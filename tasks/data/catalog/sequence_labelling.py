@@ -8,7 +8,9 @@ KIND = "sequence-labelling"
 TABLE_4 = "DropAttention, Table 4"
 CONLL_2000 = "Tjong Kim Sang and Buchholz (2000)"
 CONLL_2003 = "Tjong Kim Sang and De Meulder (2003)"
+COLLINS = "Collins (2002)"
 WNUT_17 = "Derczynski et al. (2017)"
+TREES = "tasks.data.treebank:read_trees"
 CONLL_2003_READER = "tasks.data.columns:read_conll2003"
 
 SETS = (
@@ -58,6 +60,30 @@ SETS = (
         ),
     ),
     Dataset(
+        name="ptb",
+        help="Wall Street Journal with parts of speech (Penn Treebank), 45 tags",
+        kind=KIND,
+        folder="ptb",
+        layouts=(
+            Layout(("wsj/",), TREES, ("parsed/mrg", "treebank_3/parsed/mrg")),
+            Layout(("combined/",), TREES, ("treebank",)),
+            Layout(("train.txt", "dev.txt", "test.txt"), "tasks.data.treebank:read_text"),
+        ),
+        classes=45,
+        origin="Marcus, Santorini and Marcinkiewicz (1993), Treebank-3 (LDC99T42); the free sample comes with NLTK",
+        home="https://catalog.ldc.upenn.edu/LDC99T42",
+        licence="that of the LDC; the sample is for non-commercial use",
+        splits="sections 0 to 18, 19 to 21, 22 to 24; the sample is parted by file: 80 % train, 10 % dev, 10 % test",
+        published=(
+            Published("train", 912344, TABLE_4, "tokens"),
+            Published("dev", 131768, TABLE_4, "tokens"),
+            Published("test", 129654, TABLE_4, "tokens"),
+            Published("train", 38219, COLLINS),
+            Published("dev", 5527, COLLINS),
+            Published("test", 5462, COLLINS),
+        ),
+    ),
+    Dataset(
         name="wnut17",
         help="posts of social media with new and rare named entities of 6 types",
         kind=KIND,
@@ -77,5 +103,24 @@ SETS = (
             Published("dev", 1009, WNUT_17),
             Published("test", 1287, WNUT_17),
         ),
+    ),
+    Dataset(
+        name="ud-ewt",
+        help="English of the web with universal parts of speech (Universal Dependencies EWT), 17 tags",
+        kind=KIND,
+        folder="ud-ewt",
+        layouts=(
+            Layout(
+                tuple(f"en_ewt-ud-{split}.conllu" for split in ("train", "dev", "test")),
+                "tasks.data.conllu:read",
+                ("UD_English-EWT",),
+            ),
+        ),
+        classes=17,
+        origin="Silveira et al. (2014), A Gold Standard Dependency Corpus for English",
+        home="https://github.com/UniversalDependencies/UD_English-EWT",
+        licence="CC BY-SA 4.0",
+        splits="as published",
+        published=(Published("all", 16622, "its README (Universal Dependencies 2.x)"),),
     ),
 )
