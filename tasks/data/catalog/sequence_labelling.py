@@ -40,6 +40,7 @@ SETS = (
             Published("dev", 3466, CONLL_2003, with_left_out=True),
             Published("test", 3684, CONLL_2003, with_left_out=True),
         ),
+        synthetic="tasks.data.synthetic_spans:conll2003",
     ),
     Dataset(
         name="conll2000",
@@ -58,6 +59,7 @@ SETS = (
             Published("train", 8936, CONLL_2000),
             Published("test", 2012, CONLL_2000),
         ),
+        synthetic="tasks.data.synthetic_spans:conll2000",
     ),
     Dataset(
         name="ptb",
@@ -82,6 +84,7 @@ SETS = (
             Published("dev", 5527, COLLINS),
             Published("test", 5462, COLLINS),
         ),
+        synthetic="tasks.data.synthetic_grammar:trees",
     ),
     Dataset(
         name="wnut17",
@@ -103,6 +106,7 @@ SETS = (
             Published("dev", 1009, WNUT_17),
             Published("test", 1287, WNUT_17),
         ),
+        synthetic="tasks.data.synthetic_spans:wnut",
     ),
     Dataset(
         name="ud-ewt",
@@ -122,5 +126,6 @@ SETS = (
         licence="CC BY-SA 4.0",
         splits="as published",
         published=(Published("all", 16622, "its README (Universal Dependencies 2.x)"),),
+        synthetic="tasks.data.synthetic_grammar:conllu",
     ),
 )

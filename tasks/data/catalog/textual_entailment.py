@@ -36,5 +36,6 @@ SETS = (
             Published("dev", 9842, LABELLED),
             Published("test", 9824, LABELLED),
         ),
+        synthetic="tasks.data.synthetic_entailment:snli",
     ),
 )

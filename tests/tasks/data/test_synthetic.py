@@ -17,6 +17,7 @@ from tasks.data.classification import ImageClassificationData, ImageSplit, TextC
 from tasks.data.synthetic import write_synthetic
 
 NAMES = [name for name in DATASETS if DATASETS.get(name).synthetic]
+CLASSIFIED = [name for name in NAMES if DATASETS.get(name).kind in ("text-classification", "image-classification")]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +37,7 @@ def pixels(split: ImageSplit) -> np.ndarray[tuple[int, int], np.dtype[np.float64
     return np.stack([split.images[index].astype(np.float64).ravel() for index in range(len(split))])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLASSIFIED)
 def test_it_can_be_learned(name: str) -> None:
     data = read_any(locate(f"{name}-synthetic"))
     if isinstance(data, TextClassificationData):
