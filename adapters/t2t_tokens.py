@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 import torch
-from timm.layers import Mlp
+from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 

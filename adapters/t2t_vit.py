@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from timm.layers import DropPath, Mlp
+from timm.layers.drop import DropPath
+from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
 from adapters.t2t_tokens import SPLITS, TokensToTokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -62,6 +62,7 @@ class Volo(VOLO):
         x = self.patch_embed(x).permute(0, 2, 3, 1)
         x = _exchange(x, box, self.pooling_scale)
         tokens = self.head_drop(self.norm(self.forward_cls(self.forward_tokens(x))))
+        assert self.aux_head is not None
         logits = self.aux_head(tokens[:, 1:]).unflatten(1, self.pos_embed.shape[1:3])
         return self.head(tokens[:, 0]), _exchange(logits, box).flatten(1, 2)
 
@@ -136,7 +137,7 @@ def build_volo(
     patch = max(4, stride // 2)
     model = Volo(
         layers,
-        img_size=(2 * patch * grid[0], 2 * patch * grid[1]),
+        img_size=cast(int, (2 * patch * grid[0], 2 * patch * grid[1])),  # rows and columns, whatever its type says
         in_chans=channels,
         num_classes=classes,
         patch_size=patch,
@@ -150,5 +151,5 @@ def build_volo(
         drop_path_rate=checked.drop_path_rate,
     )
     if stride == 4:
-        model.patch_embed.conv[0].stride = (1, 1)
+        cast(nn.Conv2d, model.patch_embed.conv[0]).stride = (1, 1)
     return model

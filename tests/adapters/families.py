@@ -45,6 +45,8 @@ class Family:
     """Whether its keys form a grid."""
     calls: int = 1
     """How often a site runs in one forward pass."""
+    own: bool = False
+    """Whether its modules hold their sites from the start, as those of models written for DropBench do."""
 
     def model(self) -> nn.Module:
         """The model, the same each time, in eval mode."""

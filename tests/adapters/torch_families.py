@@ -228,5 +228,6 @@ FAMILIES = [
         ),
         lambda: {"tokens": tokens("tokens")["tokens"] * tokens()["attention_mask"]},
         {"encoder-self": 2},
+        own=True,
     ),
 ]
