@@ -1,4 +1,4 @@
-"""The text Transformer encoder of DropAttention (Section 3.1): pre-norm blocks, pooled, one linear classifier."""
+"""The text Transformer encoder of DropAttention (Section 3.1): pre-norm blocks on words and what is known of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
+from adapters.text_features import FeatureEmbedding
+from adapters.text_heads import Head, with_head
 from harness.attention import attend
 from harness.errors import InputError
 from harness.feedforward import regularized_output
@@ -27,21 +29,36 @@ class TextOptions(BaseModel):
     heads: int = Field(default=4, ge=1)
     feedforward: int = Field(default=256, ge=1)
     dropout: float = Field(default=0.3, ge=0, lt=1, description="on embeddings, sublayer outputs and pooled features")
+    word_dim: int | None = Field(default=None, ge=1, description="of word embeddings, if not `dim`: they are projected")
     pooling: Literal["mean", "max"] = "max"
+    scale_embeddings: bool = Field(
+        default=True, description="by √dim (Vaswani et al. 2017, 3.4); without, positions stand out where order matters"
+    )
     positions: Literal["sinusoid", "learnt", "none"] = "sinusoid"
 
 
 class Encoder(nn.Module):
-    """Token ids to contextual vectors: Eqs. 1 to 6 of DropAttention."""
+    """Token ids to contextual vectors: Eqs. 1 to 6 of DropAttention.
 
-    def __init__(self, options: TextOptions, vocabulary: int, max_length: int, padding: int = 0) -> None:
+    Attributes:
+        width: of the vectors.
+        embedding: of the tokens; pre-trained vectors go here.
+    """
+
+    def __init__(
+        self, options: TextOptions, vocabulary: int, max_length: int, features: Mapping[str, int], padding: int = 0
+    ) -> None:
         super().__init__()
         self.padding = padding
-        self.embedding = nn.Embedding(vocabulary, options.dim, padding_idx=padding)
-        nn.init.normal_(self.embedding.weight, std=options.dim**-0.5)
+        self.width = options.dim
+        word_dim = options.word_dim or options.dim
+        self.embedding = nn.Embedding(vocabulary, word_dim, padding_idx=padding)
+        nn.init.normal_(self.embedding.weight, std=word_dim**-0.5)
         with torch.no_grad():
             self.embedding.weight[padding].zero_()
-        self.scale = math.sqrt(options.dim)
+        self.projection = nn.Identity() if word_dim == options.dim else nn.Linear(word_dim, options.dim, bias=False)
+        self.features = FeatureEmbedding(features, options.dim) if features else None
+        self.scale = math.sqrt(options.dim) if options.scale_embeddings else 1.0
         if options.positions == "learnt":
             self.positions = nn.Parameter(torch.randn(max_length, options.dim) * 0.02)
         else:
@@ -51,10 +68,14 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(options, layer) for layer in range(options.layers))
         self.norm = nn.LayerNorm(options.dim)
 
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, T) token ids → vectors (B, T, dim) and which tokens are real (B, T)."""
+    def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """(B, T) token ids, and ids by feature → vectors (B, T, dim), and which tokens are real (B, T)."""
         real = tokens != self.padding
-        hidden = self.dropout(self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]])
+        hidden = self.projection(self.embedding(tokens))
+        if self.features is not None:
+            # As large as without features, beside positions that are.
+            hidden = (hidden + self.features(features or {})) / math.sqrt(1 + len(self.features.tables))
+        hidden = self.dropout(hidden * self.scale + self.positions[: tokens.shape[1]])
         mask = real[:, None, None, :]
         for layer in self.layers:
             hidden = layer(hidden, mask)
@@ -118,27 +139,6 @@ class SelfAttention(nn.Module):
         return projected
 
 
-class TextClassifier(nn.Module):
-    """Encoder, pooling over the real tokens, linear classifier."""
-
-    def __init__(self, options: TextOptions, vocabulary: int, classes: int, max_length: int) -> None:
-        super().__init__()
-        self.encoder = Encoder(options, vocabulary, max_length)
-        self.pooling = options.pooling
-        self.dropout = nn.Dropout(options.dropout)
-        self.classifier = nn.Linear(options.dim, classes)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """(B, T) token ids, 0 for padding → logits (B, classes)."""
-        hidden, real = self.encoder(tokens)
-        if self.pooling == "max":
-            pooled = hidden.masked_fill(~real[..., None], float("-inf")).amax(dim=1)
-        else:
-            pooled = (hidden * real[..., None]).sum(dim=1) / real.sum(dim=1, keepdim=True)
-        logits: Tensor = self.classifier(self.dropout(pooled))
-        return logits
-
-
 def sinusoids(length: int, dim: int) -> Tensor:
     """Sinusoidal positions (length, dim), sines beside cosines (Vaswani et al. 2017, Section 3.5)."""
     angles = torch.arange(length)[:, None] * torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
@@ -147,10 +147,17 @@ def sinusoids(length: int, dim: int) -> Tensor:
     return table
 
 
-def build_text_classifier(
-    name: str, options: Mapping[str, Any], *, vocabulary: int, classes: int, max_length: int
+def build_text_transformer(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    vocabulary: int,
+    classes: int,
+    max_length: int,
+    head: Head = "text",
+    features: Mapping[str, int] | None = None,
 ) -> nn.Module:
-    """The classifier with random weights.
+    """The model with random weights.
 
     Args:
         name: as registered in MODELS.
@@ -158,9 +165,11 @@ def build_text_classifier(
         vocabulary: number of token ids, 0 being padding.
         classes: number of outputs.
         max_length: longest input, in tokens.
+        head: what gets a label: see `adapters.text_heads`.
+        features: by name, how many ids there are of what else is known of a word.
 
     Returns:
-        (B, T) token ids → logits (B, classes).
+        a `TextClassifier`, `Tagger` or `PairClassifier` around an `Encoder`.
 
     Raises:
         InputError: an unknown or impossible option.
@@ -171,4 +180,5 @@ def build_text_classifier(
         raise input_error(error, f"model {name}", f"option of model {name}", TextOptions.model_fields) from None
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
-    return TextClassifier(checked, vocabulary, classes, max_length)
+    encoder = Encoder(checked, vocabulary, max_length, features or {})
+    return with_head(encoder, head, classes, checked.pooling, checked.dropout)

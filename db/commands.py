@@ -121,6 +121,9 @@ def report(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A hyper-parameter that was changed.")
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Initial weights that the trials were run with.")
+    ] = None,
     kind: Annotated[ReportFormat, typer.Option("--format", help="How to print it.")] = ReportFormat.table,
     output: Output = None,
     as_json: Json = False,
@@ -141,6 +144,7 @@ def report(
         models=tuple(model or ()),
         regularizers=tuple(regularizer or ()),
         overrides=load("jobs.request:parse_overrides")(overrides or ()),
+        weights=weights,
     )
     asked = ask(found, choice, settings)
     with _reading(settings) as store:

@@ -263,7 +263,8 @@ class Run:
         metrics = {f"{split}/{name}": value for split, values in found.items() for name, value in values.items()}
         metrics["train/loss"] = progress.train_loss
         self.event("end", step=progress.step, metrics=metrics)
-        return {"format": 1, "metrics": metrics, "selected_step": selected, "steps": progress.step}
+        notes = list(self.task.notes)
+        return {"format": 1, "metrics": metrics, "notes": notes, "selected_step": selected, "steps": progress.step}
 
     def selected(self) -> int:
         """The step whose weights are the best on dev; raises Diverged where there are none."""

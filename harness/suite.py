@@ -25,11 +25,17 @@ class _Strict(BaseModel):
 
 
 class Axis(_Strict):
-    """A row or a column: its label, and the fields of the trial that it fixes."""
+    """A row or a column: its label, and the fields of the trial that it fixes.
+
+    Attributes:
+        metric: of a column whose cells have another one than the suite's.
+        presets: preset → recipe keys, for what holds in that preset alone.
+    """
 
     label: str
     trial: dict[str, Any] = Field(default_factory=dict)
     metric: str | None = None
+    presets: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 class Row(Axis):
@@ -99,7 +105,15 @@ class Suite(_Strict):
                     continue
                 fields["data"] = _choose(wanted["data"], base["data"])
                 fields["preset"] = choice.preset
-                fields["overrides"] = {**preset.overrides, **fields.get("overrides", {}), **choice.overrides}
+                if choice.weights is not None:
+                    fields["weights"] = choice.weights
+                special = {**row.presets.get(choice.preset, {}), **column.presets.get(choice.preset, {})}
+                fields["overrides"] = {
+                    **preset.overrides,
+                    **special,
+                    **fields.get("overrides", {}),
+                    **choice.overrides,
+                }
                 yield Cell(
                     suite=self.name,
                     row=row.label,
@@ -133,6 +147,7 @@ class Choice(_Strict):
         models: model names; empty: all.
         regularizers: rows to add, as ``name:key=value,…``.
         overrides: recipe keys (``--set``).
+        weights: path of every trial's initial weights.
     """
 
     preset: str = "mini"
@@ -141,6 +156,7 @@ class Choice(_Strict):
     models: tuple[str, ...] = ()
     regularizers: tuple[str, ...] = ()
     overrides: dict[str, Any] = Field(default_factory=dict)
+    weights: str | None = None
 
 
 class Cell(_Strict):

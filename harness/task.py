@@ -58,12 +58,29 @@ for _name, _sample, _help in (
     ("volo-d3", IMAGENET, "VOLO-D3 (timm)"),
 ):
     MODELS.add(_name, "adapters.volo:build_volo", help=_help, tasks=("image-classification",), sample=_sample)
+ON_TEXT = ("text-classification", "sequence-labelling", "textual-entailment")
 MODELS.add(
     "text-transformer",
-    "adapters.text_transformer:build_text_classifier",
-    help="Transformer encoder, pooled (DropAttention 3.1)",
-    tasks=("text-classification",),
+    "adapters.text_transformer:build_text_transformer",
+    help="Transformer encoder on words (DropAttention 3.1)",
+    tasks=ON_TEXT,
     sample={"vocabulary": 10_000, "classes": 6, "max_length": 256},
+)
+for _name in ("bert-tiny", "bert-base"):
+    MODELS.add(
+        _name,
+        "adapters.transformers_text:build_bert",
+        help=f"BERT-{_name.removeprefix('bert-').title()} on words, random weights (transformers)",
+        tasks=ON_TEXT,
+        sample={"vocabulary": 30_522, "classes": 6, "max_length": 256},
+    )
+MODELS.add(
+    "transformers-encoder",
+    "adapters.transformers_text:build_pretrained",
+    help="a pre-trained encoder from a folder of yours (--weights, transformers)",
+    tasks=ON_TEXT,
+    weights=True,
+    tokenizer="adapters.transformers_text:Subwords",
 )
 for _name, _help in (
     ("learned-dropout-lm", "decoder-only LM: 144-d, 9 heads, 26 layers, masks not counted (Learned Dropout)"),
@@ -76,9 +93,43 @@ for _name, _help in (
         tasks=("language-modelling",),
         sample={"vocabulary": 50_257, "context": 200},
     )
+MODELS.add(
+    "learned-dropout-lm-moe",
+    "adapters.mixture_of_experts:build_mixture",
+    help="decoder-only LM with experts, 2 of 7 active: as many active parameters as Learned Dropout's (Mixtral)",
+    tasks=("language-modelling",),
+    sample={"vocabulary": 50_257, "context": 200},
+)
+TASKS.add(
+    "language-modelling",
+    "tasks.language_modelling:LanguageModelling",
+    help="the next token of a running text (Learned Dropout)",
+)
 TASKS.add(
     "text-classification", "tasks.text_classification:TextClassification", help="one label a text (DropAttention 5.1)"
 )
+TASKS.add(
+    "sequence-labelling",
+    "tasks.sequence_labelling:SequenceLabelling",
+    help="one tag a word: entities, chunks, parts of speech (DropAttention 5.2)",
+)
+TASKS.add(
+    "textual-entailment",
+    "tasks.textual_entailment:TextualEntailment",
+    help="what follows from what (DropAttention 5.3)",
+)
+for _name, _help in (
+    ("transformer-wmt-en-de", "encoder and decoder: 512-d, 6 + 6 layers (fairseq)"),
+    ("transformer-wmt-en-de-big", "encoder and decoder: 1024-d, 6 + 6 layers (fairseq)"),
+):
+    MODELS.add(
+        _name,
+        "adapters.fairseq_models:build_translation_model",
+        help=_help,
+        tasks=("translation",),
+        sample={"source": 32_768, "target": 32_768, "joined": True},
+    )
+TASKS.add("translation", "tasks.translation:Translation", help="sentences of another language (DropAttention 5.4)")
 TASKS.add(
     "image-classification", "tasks.image_classification:ImageClassification", help="one label an image (DropKey 4.1)"
 )
@@ -91,7 +142,7 @@ class Metric:
     Attributes:
         name: without the split: ``accuracy``; results carry ``test/accuracy``.
         higher_is_better: its direction.
-        unit: "%" for percentages (values 0 to 100), "" for plain numbers.
+        unit: "%" for percentages (values 0 to 100), "count" for whole numbers, "" for other plain ones.
     """
 
     name: str
@@ -220,6 +271,12 @@ class Task(ABC):
         last = len(order) - len(order) % size if len(order) >= size else len(order)
         for start in range(0, last, size):
             yield order[start : start + size]
+
+    def epoch_seed(self, number: int) -> int:
+        """The seed of epoch `number`, from 0."""
+        from harness.seeding import derive
+
+        return derive(self.trial.seed, "epoch", number)
 
     def micro_batches(self, indices: list[int], parts: int) -> list[list[int]]:
         """A batch in at most `parts` runs of nearly equal length, none empty."""

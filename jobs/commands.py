@@ -26,6 +26,7 @@ Spec = Annotated[list[str] | None, typer.Option(metavar="SPEC", help="One more r
 Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another hyper-parameter.")]
 Task = Annotated[str | None, typer.Option(metavar="NAME", help="The task, where no SUITE is named.")]
 Schedule = Annotated[str | None, typer.Option(metavar="NAME", help="The ratio's schedule, where no SUITE is named.")]
+Weights = Annotated[str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or transformers' folder.")]
 Parallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers at a time; default: GPUs, else cores.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Every = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")]
@@ -47,6 +48,7 @@ def run(
     overrides: Override = None,
     task: Task = None,
     schedule: Schedule = None,
+    weights: Weights = None,
     parallel: Parallel = None,
     executor: Annotated[str, typer.Option(help="local: workers in the background; debug: in this process.")] = "local",
     device: Device = "auto",
@@ -62,7 +64,7 @@ def run(
     plan = _plan(executor, parallel, ("local", "debug"))
     settings = _settings(data, device, checkpoint_seconds)
     options = Options(
-        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights
     )  # fmt: skip
     asked = ask(suite, options, settings)
     with open_store(settings.database) as store:
@@ -89,6 +91,7 @@ def enqueue(
     model: Model = None,
     regularizer: Spec = None,
     overrides: Override = None,
+    weights: Weights = None,
     as_json: Json = False,
 ) -> None:
     """Put the trials of suites into the queue, for `dropbench submit`."""
@@ -97,7 +100,9 @@ def enqueue(
     from jobs.request import Options, ask
 
     settings = _settings(data)
-    options = Options(preset, seeds, data or (), model or (), regularizer or (), overrides or ())
+    options = Options(
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), weights=weights
+    )  # fmt: skip
     items = [item for name in suites for item in ask(name, options, settings).items]
     with open_store(settings.database) as store:
         found = enqueue_trials(store, settings, items)

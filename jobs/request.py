@@ -46,6 +46,7 @@ class Options:
     overrides: Sequence[str] = ()
     task: str | None = None
     schedule: str | None = None
+    weights: str | None = None
 
 
 def ask(suite: str | None, options: Options, settings: Settings) -> Asked:
@@ -88,6 +89,7 @@ def _suite(name: str, options: Options, settings: Settings) -> Asked:
         models=tuple(options.model),
         regularizers=tuple(options.regularizer),
         overrides=parse_overrides(options.overrides),
+        weights=options.weights,
     )
     return Asked(
         suite, choice, [(trial, suite.name) for _, trials in suite.trials(choice, settings) for trial in trials]
@@ -117,6 +119,7 @@ def _configuration(options: Options, settings: Settings) -> Asked:
                 align=str(align),
                 preset=options.preset,
                 overrides=parse_overrides(options.overrides),
+                weights=options.weights,
                 seed=seed,
             ),
             settings,

@@ -21,6 +21,7 @@ from harness.site import Site
 from harness.task import MODELS, TASKS, Task
 from harness.trial import DataRef, Trial, TrialRequest
 from tasks.data import DATASETS, Source, locate
+from tasks.weights import weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,6 +46,8 @@ def make_trial(task: type[Task], request: TrialRequest, settings: Settings) -> T
     if task.name not in entry.facts["tasks"]:
         served = [name for name in MODELS if task.name in MODELS.entry(name).facts["tasks"]]
         raise InputError(f"model '{entry.name}' does not serve task '{task.name}': expected {', '.join(served)}")
+    if request.weights is not None and not entry.facts.get("weights"):
+        raise InputError(f"--weights {request.weights}: model '{entry.name}' begins with random weights: expected none")
     schedule = SCHEDULES.entry(request.schedule).name
     regularizer = complete_spec(request.regularizer, request.params)
     align = checked_align(request.align, regularizer)
@@ -59,6 +62,7 @@ def make_trial(task: type[Task], request: TrialRequest, settings: Settings) -> T
         task=task.name,
         data=DataRef(name=request.data, fingerprint=cached_fingerprint(source)),
         model=entry.name,
+        weights=weights_ref(Path(request.weights)) if request.weights is not None else None,
         regularizer=regularizer,
         # Nothing dropped is the same under every schedule.
         schedule="constant" if regularizer.name == "none" else schedule,
@@ -166,5 +170,5 @@ _fitting: set[str] = set()
 def _room(site: Site, recipe: Recipe, square: bool) -> int | None:
     """The largest window at a site, where that is known before the data are read."""
     if site.grid is None:
-        return getattr(recipe, "max_length", None)
+        return getattr(recipe, "max_length", None) or getattr(recipe, "context", None)
     return min(site.grid) if square else site.grid[0] * site.grid[1] + site.prefix

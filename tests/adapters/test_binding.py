@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.text_transformer import build_text_classifier
+from adapters.text_transformer import build_text_transformer
 from harness import InputError, Site, regularize, sites, unregularize
 from harness.adapter import Patch
 from harness.binding import DEFAULT_KINDS, bind, find_patches, watch
@@ -131,7 +131,7 @@ def test_watching_ends_with_the_block_even_by_an_error() -> None:
 
 
 def test_a_model_of_our_own_keeps_its_sites_and_forgets_the_rest() -> None:
-    model = build_text_classifier("text-transformer", {}, vocabulary=9, classes=2, max_length=4)
+    model = build_text_transformer("text-transformer", {}, vocabulary=9, classes=2, max_length=4)
     own = sites(model)
     bind(model, "dropkey", ratio=0.5)
     for site in own:

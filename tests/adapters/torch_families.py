@@ -13,7 +13,7 @@ from timm.models.volo import VOLO
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
-from adapters.text_transformer import build_text_classifier
+from adapters.text_transformer import build_text_transformer
 from tests.adapters.families import (
     SAMPLES,
     TOKENS,
@@ -219,7 +219,7 @@ FAMILIES = [
     Family(
         "text-transformer",
         partial(
-            build_text_classifier,
+            build_text_transformer,
             "text-transformer",
             {"dim": 8, "heads": 2, "feedforward": 16, "dropout": 0.0},
             vocabulary=VOCABULARY,

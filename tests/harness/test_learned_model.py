@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 from adapters.decoder import Decoder, build_decoder
-from adapters.text_transformer import build_text_classifier
+from adapters.text_transformer import build_text_transformer
 from adapters.timm_models import build_vit
 from harness.binding import bind, sites, unregularize
 from harness.engine import run_trial
@@ -197,7 +197,7 @@ def test_vision_and_text_encoders_take_it_on_their_attention() -> None:
     assert [site.width for site in report.bound] == [64] * 4
     assert image(torch.randn(2, 1, 8, 8)).isfinite().all()
     assert penalty(image, 0) is not None
-    text = build_text_classifier("text-transformer", {"dropout": 0.0}, vocabulary=20, classes=3, max_length=9)
+    text = build_text_transformer("text-transformer", {"dropout": 0.0}, vocabulary=20, classes=3, max_length=9)
     words = torch.randint(1, 20, (2, 5))
     padded = torch.cat([words, torch.zeros(2, 4, dtype=torch.long)], dim=1)
     for where in ("attention", "feed-forward"):

@@ -13,7 +13,8 @@ from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import TrialRequest
-from tasks.text_classification import PADDING, UNKNOWN, TextClassification
+from tasks.text_classification import TextClassification
+from tasks.words import PADDING, UNKNOWN, WordTokenizer
 
 
 def make(**overrides: Any) -> TextClassification:
@@ -34,11 +35,13 @@ def task() -> TextClassification:
 
 def test_words_of_train_alone_are_known(task: TextClassification) -> None:
     train = {word for text in task.tokens["train"] for word in text.tolist()}
-    assert train <= set(task.vocabulary.values()) | {UNKNOWN}
+    assert isinstance(task.tokenizer, WordTokenizer)
+    known = task.tokenizer.vocabulary
+    assert train <= set(known.values()) | {UNKNOWN}
     assert PADDING not in train
-    assert min(task.vocabulary.values()) == UNKNOWN + 1
-    assert task.encode(["a word that nobody wrote"]).tolist() == [UNKNOWN]
-    assert task.encode([]).tolist() == [UNKNOWN]
+    assert min(known.values()) == UNKNOWN + 1
+    assert task.tokenizer.text("unheardof") == [UNKNOWN]
+    assert task.tokenizer.text("  ") == [UNKNOWN]
 
 
 def test_texts_are_cut_and_padded(task: TextClassification) -> None:
@@ -91,7 +94,7 @@ def test_padding_does_not_change_an_answer(task: TextClassification, pooling: st
     model = type(task)(
         trial.model_copy(update={"recipe": {**trial.recipe, "model": {"pooling": pooling}}}), task.settings
     )
-    model.vocabulary, model.classes = task.vocabulary, task.classes
+    model.tokenizer, model.classes = task.tokenizer, task.classes
     built = model.build_model().eval()
     tokens = torch.randint(2, 20, (3, 5))
     padded = nn.functional.pad(tokens, (0, 1))

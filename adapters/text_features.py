@@ -1,0 +1,55 @@
+"""What a model knows of a word beside the word itself: embeddings of its features, and of its characters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+CHARACTERS = "characters"
+"""The feature that is (B, T, C) character ids, 0 for padding; all others are (B, T)."""
+CHARACTER_DIM = 32
+KERNEL = 3
+
+
+class FeatureEmbedding(nn.Module):
+    """The sum of one embedding a feature; what a feature's id 0 stands for adds nothing (padding, or unknown)."""
+
+    def __init__(self, sizes: Mapping[str, int], dim: int) -> None:
+        super().__init__()
+        self.tables = nn.ModuleDict(
+            {
+                name: CharacterEmbedding(size, dim) if name == CHARACTERS else _table(size, dim)
+                for name, size in sizes.items()
+            }
+        )
+
+    def forward(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Ids by feature, (B, T) or (B, T, C) → (B, T, dim)."""
+        return torch.stack([table(features[name]) for name, table in self.tables.items()]).sum(dim=0)
+
+
+class CharacterEmbedding(nn.Module):
+    """A convolution over the characters of a word, the largest value of each channel (Ma and Hovy 2016, 2.1)."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(size, CHARACTER_DIM, padding_idx=0)
+        self.convolution = nn.Conv1d(CHARACTER_DIM, dim, KERNEL, padding=KERNEL // 2)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """(B, T, C) → (B, T, dim); 0 for a word without characters, that is for padding."""
+        batch, words, length = characters.shape
+        real = characters.view(batch * words, length) != 0
+        channels = self.convolution(self.table(characters).view(batch * words, length, -1).transpose(1, 2))
+        channels = channels.masked_fill(~real[:, None, :], float("-inf")).amax(dim=2)
+        return channels.masked_fill(~real.any(dim=1, keepdim=True), 0.0).view(batch, words, -1)
+
+
+def _table(size: int, dim: int) -> nn.Embedding:
+    table = nn.Embedding(size, dim, padding_idx=0)
+    nn.init.normal_(table.weight, std=dim**-0.5)
+    with torch.no_grad():
+        table.weight[0].zero_()
+    return table
