@@ -1,13 +1,22 @@
-"""What regularizers add to the loss of any task."""
+"""What regularizers, and models themselves, add to the loss of any task."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
 from harness.feedforward import SiteModule
+
+
+class OwnLoss(nn.Module, ABC):
+    """A model with a loss of its own beside the task's, such as one that balances experts."""
+
+    @abstractmethod
+    def own_loss(self) -> Tensor | None:
+        """What it adds to the loss of its last forward pass in training, a scalar, asked for once; None: nothing."""
 
 
 def penalty(model: nn.Module, step: int) -> Tensor | None:
@@ -18,18 +27,20 @@ def penalty(model: nn.Module, step: int) -> Tensor | None:
         step: the optimizer step, from 0, for coefficients that have a schedule.
 
     Returns:
-        a scalar, the mean over all sites that have a penalty; None where no site has one.
+        a scalar, the mean over all sites that have a penalty, and the model's own loss; None where there are none.
 
     Raises:
         InputError: the passes did not leave a gradient that they should have.
     """
-    terms = []
+    terms, own = [], []
     for module in model.modules():
-        if isinstance(module, SiteModule):
-            term = module.penalty(step)
-            if term is not None:
-                terms.append(term)
-    return torch.stack(terms).mean() if terms else None
+        if isinstance(module, SiteModule) and (term := module.penalty(step)) is not None:
+            terms.append(term)
+        if isinstance(module, OwnLoss) and (term := module.own_loss()) is not None:
+            own.append(term)
+    if terms:
+        own.append(torch.stack(terms).mean())
+    return torch.stack(own).sum() if own else None
 
 
 def with_penalty(loss: Tensor, model: nn.Module, step: int) -> Tensor:

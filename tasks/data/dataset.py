@@ -14,7 +14,8 @@ class Layout:
     """One published file layout of a set, and what reads it.
 
     Attributes:
-        files: names relative to the set's folder; a name that ends in "/" is a folder of files.
+        files: names relative to the set's folder; a name that ends in "/" is a folder of files, and one with a star
+            stands for all files that match it, one at least.
         reader: "module:function", called with the `Source`.
         subfolders: folders of the official archives, tried besides the set's folder itself.
     """

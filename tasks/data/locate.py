@@ -78,7 +78,7 @@ def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | No
     found = nearest_layout(dataset, folder)
     if found.missing:
         raise InputError(_what_is_missing(name, dataset, found))
-    files = tuple(found.folder / file for file in found.layout.files)
+    files = tuple(path for file in found.layout.files for path in matching(found.folder, file))
     return Source(name, dataset, found.layout, found.folder, files)
 
 
@@ -99,7 +99,7 @@ def nearest_layout(dataset: Dataset, folder: Path) -> Found:
     for layout in dataset.layouts:
         for subfolder in ("", *layout.subfolders):
             place = folder / subfolder
-            missing = tuple(file for file in layout.files if not _is_there(place, file))
+            missing = tuple(file for file in layout.files if not matching(place, file))
             candidates.append(Found(layout, place, missing))
     return min(candidates, key=lambda found: len(found.missing) / len(found.layout.files))
 
@@ -123,11 +123,18 @@ def parse_folders(items: Iterable[str]) -> dict[str, Path]:
     return folders
 
 
-def _is_there(folder: Path, file: str) -> bool:
+def matching(folder: Path, file: str) -> list[Path]:
+    """The file, or the folder, of that name in a folder; of a name with a star all that match it, in order.
+
+    An empty list where it is not there. Hidden files do not match.
+    """
     try:
-        return (folder / file).is_dir() if file.endswith("/") else (folder / file).is_file()
+        if "*" in file:
+            return sorted(path for path in folder.glob(file) if path.is_file() and not path.name.startswith("."))
+        path = folder / file
+        return [path] if (path.is_dir() if file.endswith("/") else path.is_file()) else []
     except PermissionError:
-        return False
+        return []
 
 
 def _what_is_missing(name: str, dataset: Dataset, found: Found) -> str:

@@ -61,7 +61,7 @@ def _label_text(path: Path, rows: list[Row]) -> None:
 
 def _rows(classes: int, rows_a_class: int, seed: int, part: int) -> list[Row]:
     """Shuffled rows; `part` sets train, dev and test apart."""
-    words = list(_words(WORDS_A_CLASS * classes + COMMON_WORDS))
+    words = list(invented_words(WORDS_A_CLASS * classes + COMMON_WORDS))
     common, own = words[:COMMON_WORDS], words[COMMON_WORDS:]
     random = np.random.RandomState([seed, part])
     rows = []
@@ -77,7 +77,7 @@ def _rows(classes: int, rows_a_class: int, seed: int, part: int) -> list[Row]:
     return rows
 
 
-def _words(count: int) -> Iterator[str]:
+def invented_words(count: int) -> Iterator[str]:
     """Different words of three syllables, the same for every seed."""
     base = len(SYLLABLES)
     for number in range(count):

@@ -35,6 +35,16 @@ def test_other_schedules(schedule: str, expected: float) -> None:
     assert learning_rate(recipe, 55, 100) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_the_fall_may_end_elsewhere_than_the_training(schedule: str) -> None:
+    whole = Recipe(steps=700, lr=1.0, min_lr=0.1, warmup=10, lr_schedule=schedule)
+    part, more = (whole.model_copy(update={"steps": steps, "lr_decay_steps": 700}) for steps in (26, 900))
+    assert all(learning_rate(part, step, 26) == learning_rate(whole, step, 700) for step in range(26))
+    assert [learning_rate(more, step, 900) for step in (700, 899)] == pytest.approx([0.1, 0.1])
+    share = Recipe(steps=20, lr=1.0, warmup=0.5, lr_decay_steps=700)
+    assert learning_rate(share, 10, 20) == 1.0  # the warm-up's share is of the training
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
 def test_matrices_decay_and_vectors_do_not(optimizer: str) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))

@@ -1,0 +1,218 @@
+"""Language modelling (Learned Dropout, "Results"): the next token, in windows of a running text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from harness.errors import InputError
+from harness.feed import to_device
+from harness.mask_statistics import mask_statistics, mean_statistics
+from harness.penalty import penalty
+from harness.recipe import Recipe
+from harness.settings import Settings
+from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.trial import Trial, TrialRequest
+from tasks.making import check_model, located, make_trial
+
+TRAIN_BATCHES = 10
+"""A tenth of the evaluation's batches shows how much is kept in training."""
+
+
+class LanguageRecipe(Recipe):
+    """What a language model adds to a recipe. A sample is a window of the text; an epoch is one step."""
+
+    context: int = Field(default=200, ge=2, description="tokens that a window predicts")
+    tokenizer: Literal["bpe", "gpt2"] = Field(
+        default="bpe", description="byte-level BPE of the train text, or GPT-2's in DROPBENCH_DATA/gpt2"
+    )
+    vocabulary: int = Field(default=50_257, ge=257, description="number of tokens")
+    tokenizer_digest: str | None = Field(default=None, description="of GPT-2's files; filled in")
+    evaluate_every: int | None = Field(default=500, ge=1, description="steps between evaluations")
+    evaluation_batches: int = Field(default=200, ge=1, description="micro-batches that an evaluation looks at, at most")
+
+    @model_validator(mode="after")
+    def _in_steps(self) -> Self:
+        if self.epochs is not None:
+            raise ValueError("a language model is trained for steps, on windows drawn at random: expected steps")
+        return self
+
+
+class LanguageModelling(Task):
+    """The next token, scored by its cross entropy in nats.
+
+    Training draws windows anywhere in the text, each step's from (seed, step) alone. Evaluation looks at windows side
+    by side; where a split has more of them than the recipe asks for, at some that are spread evenly, always the same.
+    """
+
+    name: ClassVar[str] = "language-modelling"
+    recipe_type: ClassVar[type[Recipe]] = LanguageRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("loss", higher_is_better=False, unit=""),
+        Metric("train-loss", higher_is_better=False, unit=""),
+        Metric("perplexity", higher_is_better=False, unit=""),
+        Metric("bits-a-byte", higher_is_better=False, unit=""),
+        Metric("unigram-loss", higher_is_better=False, unit=""),
+        Metric("kept", higher_is_better=False, unit=""),
+        Metric("kept-in-evaluation", higher_is_better=False, unit=""),
+        Metric("parameters", higher_is_better=False, unit="count"),
+        Metric("active-parameters", higher_is_better=False, unit="count"),
+    )
+    recipe: LanguageRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`; raises InputError, too, where GPT-2's tokenizer is asked for and is not there."""
+        trial = make_trial(cls, request, settings)
+        if trial.recipe["tokenizer"] != "gpt2":
+            return trial
+        from tasks.gpt2_files import gpt2_digest
+
+        return trial.model_copy(update={"recipe": {**trial.recipe, "tokenizer_digest": gpt2_digest(settings.data)}})
+
+    @classmethod
+    def check(cls, trial: Trial) -> None:
+        """See `Task.check`."""
+        check_model(cls, trial, lambda recipe, _: _build(trial.model, cast(LanguageRecipe, recipe)))
+
+    def setup(self) -> None:
+        """Map the tokens into memory, made now if this is the first trial on this text with this tokenizer."""
+        from tasks.gpt2_files import gpt2_digest
+        from tasks.token_files import Vocabulary, token_files
+
+        recipe, name = self.recipe, self.trial.data.name
+        source = located(self.trial, self.settings)
+        if recipe.tokenizer == "gpt2" and gpt2_digest(self.settings.data) != recipe.tokenizer_digest:
+            raise InputError("the files of GPT-2's tokenizer have changed since the trial was made")
+        vocabulary = Vocabulary(recipe.tokenizer, recipe.vocabulary, recipe.tokenizer_digest or "", self.settings.data)
+        self.text = token_files(source, vocabulary)
+        for split, tokens in self.text.tokens.items():
+            if len(tokens) <= recipe.context:
+                raise InputError(
+                    f"data '{name}': {split} has {len(tokens):,} tokens: expected more than context={recipe.context}"
+                )
+        self.notes = [*self.text.notes]
+        held_out: tuple[Split, Split] = ("dev", "test")
+        for split in held_out:
+            seen = sum(len(batch) for batch in self.evaluation_batches(split, recipe.batch_size))
+            whole = self.size(split) // recipe.context
+            if seen < whole:
+                self.notes.append(f"{split} is scored on {seen:,} of its {whole:,} windows")
+
+    def build_model(self) -> nn.Module:
+        """See `Task.build_model`."""
+        return _build(self.trial.model, self.recipe)
+
+    def size(self, split: Split) -> int:
+        """Number of places where a window may begin."""
+        return len(self.text.tokens[split]) - self.recipe.context
+
+    def batch(self, split: Split, indices: Sequence[int]) -> Tensor:
+        """Windows by the places where they begin: (B, context + 1) token ids."""
+        tokens, length = self.text.tokens[split], self.recipe.context + 1
+        windows = np.stack([tokens[start : start + length] for start in indices])
+        return torch.from_numpy(windows.astype(np.int64))
+
+    def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
+        """One batch of windows anywhere in the text."""
+        generator = torch.Generator().manual_seed(seed)
+        yield torch.randint(self.size("train"), (size,), generator=generator).tolist()
+
+    def steps_an_epoch(self, size: int) -> int:
+        """One: windows are drawn with replacement, as the source draws them."""
+        return 1
+
+    def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
+        """Micro-batches of windows side by side; of more than the recipe asks for some, at equal distances."""
+        length = max(1, size // self.recipe.accumulate)
+        whole = self.size(split) // self.recipe.context
+        count = min(whole, length * self.recipe.evaluation_batches) or 1
+        starts = [index * whole // count * self.recipe.context for index in range(count)]
+        for start in range(0, count, length):
+            yield starts[start : start + length]
+
+    def shown(self, split: Split, index: int) -> Shown:
+        """The tokens of a window as text."""
+        ids = self.text.tokens[split][index : index + self.recipe.context].tolist()
+        return Shown(
+            f"{split}, from token {index:,}", words=tuple(self.text.tokenizer.decode([token]) for token in ids)
+        )
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Cross entropy of each token by those before it, in nats."""
+        logits = model(batch[:, :-1])
+        return cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), label_smoothing=self.recipe.label_smoothing)
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """The loss without any penalty, and what follows from it; on test also how the model does on train.
+
+        ``loss`` is the source's validation loss, ``train-loss`` its train loss: both in evaluation, without penalty.
+        ``kept`` is the share of ones in all masks of Learned Dropout as the source logged it, in training on train;
+        ``kept-in-evaluation`` is that with the threshold, on the split.
+        """
+        from tasks.token_files import bits_a_byte
+
+        size = self.text.sizes[split]
+        with mask_statistics(model) as counted:
+            loss = self.mean_loss(model, batches, split)
+        found = {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),
+            "bits-a-byte": bits_a_byte(loss, size),
+            "unigram-loss": size.unigram_loss,
+        }
+        if counted:
+            found["kept-in-evaluation"] = mean_statistics(counted)["kept"]
+        if split == "test":
+            found |= self.on_train(model)
+        return found
+
+    def on_train(self, model: nn.Module) -> dict[str, float]:
+        """The loss on train, the share that masks keep in training, and the numbers of parameters."""
+        device = next(model.parameters()).device
+        batches = [*self.evaluation_batches("train", self.recipe.batch_size)]
+        on_device = (to_device(self.batch("train", part), device) for part in batches)
+        total, idle = parameters(model), getattr(model, "inactive_parameters", 0)
+        found = {
+            "train-loss": self.mean_loss(model, on_device, "train"),
+            "parameters": float(total),
+            "active-parameters": float(total - idle),
+        }
+        with mask_statistics(model) as counted:
+            if counted:
+                model.train()
+                for part in batches[:: max(1, len(batches) // TRAIN_BATCHES)]:
+                    model(to_device(self.batch("train", part), device)[:, :-1])
+                    penalty(model, 0)  # nobody else asks for it
+                model.eval()
+                found["kept"] = mean_statistics(counted)["kept"]
+        return found
+
+    def mean_loss(self, model: nn.Module, batches: Iterable[Any], split: str) -> float:
+        """Mean cross entropy over all tokens of the batches."""
+        total, count = 0.0, 0
+        for batch in batches:
+            logits = model(batch[:, :-1])
+            total += float(cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="sum"))
+            count += batch[:, 1:].numel()
+        if not math.isfinite(total):
+            from harness.engine import Diverged
+
+            raise Diverged(f"the loss on {split} became {total}")
+        return total / count
+
+
+def parameters(model: nn.Module) -> int:
+    """Parameters as the source counts them: all but those of position embeddings."""
+    return sum(p.numel() for name, p in model.named_parameters() if "position_embedding" not in name)
+
+
+def _build(model: str, recipe: LanguageRecipe) -> nn.Module:
+    return MODELS.get(model)(model, recipe.model, vocabulary=recipe.vocabulary, context=recipe.context)
