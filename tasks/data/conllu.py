@@ -63,7 +63,9 @@ def read_split(path: Path) -> tuple[TaggedSplit, Counter[str]]:
         elif not text.startswith("#"):
             fields = text.split("\t")
             if len(fields) != COLUMNS:
-                raise InputError(f"{where}: {len(fields)} columns: expected {COLUMNS}, parted by tabs")
+                raise InputError(
+                    f"{where}: {len(fields)} column{'s' * (len(fields) > 1)}: expected {COLUMNS}, parted by tabs"
+                )
             if other := OTHER.fullmatch(fields[0]):
                 left_out[LEFT_OUT[other[1]]] += 1
                 continue

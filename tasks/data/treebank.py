@@ -151,4 +151,5 @@ def _trees(path: Path) -> Iterator[list[tuple[str, str]]]:
                     yield leaves
                     leaves = []
     if depth:
-        raise InputError(f"{path}: {depth} brackets are open at the end of the file: cut short?")
+        told = f"{depth} brackets are" if depth > 1 else "1 bracket is"
+        raise InputError(f"{path}: {told} open at the end of the file: cut short?")
