@@ -85,7 +85,9 @@ def _read(source: Source, pairs: Callable[[Path], Iterator[Pair]]) -> PairData:
         split, gone = _split(path, pairs(path), classes)
         splits[name] = split
         left_out[name] = gone.total()
-        notes += [f"{count:,} pairs of {path.name} without {what} left out" for what, count in gone.items()]
+        notes += [
+            f"{count:,} pair{'s' * (count > 1)} of {path.name} without {what} left out" for what, count in gone.items()
+        ]
     return PairData(source.name, classes, **splits, notes=tuple(notes), left_out={"rows": left_out})
 
 
@@ -129,11 +131,10 @@ def _table_pairs(path: Path) -> Iterator[Pair]:
     lines = stream_lines(path)
     _, header = next(lines)
     names = header.split("\t")
-    missing = [name for name in FIELDS if names.count(name) != 1]
-    if missing:
-        raise InputError(
-            f"{path}:1: no column {missing[0]}: expected names parted by tabs, such as {', '.join(FIELDS)}"
-        )
+    for name in FIELDS:
+        if names.count(name) != 1:
+            told = "several columns" if name in names else "no column"
+            raise InputError(f"{path}:1: {told} {name}: expected names parted by tabs, {', '.join(FIELDS)} among them")
     label, premise, hypothesis = (names.index(name) for name in FIELDS)
     for number, line in lines:
         if not line.strip():
