@@ -1,0 +1,350 @@
+"""T2T-ViT: derived again from the paper's description, counted, cut for other images, and its sites."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from adapters.t2t_tokens import SPLITS, TokenPerformer, TokensToTokens
+from adapters.t2t_vit import Block, T2TOptions, T2TViT, build_t2t_vit, positions
+from harness import InputError, Site, sites
+from harness.binding import bind, watch
+from harness.listing import list_sites
+from harness.optimization import build_optimizer
+from harness.recipe import Recipe
+from harness.task import CIFAR, IMAGENET, MODELS
+
+CLOSE = 1e-6
+
+
+def made(name: str, image: int = 32, **options: Any) -> T2TViT:
+    torch.manual_seed(0)
+    return cast(T2TViT, build_t2t_vit(name, options, image_size=(image, image), channels=3, classes=5))
+
+
+def on_meta(name: str, **known: Any) -> nn.Module:
+    with torch.device("meta"):
+        return MODELS.get(name)(name, {}, **(known or IMAGENET))
+
+
+def shaken(module: nn.Module) -> nn.Module:
+    """In float64, with parameters that are neither 0 nor alike."""
+    torch.manual_seed(1)
+    module = module.double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return module
+
+
+def numbers(module: nn.Module) -> dict[str, Any]:
+    return {name: value.numpy() for name, value in module.state_dict().items()}
+
+
+# The paper's description, in loops and sums over indices.
+
+
+def normed(x: Any, p: dict[str, Any], name: str) -> Any:
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def linear(x: Any, p: dict[str, Any], name: str) -> Any:
+    return np.einsum("ni,oi->no", x, p[f"{name}.weight"]) + p.get(f"{name}.bias", 0.0)
+
+
+def gelu(x: Any) -> Any:
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def attended(q: Any, k: Any, v: Any, scale: float) -> Any:
+    weights = np.exp(np.einsum("id,jd->ij", q, k) * scale)
+    return np.einsum("ij,jd->id", weights / weights.sum(1, keepdims=True), v)
+
+
+def soft_split(image: Any, kernel: int, stride: int, padding: int) -> tuple[Any, tuple[int, int]]:
+    """(C, H, W) → a token of each neighbourhood, channel by channel; a place beyond the edge is 0."""
+    channels, height, width = image.shape
+    tops = range(-padding, height + padding - kernel + 1, stride)
+    lefts = range(-padding, width + padding - kernel + 1, stride)
+    tokens = []
+    for top in tops:
+        for left in lefts:
+            tokens.append(
+                [
+                    image[channel, row, column] if 0 <= row < height and 0 <= column < width else 0.0
+                    for channel in range(channels)
+                    for row in range(top, top + kernel)
+                    for column in range(left, left + kernel)
+                ]
+            )
+    return np.array(tokens), (len(tops), len(lefts))
+
+
+def token_transformer(x: Any, p: dict[str, Any], at: str) -> Any:
+    q, k, v = np.split(linear(normed(x, p, f"{at}.norm1"), p, f"{at}.attn.qkv"), 3, axis=1)
+    x = v + linear(attended(q, k, v, x.shape[1] ** -0.5), p, f"{at}.attn.proj")
+    return x + linear(gelu(linear(normed(x, p, f"{at}.norm2"), p, f"{at}.mlp.fc1")), p, f"{at}.mlp.fc2")
+
+
+def token_performer(x: Any, p: dict[str, Any], at: str) -> Any:
+    """The kernel's attention written out as a matrix of all queries and keys."""
+    k, q, v = np.split(linear(normed(x, p, f"{at}.norm1"), p, f"{at}.kqv"), 3, axis=1)
+    w = p[f"{at}.w"]
+    weights = np.zeros((len(q), len(k)))
+    for i in range(len(q)):
+        for j in range(len(k)):
+            for row in w:
+                weights[i, j] += (
+                    math.exp(row @ q[i] - q[i] @ q[i] / 2) * math.exp(row @ k[j] - k[j] @ k[j] / 2) / len(w)
+                )
+    out = np.einsum("ij,jd->id", weights, v) / (weights.sum(1, keepdims=True) + 1e-8)
+    x = v + linear(out, p, f"{at}.proj")
+    return x + linear(gelu(linear(normed(x, p, f"{at}.norm2"), p, f"{at}.mlp.0")), p, f"{at}.mlp.2")
+
+
+def tokens_to_tokens(image: Any, p: dict[str, Any], layer: Any, splits: Any) -> Any:
+    for index, split in enumerate(splits[:2]):
+        tokens, (rows, columns) = soft_split(image, *split)
+        image = layer(tokens, p, f"attention{index + 1}").T.reshape(-1, rows, columns)
+    return linear(soft_split(image, *splits[2])[0], p, "project")
+
+
+@pytest.mark.parametrize("kind", ["transformer", "performer"])
+@pytest.mark.parametrize(("stride", "size"), [(16, (32, 48)), (8, (16, 24)), (4, (12, 8)), (2, (6, 8))])
+def test_the_t2t_module_is_the_papers(kind: Any, stride: int, size: tuple[int, int]) -> None:
+    module = TokensToTokens(kind, stride, size, channels=2, token_dim=4, embed_dim=6)
+    module = cast(TokensToTokens, shaken(module))
+    if kind == "performer":
+        with torch.no_grad():
+            for layer in (module.attention1, module.attention2):
+                cast(TokenPerformer, layer).kqv.weight.mul_(0.1)  # the features of long keys are 0
+    images = torch.randn(2, 2, *size, dtype=torch.float64)
+    derive = token_performer if kind == "performer" else token_transformer
+    with torch.no_grad():
+        found = module(images).numpy()
+    for image, tokens in zip(images.numpy(), found, strict=True):
+        expected = tokens_to_tokens(image, numbers(module), derive, SPLITS[stride])
+        assert expected.shape == (size[0] * size[1] // stride**2, 6)
+        np.testing.assert_allclose(tokens, expected, atol=CLOSE)
+    assert found.std() > 0.1
+
+
+def test_a_block_is_the_papers() -> None:
+    block = shaken(Block(T2TOptions(embed_dim=12, num_heads=3, mlp_ratio=2.5, depth=2), 1, (2, 2)))
+    p, x = numbers(block), np.random.default_rng(0).standard_normal((5, 12))
+    q, k, v = np.split(linear(normed(x, p, "norm1"), p, "attn.qkv"), 3, axis=1)
+    heads = [attended(*(part[:, 4 * head : 4 * head + 4] for part in (q, k, v)), 4**-0.5) for head in range(3)]
+    expected = x + linear(np.concatenate(heads, axis=1), p, "attn.proj")
+    hidden = gelu(linear(normed(expected, p, "norm2"), p, "mlp.fc1"))
+    assert hidden.shape == (5, 30)
+    expected = expected + linear(hidden, p, "mlp.fc2")
+    with torch.no_grad():
+        np.testing.assert_allclose(block(torch.from_numpy(x)[None])[0].numpy(), expected, atol=CLOSE)
+
+
+def test_the_class_tokens_answer_is_the_models() -> None:
+    model = cast(T2TViT, shaken(made("t2t-vit-digits", 8)))
+    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    with torch.no_grad():
+        tokens = model.tokens_to_token(images)
+        x = torch.stack([torch.cat([model.cls_token[0], sample]) + model.pos_embed[0] for sample in tokens])
+        for block in model.blocks:
+            x = block(x)
+        first = normed(x[:, 0].numpy(), numbers(model), "norm")
+        np.testing.assert_allclose(model(images).numpy(), linear(first, numbers(model), "head"), atol=CLOSE)
+
+
+def test_positions_are_sines_beside_cosines() -> None:
+    table = positions(197, 6)
+    for place in (0, 1, 13, 196):
+        for channel in range(6):
+            angle = place / 10000 ** (2 * (channel // 2) / 6)
+            wave = math.cos if channel % 2 else math.sin
+            assert table[place, channel].item() == pytest.approx(wave(angle), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [("t2t-vit-14", 21.5), ("t2t-vit-19", 39.2), ("t2t-vit-24", 64.1)],
+)
+@pytest.mark.parametrize("tokens", ["", "-performer"])
+def test_parameters_are_as_many_as_published(name: str, published: float, tokens: str) -> None:
+    counted = sum(parameter.numel() for parameter in on_meta(name + tokens).parameters())
+    assert counted / 1e6 == pytest.approx(published, rel=0.005)
+
+
+def test_the_papers_soft_splits_make_196_tokens() -> None:
+    """Section 3.3: k = [7, 3, 3], overlaps s = [3, 1, 1], p = [2, 1, 1]; the stride is k - s (Eq. 3)."""
+    assert [(kernel, kernel - stride, padding) for kernel, stride, padding in SPLITS[16]] == [
+        (7, 3, 2),
+        (3, 1, 1),
+        (3, 1, 1),
+    ]
+    module = on_meta("t2t-vit-14")
+    assert isinstance(module, T2TViT)
+    assert module.tokens_to_token.grids == [(56, 56), (28, 28), (14, 14)]
+    assert module.pos_embed.shape == (1, 197, 384)
+
+
+@pytest.mark.parametrize(
+    ("image", "grids"),
+    [
+        ((224, 224), [(56, 56), (28, 28), (14, 14)]),
+        ((384, 384), [(96, 96), (48, 48), (24, 24)]),
+        ((64, 64), [(32, 32), (16, 16), (8, 8)]),
+        ((32, 32), [(16, 16), (8, 8), (8, 8)]),
+        ((32, 48), [(16, 24), (8, 12), (8, 12)]),
+        ((8, 8), [(4, 4), (4, 4), (4, 4)]),
+    ],
+)
+def test_small_images_are_cut_finely_enough(image: tuple[int, int], grids: list[tuple[int, int]]) -> None:
+    model = on_meta("t2t-vit-14", image_size=image, channels=3, classes=5)
+    assert cast(T2TViT, model).tokens_to_token.grids == grids
+    assert model(torch.empty(2, 3, *image, device="meta")).shape == (2, 5)
+
+
+def test_every_layers_ratio_is_listed() -> None:
+    items = list_sites("t2t-vit-14", "dropkey:ratio=0.3,schedule=decreasing")
+    blocks, tokens = items[:14], items[14:]
+    assert [(item["name"], item["layer"], item["depth"]) for item in blocks] == [
+        (f"blocks.{layer}.attn", layer + 1, 14) for layer in range(14)
+    ]
+    assert [item["ratio"] for item in blocks] == pytest.approx([0.3 * (13 - layer) / 13 for layer in range(14)])
+    assert {(item["grid"], item["prefix"], item["heads"], item["left alone"]) for item in blocks} == {
+        ("14×14", 1, 6, "")
+    }
+    assert [(item["kind"], item["grid"], item["ratio"]) for item in tokens] == [
+        ("token", "56×56", 0),
+        ("token", "28×28", 0),
+    ]
+    assert {item["left alone"] for item in tokens} == {"kind 'token' was not asked for (kinds=…)"}
+    assert [item["ratio"] for item in list_sites("t2t-vit-14", "dropkey:ratio=0.3,schedule=increasing")[:14]] == (
+        pytest.approx([0.3 * layer / 13 for layer in range(14)])
+    )
+
+
+def test_token_attention_is_regularised_where_it_is_asked_for() -> None:
+    model = made("t2t-vit-cifar")
+    report = bind(model, "dropkey-block", ratio=0.3, schedule="increasing", kinds=["encoder-self", "token"])
+    found = {site.name: (site.layer, site.depth, site.grid, site.prefix, site.ratio) for site in report.bound}
+    assert len(found) == 8
+    assert found["tokens_to_token.attention1.attn"] == (0, 2, (16, 16), 0, 0.0)
+    assert found["tokens_to_token.attention2.attn"] == (1, 2, (8, 8), 0, 0.3)
+    assert found["blocks.0.attn"] == (0, 6, (8, 8), 1, 0.0)
+    images = torch.randn(2, 3, 32, 32)
+    shapes: list[tuple[int, ...]] = []
+    with torch.no_grad():
+        plain = model.eval()(images)
+        bind(model, "dropkey", ratio=0.5, kinds=["token"])
+        assert torch.equal(model(images), plain)
+        model.train()
+        torch.manual_seed(0)
+        first = model(images)
+        torch.manual_seed(1)
+        assert (model(images) - first).abs().max() > 1e-5
+        with watch(model, lambda site, weights: shapes.append(tuple(weights.shape))):
+            model(images)
+    assert shapes == [(2, 1, 256, 256), (2, 1, 64, 64), *[(2, 6, 65, 65)] * 6]
+
+
+def test_a_performer_has_nothing_to_drop() -> None:
+    model = on_meta("t2t-vit-14-performer")
+    assert {site.kind for site in sites(model)} == {"encoder-self"}
+    with pytest.raises(InputError, match="kind 'encoder-self' was not asked for"):
+        bind(model, "dropkey", ratio=0.3, kinds=["token"])
+
+
+@pytest.mark.parametrize("name", ["t2t-vit-14", "t2t-vit-19", "t2t-vit-24"])
+def test_the_published_size_in_training(name: str) -> None:
+    model = on_meta(name).to_empty(device="cpu").train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.05, 0.05)
+    bind(model, "dropkey", ratio=0.3)
+    called: list[Site] = []
+    with watch(model, lambda site, weights: called.append(site)), torch.no_grad():
+        out = model(torch.randn(1, 3, 224, 224))
+    assert torch.isfinite(out).all()
+    assert [site.name for site in called] == [
+        *(f"tokens_to_token.attention{index}.attn" for index in (1, 2)),
+        *(f"blocks.{layer}.attn" for layer in range(len(cast(T2TViT, model).blocks))),
+    ]
+
+
+def test_positions_and_random_directions_are_never_trained() -> None:
+    model = made("t2t-vit-cifar", tokens="performer", token_dim=8, drop_rate=0.1, drop_path_rate=0.2)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen == {"pos_embed", "tokens_to_token.attention1.w", "tokens_to_token.attention2.w"}
+    assert frozen < model.state_dict().keys()
+    w = model.get_parameter("tokens_to_token.attention1.w")
+    torch.testing.assert_close(w @ w.T, 4 * torch.eye(4), atol=1e-5, rtol=0)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    optimizer = build_optimizer(model, Recipe(epochs=1, lr=0.01, weight_decay=0.05))
+    nn.functional.cross_entropy(model(torch.randn(4, 3, 32, 32)), torch.arange(4)).backward()
+    optimizer.step()
+    changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert changed == before.keys() - frozen
+
+
+def test_drop_path_grows_with_the_layer() -> None:
+    model = made("t2t-vit-cifar", depth=3, drop_path_rate=0.4)
+    assert [cast(Any, block).drop_path.drop_prob for block in model.blocks] == [0.0, 0.2, 0.4]
+
+
+@pytest.mark.parametrize("tokens", ["transformer", "performer"])
+def test_half_precision_and_one_graph(tokens: str) -> None:
+    model = made("t2t-vit-cifar", depth=2, tokens=tokens).train()
+    bind(model, "dropkey", ratio=0.3)
+    images = torch.randn(2, 3, 32, 32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(images)
+    out.float().square().mean().backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
+    assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in gradients)
+    compiled: Any = torch.compile(model, backend="eager", fullgraph=True)
+    torch.manual_seed(0)
+    expected = model(images)
+    torch.manual_seed(0)
+    assert torch.equal(compiled(images), expected)
+    torch.compiler.reset()
+
+
+def test_the_performer_counts_in_float32_under_autocast() -> None:
+    """In bfloat16 the products of the features would differ in the third digit."""
+    torch.manual_seed(0)
+    performer = TokenPerformer(9, 8).eval()
+    q, k, v = torch.randn(3, 2, 50, 8).unbind()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        out = performer.attend_linearly(q, k, v)
+        assert out.dtype == torch.float32
+        precise = performer.double().attend_linearly(q.double(), k.double(), v.double())
+    torch.testing.assert_close(out.double(), precise, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dept": 3}, r"^unknown option of model t2t-vit-cifar 'dept'.*depth"),
+        ({"num_heads": 5}, r"^model t2t-vit-cifar: num_heads=5 does not divide embed_dim=192$"),
+        ({"stride": 3}, r"^model t2t-vit-cifar: stride=3: input should be 16, 8, 4 or 2$"),
+        ({"tokens": "convolution"}, r"^model t2t-vit-cifar: tokens=convolution: input should be"),
+        ({"drop_rate": 1.0}, r"^model t2t-vit-cifar: drop_rate=1.0: input should be less than 1$"),
+        ({"token_dim": 1}, r"^model t2t-vit-cifar: token_dim=1: input should be greater than or equal to 2$"),
+    ],
+)
+def test_impossible_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_t2t_vit("t2t-vit-cifar", options, **CIFAR)
+
+
+def test_images_of_another_size() -> None:
+    with pytest.raises(InputError, match=r"^model t2t-vit-14: stride=16 does not divide images of 225×224 pixels$"):
+        build_t2t_vit("t2t-vit-14", {}, image_size=(225, 224), channels=3, classes=5)
+    with pytest.raises(InputError, match=r"^images of 32×36 pixels: expected 32×32, which the model was built for$"):
+        made("t2t-vit-cifar")(torch.randn(1, 3, 32, 36))
