@@ -128,6 +128,8 @@ def dump_pages(path: Path) -> Iterator[tuple[str, bool, Page]]:
                 while parent is not None and page.getprevious() is not None:
                     del parent[0]
     except EOFError:
+        if not path.stat().st_size:
+            raise InputError(f"{path}: the file is empty") from None
         raise InputError(f"{path}: the file is cut short: copy it again") from None
     except etree.XMLSyntaxError as error:
         raise InputError(f"{path}: no well-formed XML: {error.msg}") from None
