@@ -137,7 +137,9 @@ def _instructions(name: str, dataset: Dataset) -> str:
     ]
     layouts = [", ".join(layout.files) for layout in dataset.layouts]
     lines += [f"           {files}" for files in (layouts[0], *(f"or {files}" for files in layouts[1:]))]
-    lines += [f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where})" for entry in dataset.published]
+    for entry in dataset.published:
+        among = ", with those that are left out here" if entry.with_left_out else ""
+        lines.append(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{among})")
     lines += [f"  splits   {dataset.splits}", f"  then     dropbench data check {dataset.name}"]
     if dataset.synthetic:
         lines.append(f"  without  {dataset.name}{SYNTHETIC} is a small generated set in the same format")

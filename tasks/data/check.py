@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from harness.settings import Settings
 from tasks.data.catalog import DATASETS
 from tasks.data.dataset import Dataset, Published, Unit
 from tasks.data.locate import Source, default_folder, nearest_layout
-from tasks.data.read import CountsTokens, Data, LeavesOut, read_any
+from tasks.data.read import CountsTokens, LeavesOut, read_any
 
 
 @dataclass(frozen=True)
@@ -118,33 +118,27 @@ def check(source: Source, decode: bool = True, progress: Callable[[int], Callabl
         InputError: a file is damaged or a row does not parse; the message says where.
     """
     data = read_any(source)
-    rows = data.rows()
+    counts: dict[Unit, Mapping[str, int]] = {
+        "rows": data.rows(),
+        "tokens": data.tokens() if isinstance(data, CountsTokens) else {},
+    }
     if decode:
-        data.verify(progress(sum(rows.values())) if progress else lambda: None)
-    tokens = data.tokens() if isinstance(data, CountsTokens) else {}
+        data.verify(progress(sum(counts["rows"].values())) if progress else lambda: None)
+    left_out = data.left_out if isinstance(data, LeavesOut) else {}
     published = () if source.synthetic else source.dataset.published
-    compared = tuple(Compared(**asdict(entry), found=_found(data, entry, published)) for entry in published)
-    return Checked(source, source.fingerprint(), data.classes, rows, tokens, data.class_rows(), compared, data.notes)
-
-
-def _found(data: Data, entry: Published, published: Sequence[Published]) -> int:
-    counts = _counts(data, entry.unit, entry.with_left_out)
-    if entry.split == "all":
-        return sum(counts.values())
     # A dev split that nobody published was carved out of train.
-    carved = entry.split == "train" and not any(other.split == "dev" for other in published)
-    return counts[entry.split] + (counts.get("dev", 0) if carved else 0)
+    carved = not any(entry.split == "dev" for entry in published)
+    compared = tuple(
+        Compared(**asdict(entry), found=_found(entry, counts[entry.unit], left_out.get(entry.unit, {}), carved))
+        for entry in published
+    )
+    class_rows, fingerprint = data.class_rows(), source.fingerprint()
+    return Checked(
+        source, fingerprint, data.classes, counts["rows"], counts["tokens"], class_rows, compared, data.notes
+    )
 
 
-def _counts(data: Data, unit: Unit, with_left_out: bool) -> Mapping[str, int]:
-    """Size of each split."""
-    if unit == "tokens":
-        if not isinstance(data, CountsTokens):
-            raise TypeError(f"{type(data).__name__} has no tokens() to be compared with a published number of tokens")
-        counts = data.tokens()
-    else:
-        counts = data.rows()
-    if not with_left_out or not isinstance(data, LeavesOut):
-        return counts
-    more = data.left_out.get(unit, {})
-    return {split: count + more.get(split, 0) for split, count in counts.items()}
+def _found(entry: Published, counts: Mapping[str, int], left_out: Mapping[str, int], carved: bool) -> int:
+    splits = counts if entry.split == "all" else {entry.split, *(["dev"] if carved and entry.split == "train" else [])}
+    more = left_out if entry.with_left_out else {}
+    return sum(counts[split] + more.get(split, 0) for split in splits)

@@ -33,7 +33,12 @@ def recognise(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -> Sc
     Raises:
         InputError: a tag is of no known scheme, the tags of two schemes are mixed, or a BIOES span is broken.
     """
-    prefixes = {_prefix(tag, f"{path}:{line}") for line, _, tag in _places(sentences, lines)}
+    prefixes = set()
+    for line, _, tag in _places(sentences, lines):
+        prefix, hyphen, kind = tag.partition("-")
+        if tag != "O" and not (prefix in TO_BIO and hyphen and kind):
+            raise InputError(f"{path}:{line}: tag '{tag[:40]}' is of no known scheme: {KNOWN}")
+        prefixes.add(prefix)
     if prefixes & {"E", "S"}:
         _check_bioes(path, sentences, lines)
         return "BIOES"
@@ -68,13 +73,6 @@ def _check_bioes(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) ->
                 raise InputError(f"{path}:{line - 1}: {before} is left open: expected E{before[1:]} at its end (BIOES)")
             if tag[0] in "IE" and not (is_open and goes_on):
                 raise InputError(f"{path}:{line}: {tag} without a beginning: expected B{tag[1:]} before it (BIOES)")
-
-
-def _prefix(tag: str, where: str) -> str:
-    prefix, hyphen, type_ = tag.partition("-")
-    if tag != "O" and not (prefix in TO_BIO and hyphen and type_):
-        raise InputError(f"{where}: tag '{tag[:40]}' is of no known scheme: {KNOWN}")
-    return prefix
 
 
 def _places(sentences: Sequence[Tags], lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:

@@ -92,6 +92,48 @@ def test_check_of_the_full_set_finds_no_difference() -> None:
     assert run_json("check", "digits")["differences"] == []
 
 
+def test_check_of_a_tagged_set_counts_tokens(places: Path) -> None:
+    folder = places / "data" / "conll2000"
+    folder.mkdir()
+    sentence = "".join(f"word NN B-{number:02d}\n" for number in range(40))
+    (folder / "train.txt").write_text("\n".join([sentence] * 30))
+    (folder / "test.txt").write_text(sentence)
+    found = run_json("check", "conll2000")
+    assert found["rows"] == {"train": 27, "dev": 3, "test": 1}
+    assert found["tokens"] == {"train": 1080, "dev": 120, "test": 40}
+    assert found["class_rows"]["dev"]["B-00"] == 3
+    assert "train: 1,200 tokens, DropAttention, Table 4 has 211,727" in found["differences"]
+    assert "40 classes, published: 23" in found["differences"]
+    shown = run("check", "conll2000")
+    assert "train    27   1,080       40              27             27" in shown
+    assert "40 classes: B-00, B-01, B-02," in shown
+    assert "B-12" not in shown
+    assert "differs: test: 40 tokens, DropAttention, Table 4 has 47,377" in shown
+
+
+def test_check_of_what_is_published_with_rows_that_are_left_out(places: Path) -> None:
+    folder = places / "data" / "snli"
+    folder.mkdir()
+    rows = [{"gold_label": label, "sentence1": "a", "sentence2": "b"} for label in ("neutral", "-", "-")]
+    for split in ("train", "dev", "test"):
+        (folder / f"snli_1.0_{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = run_json("check", "snli")
+    assert found["rows"]["dev"] == 1
+    assert "dev: 3 rows, those left out among them, Bowman et al. (2015) has 10,000" in found["differences"]
+    assert "10,000 dev (Bowman et al. (2015), with those that are left out here)" in run("fetch", "snli")
+
+
+def test_check_of_a_set_without_classes() -> None:
+    found = run_json("check", "wikitext-2-synthetic")
+    assert found["classes"] == []
+    assert found["tokens"]["test"] > 0
+    shown = run("check", "wikitext-2-synthetic")
+    assert "classes" not in shown
+    header, row = (line.split() for line in shown.splitlines()[1:3])
+    assert header == ["split", "rows", "tokens"]
+    assert row == ["train", f"{found['rows']['train']:,}", f"{found['tokens']['train']:,}"]
+
+
 def test_check_of_a_generated_set_is_not_compared_with_published_numbers() -> None:
     found = run_json("check", "yelp13-synthetic")
     assert found["synthetic"]
