@@ -28,7 +28,7 @@ class StepBatches(Dataset[list[Any]]):
     def __getitem__(self, step: int) -> list[Any]:
         epoch, position = divmod(step, self.task.steps_an_epoch(self.size))
         if self._epoch[0] != epoch:
-            self._epoch = (epoch, list(self.task.epoch(self.size, derive(self.seed, "epoch", epoch))))
+            self._epoch = (epoch, list(self.task.epoch(self.size, self.task.epoch_seed(epoch))))
         indices = self._epoch[1][position]
         parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
         batch = []

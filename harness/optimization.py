@@ -32,11 +32,13 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
     """The rate of optimizer step `step` (from 0) of `steps`: linear warm-up, then the recipe's schedule."""
     warmup = recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup
     if step < warmup:
+        if recipe.warmup_lr is not None:
+            return recipe.warmup_lr + (recipe.lr - recipe.warmup_lr) * step / warmup
         return recipe.lr * (step + 1) / (math.floor(warmup) + 1)
     if recipe.lr_schedule == "constant":
         return recipe.lr
     if recipe.lr_schedule == "inverse-sqrt":
-        return recipe.lr * math.sqrt(max(warmup, 1.0) / max(step + 1, 1.0))
+        return recipe.lr * math.sqrt(max(warmup, 1.0) / max(step, 1.0))
     progress = min(1.0, (step - warmup) / max(1.0, (recipe.lr_decay_steps or steps) - warmup))
     factor = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.lr_schedule == "cosine" else 1 - progress
     return recipe.min_lr + (recipe.lr - recipe.min_lr) * factor

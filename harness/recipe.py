@@ -35,6 +35,9 @@ class Recipe(BaseModel):
         default=None, ge=1, description="where cosine and linear end; default: with the training"
     )
     warmup: float = Field(default=0.0, ge=0, description="linear warm-up: steps, or a share of all steps if below 1")
+    warmup_lr: float | None = Field(
+        default=None, ge=0, description="learning rate of step 0 of the warm-up; default: that of a warm-up from 0"
+    )
     clip_norm: float | None = Field(default=None, gt=0, description="largest gradient norm")
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     amp: Literal["no", "bf16", "fp16"] = "no"

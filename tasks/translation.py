@@ -1,0 +1,249 @@
+"""Translation by fairseq's parts (DropAttention, Section 5.4): its task, batches, criterion and beam search."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, groupby
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.data.data_utils import numpy_seed
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from numpy.random import shuffle
+from pydantic import Field
+from torch import Tensor, nn
+
+from harness.analysis.subset import random_subset
+from harness.errors import InputError
+from harness.recipe import Recipe
+from harness.seeding import derive
+from harness.settings import Settings
+from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.trial import Trial, TrialRequest
+from tasks.data import read
+from tasks.data.binarise import prepare
+from tasks.data.fairseq_binary import NAMES
+from tasks.data.parallel import SPLITS, TranslationData
+from tasks.making import check_model, located, make_trial
+from tasks.translation_scores import Scorer
+
+MULTIPLE = 8
+"""Batches have a multiple of so many sentences where they can, as in fairseq."""
+
+
+class TranslationRecipe(Recipe):
+    """What translation adds to a recipe; a batch is `accumulate` micro-batches of at most `max_tokens` tokens."""
+
+    batch_size: int = Field(default=256, ge=1, description="most sentences of a micro-batch")
+    max_tokens: int = Field(default=4096, ge=1, description="most tokens of a micro-batch, source or target, padded")
+    pieces: int = Field(default=8000, ge=1, description="size of the joint BPE of sets of raw text")
+    symbols: int = Field(default=32_768, ge=5, description="largest joint dictionary of sets that come in pieces")
+    order: Literal["dropbench", "fairseq"] = Field(
+        default="dropbench", description="fairseq: initial weights and batches are those of fairseq-train --seed"
+    )
+    beam: int = Field(default=5, ge=1, description="hypotheses of the beam search")
+    lenpen: float = Field(default=1.0, description="exponent of the length that scores are divided by")
+    max_len_a: float = Field(default=0.0, ge=0, description="a translation has at most a · source length + b tokens")
+    max_len_b: int = Field(default=200, ge=1)
+
+
+class Translation(Task):
+    """Sentences of one language in another; the loss is a mean over the target's tokens.
+
+    A pair with a side that is longer than the model's positions (in training: than max_tokens, too) is left out and
+    counted; in the scores of test it has an empty translation.
+    """
+
+    name: ClassVar[str] = "translation"
+    recipe_type: ClassVar[type[Recipe]] = TranslationRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("loss", higher_is_better=False, unit=""),
+        Metric("perplexity", higher_is_better=False, unit=""),
+        Metric("bleu", unit=""),
+        Metric("sacrebleu", unit=""),
+    )
+    recipe: TranslationRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`."""
+        return make_trial(cls, request, settings)
+
+    @classmethod
+    def check(cls, trial: Trial) -> None:
+        """See `Task.check`; the dictionary, which is not known yet, fits any model."""
+        check_model(cls, trial, lambda recipe, _: _build(trial.model, recipe, 16, 16, joined=True))
+
+    def setup(self) -> None:
+        """Binarise the text, where that was not done before, and cut the sentences into batches."""
+        data = read(located(self.trial, self.settings), TranslationData)
+        recipe = self.recipe
+        self.prepared = prepare(data, self.trial.data.fingerprint, pieces=recipe.pieces, symbols=recipe.symbols)
+        self.scorer = Scorer(data.target, tokenised=self.prepared.tokenised)
+        self.notes += [*self.prepared.notes, *self.scorer.notes()]
+        pairs = self.prepared.pairs
+        # The last three are fairseq's defaults, which its command line fills in.
+        config = TranslationConfig(
+            data=str(pairs.folder),
+            source_lang=pairs.source,
+            target_lang=pairs.target,
+            train_subset="train",
+            dataset_impl="mmap",
+            required_seq_len_multiple=1,
+        )
+        self.fairseq = TranslationTask.setup_task(config)
+        self.criterion = LabelSmoothedCrossEntropyCriterion(self.fairseq, False, recipe.label_smoothing)
+        self.batches: dict[str, list[list[int]]] = {}
+        self.too_long: dict[str, list[int]] = {}
+        for split in SPLITS:
+            self.fairseq.load_dataset(NAMES[split])
+            self._cut(split)
+        self.batch_of = {index: number for number, batch in enumerate(self.batches["train"]) for index in batch}
+
+    def _cut(self, split: str) -> None:
+        """Batches by tokens of sentences of like length, as fairseq makes them."""
+        dataset, recipe = self.fairseq.dataset(NAMES[split]), self.recipe
+        limit = most = int(recipe.model.get("positions", 1024))
+        if split == "train":
+            limit = min(limit, recipe.max_tokens)
+        seed = self.trial.seed if recipe.order == "fairseq" else derive(self.trial.seed, "batches") % 2**32
+        with numpy_seed(seed):
+            indices = dataset.ordered_indices()
+        indices, self.too_long[split] = dataset.filter_indices_by_size(indices, (limit, limit))
+        if not len(indices):
+            raise InputError(f"data '{self.trial.data.name}': no pair of {split} has at most {limit} tokens a side")
+        if count := len(self.too_long[split]):
+            told = "translated by nothing" if split == "test" else "left out"
+            self.notes.append(f"{count:,} pair{'s' * (count > 1)} of {split} with a side of over {limit} tokens {told}")
+        tokens = recipe.max_tokens if split == "train" else max(recipe.max_tokens, most)
+        cut = dataset.batch_by_size(indices, tokens, recipe.batch_size, required_batch_size_multiple=MULTIPLE)
+        self.batches[split] = [batch.tolist() for batch in cut]
+
+    def build_model(self) -> nn.Module:
+        """See `Task.build_model`."""
+        if self.recipe.order == "fairseq":
+            torch.manual_seed(self.trial.seed)
+        source, target = self.fairseq.source_dictionary, self.fairseq.target_dictionary
+        return _build(self.trial.model, self.recipe, len(source), len(target), joined=source == target)
+
+    def size(self, split: Split) -> int:
+        """See `Task.size`."""
+        return len(self.fairseq.dataset(NAMES[split]))
+
+    def epoch_seed(self, number: int) -> int:
+        """See `Task.epoch_seed`; fairseq counts epochs from 1."""
+        return self.trial.seed + number + 1 if self.recipe.order == "fairseq" else super().epoch_seed(number)
+
+    def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
+        """`accumulate` micro-batches at a time, of all of them in random order; the last batch may have fewer."""
+        batches = list(self.batches["train"])
+        with numpy_seed(seed % 2**32):
+            shuffle(batches)  # type: ignore[arg-type]
+        for start in range(0, len(batches), self.recipe.accumulate):
+            yield list(chain.from_iterable(batches[start : start + self.recipe.accumulate]))
+
+    def steps_an_epoch(self, size: int) -> int:
+        """See `Task.steps_an_epoch`."""
+        return math.ceil(len(self.batches["train"]) / self.recipe.accumulate)
+
+    def micro_batches(self, indices: list[int], parts: int) -> list[list[int]]:
+        """The batches by tokens that `epoch` put together."""
+        return [list(part) for _, part in groupby(indices, key=self.batch_of.__getitem__)]
+
+    def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
+        """Batches by tokens, every sentence once that is not too long."""
+        yield from self.batches[split]
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, Any]:
+        """As fairseq's criterion and generator take it: sources (B, S), padded on the left, and targets (B, T)."""
+        dataset = self.fairseq.dataset(NAMES[split])
+        collated: dict[str, Any] = dataset.collater([dataset[index] for index in indices])
+        return collated
+
+    def weight(self, batch: Any) -> float:
+        """Tokens of the target."""
+        return float(batch["ntokens"])
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Label-smoothed cross entropy in nats."""
+        return self._losses(model, batch)[0] / batch["ntokens"]
+
+    def _losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """The sums of the smoothed loss and of the plain one over the target's tokens."""
+        with _quiet_masks():
+            output = model(**batch["net_input"])
+        smoothed, plain = self.criterion.compute_loss(getattr(model, "module", model), output, batch)
+        return smoothed, plain
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """Loss and perplexity; on test both BLEU scores of what beam search finds."""
+        sums, tokens = torch.zeros(2, dtype=torch.float64), 0
+        found: dict[int, tuple[str, str]] = {}
+        for batch in batches:
+            sums += torch.stack(self._losses(model, batch)).double().cpu()
+            tokens += batch["ntokens"]
+            if split == "test":
+                found.update(self.translate(model, batch))
+        loss, plain = (sums / tokens).tolist()
+        scores = {"loss": loss, "perplexity": math.exp(min(plain, 700.0))}
+        if split != "test":
+            return scores
+        if len(found) + len(self.too_long["test"]) == self.size("test"):
+            found.update((index, ("", self.reference(index))) for index in self.too_long["test"])
+        translations, references = zip(*(found[index] for index in sorted(found)), strict=True)
+        return {**scores, **self.scorer(translations, references)}
+
+    def translate(self, model: nn.Module, batch: Any) -> dict[int, tuple[str, str]]:
+        """The best translation of each sentence of test, by its number, with the reference beside it."""
+        recipe = self.recipe
+        options = {"beam": recipe.beam, "lenpen": recipe.lenpen}
+        limits = {"max_len_a": recipe.max_len_a, "max_len_b": recipe.max_len_b}
+        generator = self.fairseq.build_generator([model], Namespace(**options, **limits))
+        with _quiet_masks():
+            hypotheses = generator.generate([model], batch)
+        generator.model.set_decoder_beam_size(1)  # the modules remember it
+        best = [hypothesis[0]["tokens"].cpu() for hypothesis in hypotheses]
+        numbers = batch["id"].tolist()
+        return {index: (self.words(one), self.reference(index)) for index, one in zip(numbers, best, strict=True)}
+
+    def words(self, tokens: Tensor, *, reference: bool = False) -> str:
+        """Token ids (T,) as text or Moses tokens; an unknown token of a reference equals none of a translation."""
+        dictionary, process = self.fairseq.target_dictionary, self.prepared.post_process
+        text: str = dictionary.string(tokens, process, escape_unk=reference)
+        return text
+
+    def reference(self, index: int) -> str:
+        """The translation of a sentence of test."""
+        if self.prepared.references is not None:
+            return self.prepared.references[index]
+        return self.words(self.fairseq.dataset("test")[index]["target"], reference=True)
+
+    def shown(self, split: Split, index: int) -> Shown:
+        """The pieces of the source, with its translation as the label."""
+        pair = self.fairseq.dataset(NAMES[split])[index]
+        pieces = tuple(self.fairseq.source_dictionary[token] for token in pair["source"].tolist())
+        return Shown(self.words(pair["target"]), words=pieces)
+
+    def without_words(self, batch: Any, share: float, generator: torch.Generator) -> dict[str, Any]:
+        """Pieces of the source become padding where they stand; its end stays."""
+        sources = batch["net_input"]["src_tokens"]
+        pad, end = self.fairseq.source_dictionary.pad(), self.fairseq.source_dictionary.eos()
+        gone = random_subset(((sources != pad) & (sources != end)).cpu(), share, generator).to(sources.device)
+        return {**batch, "net_input": {**batch["net_input"], "src_tokens": sources.masked_fill(gone, pad)}}
+
+
+@contextmanager
+def _quiet_masks() -> Iterator[None]:
+    """fairseq gives torch masks of two types, which torch takes, with a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Support for mismatched key_padding_mask and attn_mask")
+        yield
+
+
+def _build(model: str, recipe: Recipe, source: int, target: int, *, joined: bool) -> nn.Module:
+    return cast(nn.Module, MODELS.get(model)(model, recipe.model, source=source, target=target, joined=joined))
