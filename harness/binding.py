@@ -172,13 +172,13 @@ def sites(model: nn.Module) -> list[Site]:
 
 
 @contextmanager
-def watch(model: nn.Module, probe: Probe) -> Iterator[list[Site]]:
-    """Show `probe` the attention weights of every site of a regularised model, in training and in evaluation.
+def watch(model: nn.Module, probe: Probe, kinds: Sequence[SiteKind] = ATTENTION_KINDS) -> Iterator[list[Site]]:
+    """Show `probe` the attention weights of a regularised model's sites of some kinds, in training and in evaluation.
 
     torch's own encoder layers compute their attention in one native call in evaluation, past every module: that is
     switched off while this lasts.
     """
-    watched = sites(model)
+    watched = [site for site in sites(model) if site.kind in kinds]
     before = [site.probe for site in watched]
     fast = backends.mha.get_fastpath_enabled()
     backends.mha.set_fastpath_enabled(False)

@@ -13,17 +13,19 @@ from harness import checkpoint
 from harness.adapter import site_of
 from harness.align import draws_of, monte_carlo, through_attend
 from harness.analysis import Options
-from harness.binding import bind_trial, find_patches, sites, watch
+from harness.binding import ATTENTION_KINDS, bind_trial, find_patches, sites, watch
 from harness.errors import InputError
 from harness.feed import to_device
 from harness.rundir import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
-from harness.site import Probe, Site
+from harness.site import Probe, Site, SiteKind
 from harness.task import TASKS, Split
 from harness.trial import Trial
 
-ATTENTION = frozenset({"encoder-self", "decoder-self", "cross", "class", "outlook"})
+ATTENTION: tuple[SiteKind, ...] = tuple(kind for kind in ATTENTION_KINDS if kind != "token")
+"""What is looked at. Attention that makes the tokens is none of the layers that the papers measure, and its weights are
+the most by far: 3,136 × 3,136 at 224 pixels."""
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -144,7 +146,7 @@ class Trained:
             stack.enter_context(monte_carlo(self.model, draws_of(self.trial.align)))
             stack.enter_context(through_attend())
             if probe is not None:
-                stack.enter_context(watch(self.model, probe))
+                stack.enter_context(watch(self.model, probe, ATTENTION))
             dtype = AMP.get(self.task.recipe.amp)
             if dtype is not None:
                 stack.enter_context(torch.autocast(self.device.type, dtype=dtype))

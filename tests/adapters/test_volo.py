@@ -217,7 +217,7 @@ def test_random_boxes_lie_in_the_grid_and_come_from_the_seed() -> None:
 )
 def test_impossible_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        build_volo("volo-cifar", options, **CIFAR)
+        MODELS.get("volo-cifar")("volo-cifar", options, **CIFAR)
 
 
 def test_images_that_the_stride_does_not_divide() -> None:
