@@ -28,7 +28,7 @@ def test_a_warm_up_below_one_is_a_share_of_all_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"), [("constant", 1.0), ("linear", 0.5), ("inverse-sqrt", math.sqrt(10 / 56))]
+    ("schedule", "expected"), [("constant", 1.0), ("linear", 0.5), ("inverse-sqrt", math.sqrt(10 / 55))]
 )
 def test_other_schedules(schedule: str, expected: float) -> None:
     recipe = Recipe(steps=100, lr=1.0, warmup=10, lr_schedule=schedule)
