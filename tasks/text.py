@@ -37,7 +37,7 @@ class TextRecipe(Recipe):
     vectors: str | None = Field(
         default=None, description="pre-trained word vectors: a file or folder in DROPBENCH_DATA/vectors"
     )
-    vectors_digest: str | None = Field(default=None, description="of what `vectors` names; filled in")
+    vectors_fingerprint: str | None = Field(default=None, description="of what `vectors` names; filled in")
     freeze_vectors: bool = False
 
 
@@ -67,10 +67,10 @@ class TextTask(Task):
         name = trial.recipe.get("vectors")
         if name is None:
             return trial
-        from tasks.data.vectors import locate_vectors, vectors_digest
+        from tasks.data.vectors import locate_vectors, vectors_fingerprint
 
-        digest = vectors_digest(locate_vectors(name, settings))
-        return trial.model_copy(update={"recipe": {**trial.recipe, "vectors_digest": digest}})
+        digest = vectors_fingerprint(locate_vectors(name, settings))
+        return trial.model_copy(update={"recipe": {**trial.recipe, "vectors_fingerprint": digest}})
 
     @classmethod
     def check(cls, trial: Trial) -> None:
@@ -94,25 +94,25 @@ class TextTask(Task):
         recipe = self.recipe
         if recipe.vectors is None:
             return self.make_model(self.trial, recipe, **self.known())
-        from tasks.data.vectors import locate_vectors, read_vectors, vectors_digest
+        from tasks.data.vectors import locate_vectors, read_vectors, vectors_fingerprint
 
         path = locate_vectors(recipe.vectors, self.settings)
-        if vectors_digest(path) != recipe.vectors_digest:
+        if vectors_fingerprint(path) != recipe.vectors_fingerprint:
             raise InputError(f"vectors '{recipe.vectors}' in {path} have changed since the trial was made")
         if not isinstance(self.tokenizer, WordTokenizer):
             raise InputError(f"vectors={recipe.vectors}: model '{self.trial.model}' has tokens of its own, not words")
         vocabulary = self.tokenizer.vocabulary
         vectors = read_vectors(path, vocabulary)
         self.notes.append(
-            f"{len(vectors.found):,} of {len(vocabulary):,} words have vectors in {recipe.vectors} ({vectors.dim}-d)"
+            f"{vectors.found:,} of {vectors.wanted:,} words have vectors in {recipe.vectors} ({vectors.dim}-d)"
         )
         sized = recipe.model_copy(update={"model": {**recipe.model, "word_dim": vectors.dim}})
         model = self.make_model(self.trial, sized, **self.known())
         embedding: nn.Embedding = cast(Any, model).encoder.embedding
         with torch.no_grad():
-            rows = torch.tensor([vocabulary[word] for word in vectors.found], dtype=torch.long)
-            if len(rows):
-                given = torch.stack([torch.from_numpy(vector) for vector in vectors.found.values()])
+            if vectors.found:
+                rows = torch.tensor([vocabulary[word] for word in vectors.vectors])
+                given = torch.stack([torch.from_numpy(vector) for vector in vectors.vectors.values()])
                 # As large as the random ones: published vectors are many times as large, and drown the positions.
                 embedding.weight[rows] = given * (embedding.embedding_dim * given.square().mean()).rsqrt()
         embedding.weight.requires_grad_(not recipe.freeze_vectors)
