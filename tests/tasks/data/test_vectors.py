@@ -16,7 +16,7 @@ from harness.settings import Settings
 from tasks.data.vectors import locate_vectors, read_vectors, vectors_fingerprint
 
 GLOVE = "the 0.5 -1 2e-2\n, 1 2 3\n. . . 7 8 9\nat name@domain.com 4 5 6\ncafé 0 0 1\nThe -1 -1 -1\n"
-EXPECTED = {
+EXPECTED: dict[str, list[float]] = {
     "the": [0.5, -1, 0.02], ",": [1, 2, 3], ". . .": [7, 8, 9], "at name@domain.com": [4, 5, 6],
     "café": [0, 0, 1], "The": [-1, -1, -1],
 }  # fmt: skip

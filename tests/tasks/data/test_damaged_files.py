@@ -1,0 +1,76 @@
+"""Files that somebody damaged: whatever stands in them, a reader answers with rows or with one line."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from tasks.data import locate, read_any
+from tasks.data.vectors import read_vectors
+
+NAMES = ("conll2003", "wnut17", "ptb", "ud-ewt", "snli")
+VECTORS = b"2 3\nthe 0.5 -1 2e-2\n. . . 7 8 9 \n"
+
+
+def damaged(draw: st.DataObject, content: bytes) -> bytes:
+    """Cut short, or with some bytes changed, added or taken away."""
+    changed = bytearray(content)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        at = draw.draw(st.integers(0, max(0, len(changed) - 1)))
+        match draw.draw(st.sampled_from(["cut", "replace", "insert"])):
+            case "cut":
+                del changed[at:]
+            case "replace":
+                changed[at : at + draw.draw(st.integers(0, 4))] = draw.draw(st.binary(max_size=4))
+            case _:
+                changed[at:at] = draw.draw(st.sampled_from([b"\n", b"\n\n", b"\t", b" ", b"(", b")", b"{", b"-", b"_"]))
+    return bytes(changed)
+
+
+def answers(read: Callable[[], object]) -> None:
+    told = ""
+    try:
+        read()
+    except InputError as error:
+        told = str(error)
+    assert "\n" not in told
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[Path, bytes]]:
+    """The first 700 bytes of every file of the generated sets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("twins")))
+        found = {}
+        for name in NAMES:
+            source = locate(f"{name}-synthetic")
+            files = sorted(path for path in source.folder.rglob("*") if path.is_file())
+            found[name] = {path.relative_to(source.folder): path.read_bytes() for path in files}
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(draw=st.data())
+def test_sets(
+    twins: dict[str, dict[Path, bytes]], tmp_path_factory: pytest.TempPathFactory, name: str, draw: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    victim = draw.draw(st.sampled_from(list(twins[name])))
+    for file, content in twins[name].items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        start = content[: content.rfind(b"\n", 0, 700) + 1]
+        (folder / file).write_bytes(damaged(draw, start) if file == victim else start)
+    answers(lambda: read_any(locate(name, folders={name: folder})))
+
+
+@given(draw=st.data(), packed=st.booleans())
+def test_vectors(tmp_path_factory: pytest.TempPathFactory, draw: st.DataObject, packed: bool) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "vectors"
+    path.write_bytes(damaged(draw, gzip.compress(VECTORS, mtime=0) if packed else VECTORS))
+    answers(lambda: read_vectors(path, ["the", ". . ."]))
