@@ -51,6 +51,10 @@ def gpt2(root: Path, vocabulary: int) -> Tokenizer:
         raise InputError(f"{words}: no token {END_OF_TEXT}: expected GPT-2's vocabulary")
     if sorted(ids.values()) != list(range(vocabulary)):
         raise InputError(f"{words}: {len(ids):,} tokens: expected {vocabulary:,}, numbered from 0 (--set vocabulary=…)")
+    lines = merges.read_text(encoding="utf-8").split("\n")
+    pairs = sum(1 for line in lines if line and not line.startswith("#version"))
+    if pairs != vocabulary - LEAST:
+        raise InputError(f"{merges}: {pairs:,} pairs: expected {vocabulary - LEAST:,}, one for each token beyond bytes")
     return _byte_level(model)
 
 

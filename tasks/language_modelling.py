@@ -197,16 +197,17 @@ class LanguageModelling(Task):
 
     def mean_loss(self, model: nn.Module, batches: Iterable[Any], split: str) -> float:
         """Mean cross entropy over all tokens of the batches."""
-        total, count = 0.0, 0
+        total, count = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device), 0
         for batch in batches:
             logits = model(batch[:, :-1])
-            total += float(cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="sum"))
+            total += cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="sum").detach()
             count += batch[:, 1:].numel()
-        if not math.isfinite(total):
+        mean = total.item() / count
+        if not math.isfinite(mean):
             from harness.engine import Diverged
 
-            raise Diverged(f"the loss on {split} became {total}")
-        return total / count
+            raise Diverged(f"the loss on {split} became {mean}")
+        return mean
 
 
 def parameters(model: nn.Module) -> int:

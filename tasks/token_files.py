@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from harness.errors import InputError
-from harness.files import canonical_json, write_json
+from harness.files import canonical_json, write_atomic, write_json
 from tasks import byte_pairs
 from tasks.data.language import SPLITS, LanguageData, Piece, Split
 from tasks.data.locate import Source
@@ -127,7 +127,7 @@ def _make(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
     try:
         data = read(source, LanguageData)
         tokenizer = _tokenizer(data, vocabulary)
-        tokenizer.save(str(unfinished / "tokenizer.json"))
+        write_atomic(unfinished / "tokenizer.json", tokenizer.to_str().encode())
         with ExitStack() as stack:
             written = {
                 split: stack.enter_context(TokenFile(unfinished / f"{split}.npy", vocabulary)) for split in SPLITS
@@ -215,12 +215,16 @@ class TokenFile:
 
 
 def _opened(folder: Path) -> TokenFiles:
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    tokens: dict[Split, Tokens] = {
-        split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS
-    }
-    sizes = {split: SplitSize(**about["splits"][split]) for split in SPLITS}
-    return TokenFiles(tokens, sizes, byte_pairs.load(folder / "tokenizer.json"), about["notes"])
+    try:
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        tokens: dict[Split, Tokens] = {
+            split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS
+        }
+        sizes = {split: SplitSize(**about["splits"][split]) for split in SPLITS}
+        tokenizer = byte_pairs.load(folder / "tokenizer.json")
+        return TokenFiles(tokens, sizes, tokenizer, about["notes"])
+    except (ValueError, LookupError, TypeError):
+        raise InputError(f"{folder}: damaged tokens: delete the folder, and they are made again") from None
 
 
 def bits_a_byte(loss: float, size: SplitSize) -> float:

@@ -68,6 +68,14 @@ def test_a_choice_narrows_data_and_seeds_and_adds_rows() -> None:
     )  # fmt: skip
 
 
+def test_a_row_may_say_what_holds_in_one_preset_alone() -> None:
+    row = {**SMALL["rows"][1], "presets": {"paper": {"lr": 0.3, "steps": 9}}}
+    suite = parse_suite({**SMALL, "rows": [SMALL["rows"][0], row]}, "small", "small.yaml")
+    overrides = [cell.request.overrides for cell in suite.cells(Choice(preset="paper"))]
+    assert overrides == [{"lr": 0.1}] * 2 + [{"lr": 0.3, "steps": 9}] * 2
+    assert [cell.request.overrides for cell in suite.cells(Choice())] == [{}] * 2
+
+
 def test_a_preset_narrows_data_where_the_user_does_not() -> None:
     suite = parse_suite(SMALL, "small", "small.yaml")
     assert {cell.request.data for cell in suite.cells(Choice())} == {"trec"}

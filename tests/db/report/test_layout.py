@@ -79,3 +79,10 @@ def test_number(value: float, signed: bool, text: str) -> None:
     assert number(value, ACCURACY, signed=signed) == text
     assert number(None, ACCURACY) == ""
     assert number(0.12345, LOSS) == "0.123"
+
+
+def test_counts_are_whole_and_readable() -> None:
+    size = Metric("parameters", higher_is_better=False, unit="count")
+    assert number(15_335_424.0, size) == "15,335,424"
+    assert number(-105_768.0, size, signed=True) == "−105,768"
+    assert number(0.2, size, signed=True) == "0"

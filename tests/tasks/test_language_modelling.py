@@ -1,0 +1,293 @@
+"""Language modelling: windows, what is scored, how much masks keep, trials with GPT-2's tokenizer."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness.engine import Diverged, run_trial
+from harness.errors import InputError
+from harness.feed import StepBatches
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+from harness.task import MODELS, TASKS
+from harness.trial import Trial, TrialRequest
+from tasks.gpt2_files import gpt2_digest
+from tasks.language_modelling import LanguageModelling, parameters
+from tests.tasks.gpt2_files import gpt2_folder
+
+SMALL = {
+    "context": 16, "vocabulary": 300, "batch_size": 8, "evaluation_batches": 4,
+    "model.layers": 1, "model.dim": 24, "model.heads": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cache for all tests of this file: the tokens are made once."""
+    base = tmp_path_factory.getbasetemp() / "language-modelling"
+    base.mkdir(exist_ok=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(base))
+
+
+def trial(
+    regularizer: str = "none",
+    params: dict[str, Any] | None = None,
+    model: str = "learned-dropout-lm",
+    data: str = "text-synthetic",
+    settings: Settings | None = None,
+    **overrides: Any,
+) -> Trial:
+    request = TrialRequest(
+        task="language-modelling", data=data, model=model, regularizer=regularizer, params=params or {},
+        overrides={**SMALL, **overrides},
+    )  # fmt: skip
+    return LanguageModelling.trial_for(request, settings or Settings())
+
+
+def make(*arguments: Any, **fields: Any) -> LanguageModelling:
+    settings = Settings(device="cpu", threads=1)
+    task = TASKS.get("language-modelling")(trial(*arguments, **fields), settings)
+    assert isinstance(task, LanguageModelling)
+    task.setup()
+    return task
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> LanguageModelling:
+    with pytest.MonkeyPatch.context() as patch:
+        base = tmp_path_factory.getbasetemp() / "language-modelling"
+        base.mkdir(exist_ok=True)
+        patch.setenv("XDG_CACHE_HOME", str(base))
+        return make()
+
+
+class Fixed(nn.Module):
+    """Gives every token the same logits, whatever stands before it."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(*tokens.shape, -1)
+
+
+def test_a_window_is_where_it_begins(task: LanguageModelling) -> None:
+    last = task.size("dev") - 1
+    batch = task.batch("dev", [0, 5, last])
+    assert batch.shape == (3, 17)
+    assert batch.dtype == torch.long
+    tokens = task.text.tokens["dev"].tolist()
+    assert batch.tolist() == [tokens[:17], tokens[5:22], tokens[-17:]]
+
+
+def test_a_steps_windows_are_a_function_of_seed_and_step(task: LanguageModelling) -> None:
+    batches = StepBatches(task, seed=3)
+    [first], [again], [other] = batches[40], StepBatches(task, seed=3)[40], batches[41]
+    assert first.shape == (8, 17)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    another = LanguageModelling(task.trial.model_copy(update={"seed": 4}), task.settings)
+    another.text = task.text
+    assert not torch.equal(first, StepBatches(another, seed=4)[40][0])
+    starts = {start for seed in range(300) for start in next(iter(task.epoch(8, seed)))}
+    assert min(starts) < 0.01 * task.size("train")
+    assert 0.99 * task.size("train") < max(starts) < task.size("train")
+
+
+def test_a_batch_of_the_source_is_cut_into_its_micro_batches() -> None:
+    task = make(batch_size=32, accumulate=4)
+    assert [part.shape for part in StepBatches(task, seed=0)[0]] == [(8, 17)] * 4
+    assert [len(part) for part in task.evaluation_batches("dev", 32)] == [8] * 4
+
+
+def test_evaluation_looks_at_windows_side_by_side_and_at_all_where_it_may(task: LanguageModelling) -> None:
+    some = [start for part in task.evaluation_batches("train", 8) for start in part]
+    assert len(some) == 4 * 8
+    assert some == sorted(set(some))
+    assert all(start % 16 == 0 for start in some)
+    assert max(some) > 0.9 * task.size("train")
+    every = make(evaluation_batches=10_000)
+    starts = [start for part in every.evaluation_batches("dev", 8) for start in part]
+    assert starts == list(range(0, every.size("dev") - every.size("dev") % 16, 16))
+    assert not any("scored on" in note for note in every.notes)
+    assert any(note.startswith("test is scored on 32 of its ") for note in task.notes)
+
+
+def test_a_split_of_one_window_is_scored(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{line} words are here\n" for line in range(150)))
+    task = make_in(tmp_path, context=30)
+    assert 0 < task.size("dev") < 60
+    assert list(task.evaluation_batches("dev", 8)) == [[0]]
+
+
+def make_in(folder: Path, **overrides: Any) -> LanguageModelling:
+    settings = Settings(device="cpu", threads=1, folders={"text": folder})
+    task = LanguageModelling(trial(data="text", settings=settings, **overrides), settings)
+    task.setup()
+    return task
+
+
+def test_a_text_shorter_than_the_context_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{line} words are here\n" for line in range(40)))
+    with pytest.raises(InputError, match=r"data 'text': train has \d+ tokens: expected more than context=200") as caught:
+        make_in(tmp_path, context=200)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_counts_of_train_score_the_unigram_loss(task: LanguageModelling) -> None:
+    counts = torch.bincount(torch.from_numpy(task.text.tokens["train"].astype("int64")), minlength=300).double() + 1
+    model = Fixed((counts / counts.sum()).log())
+    every = make(evaluation_batches=10_000)
+    found = every.evaluate(model, "test", [every.batch("test", part) for part in every.evaluation_batches("test", 8)])
+    assert found["loss"] == pytest.approx(found["unigram-loss"], rel=0.02)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    size = every.text.sizes["test"]
+    assert found["bits-a-byte"] == pytest.approx(found["loss"] / math.log(2) * size.tokens / size.bytes)
+    assert found["train-loss"] == pytest.approx(every.text.sizes["train"].unigram_loss, rel=0.02)
+    assert "kept" not in found
+
+
+def test_every_token_counts_alike(task: LanguageModelling) -> None:
+    logits = torch.randn(300, generator=torch.Generator().manual_seed(0))
+    batches = [task.batch("dev", [0, 16]), task.batch("dev", [32])]
+    wanted = -logits.log_softmax(0)[torch.cat(batches)[:, 1:].flatten()].mean().item()
+    assert task.evaluate(Fixed(logits), "dev", batches)["loss"] == pytest.approx(wanted, rel=1e-6)
+    assert task.loss(Fixed(logits), torch.cat(batches)).item() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(task: LanguageModelling) -> None:
+    with pytest.raises(Diverged, match="the loss on dev became nan"):
+        task.evaluate(Fixed(torch.full((300,), torch.nan)), "dev", [task.batch("dev", [0])])
+
+
+@pytest.mark.parametrize(
+    ("shift", "training", "evaluation"), [(0.0, (0.95, 1.0), (0.99, 1.0)), (math.pi, (0.0, 0.05), (0.0, 0.01))]
+)
+def test_how_much_masks_keep(shift: float, training: tuple[float, float], evaluation: tuple[float, float]) -> None:
+    from harness.binding import bind
+
+    task = make("learned-dropout", {"shift_init": shift})
+    model = task.build_model()
+    bind(model, "learned-dropout", shift_init=shift)
+    model.eval()
+    batches = [task.batch("test", [0, 16])]
+    with torch.no_grad():
+        found = task.evaluate(model, "test", batches)
+        on_dev = task.evaluate(model, "dev", batches)
+    assert training[0] <= found["kept"] <= training[1]
+    assert evaluation[0] <= found["kept-in-evaluation"] <= evaluation[1]
+    assert "kept" not in on_dev
+    assert "train-loss" not in on_dev
+    assert not model.training
+    assert set(found) <= {metric.name for metric in LanguageModelling.metrics}
+    assert found["parameters"] == found["active-parameters"] == parameters(model)
+    for _ in range(40):  # penalties that nobody asks for would be refused by now
+        with torch.no_grad():
+            task.evaluate(model, "test", batches)
+
+
+@pytest.mark.parametrize(
+    ("model", "regularizer", "params", "total", "active"),
+    [
+        ("learned-dropout-lm", "learned-dropout", {}, 15_335_424, 15_335_424),
+        ("learned-dropout-lm-baseline", "none", {}, 15_441_192, 15_441_192),
+        (
+            "learned-dropout-lm", "learned-dropout", {"dropout_input": "embed", "detached_input": True},
+            15_418_368, 15_418_368,
+        ),
+        ("learned-dropout-lm-moe", "none", {}, 30_105_504, 15_335_424),
+    ],
+)  # fmt: skip
+def test_published_sizes(model: str, regularizer: str, params: dict[str, Any], total: int, active: int) -> None:
+    from harness.binding import bind
+
+    with torch.device("meta"):
+        built = MODELS.get(model)(model, {}, vocabulary=50_257, context=200)
+    bind(built, regularizer, **params)
+    assert parameters(built) == total
+    assert total - getattr(built, "inactive_parameters", 0) == active
+
+
+def test_it_learns_more_than_how_often_a_token_is(tmp_path: Path) -> None:
+    asked = trial("learned-dropout", steps=150, evaluate_every=150, batch_size=16, lr=0.01, **{"model.dim": 48})
+    result = run_trial(asked, RunDirectory.create(tmp_path, asked), Settings(runs=tmp_path, device="cpu", threads=1))
+    metrics = result["metrics"]
+    assert metrics["test/loss"] < metrics["test/unigram-loss"] - 0.3
+    assert metrics["test/perplexity"] == pytest.approx(math.exp(metrics["test/loss"]))
+    assert 0 < metrics["test/kept"] < 1
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_the_source_evaluates_dropout_with_attention_dropout_on() -> None:
+    from harness.binding import bind
+
+    losses = {}
+    for evaluation in ("correct", "faithful"):
+        fields = {"model.dropout": 0.4, "model.evaluation": evaluation, "model.dim": 26, "model.heads": 2}
+        task = make("dropout", {"ratio": 0.4}, model="learned-dropout-lm-baseline", **fields)
+        torch.manual_seed(0)
+        model = task.build_model()
+        for parameter in model.parameters():
+            parameter.data.mul_(20 if parameter.ndim == 2 else 1)
+        bind(model, "dropout", ratio=0.4)
+        model.eval()
+        batches = [task.batch("dev", [0, 16, 32])]
+        with torch.no_grad():
+            losses[evaluation] = {task.evaluate(model, "dev", batches)["loss"] for _ in range(3)}
+    assert len(losses["correct"]) == 1
+    assert len(losses["faithful"]) == 3
+
+
+def test_a_window_can_be_shown(task: LanguageModelling) -> None:
+    shown = task.shown("test", 4)
+    assert shown.words is not None
+    assert len(shown.words) == 16
+    assert "".join(shown.words) == task.text.tokenizer.decode(task.text.tokens["test"][4:20].tolist())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"epochs": 3}, "trained for steps, on windows drawn at random: expected steps"),
+        ({"vocabulary": 256}, "vocabulary=256: input should be greater than or equal to 257"),
+        ({"tokenizer": "word"}, "tokenizer=word: input should be 'bpe' or 'gpt2'"),
+        ({"evaluation_batch": 3}, "did you mean evaluation_batches"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        trial(**overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_window_of_keys_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(InputError, match="window=17: longer than the 16 keys"):
+        LanguageModelling.check(trial("dropkey", {"ratio": 0.1, "window": 17}))
+    LanguageModelling.check(trial("dropattention-c", {"ratio": 0.1, "window": 16}))
+
+
+def test_gpt2s_tokenizer_is_part_of_the_trial(tmp_path: Path) -> None:
+    folder = gpt2_folder(tmp_path)
+    settings = Settings(device="cpu", threads=1, data=tmp_path)
+    asked = trial(settings=settings, tokenizer="gpt2")
+    assert asked.recipe["tokenizer_digest"] == gpt2_digest(tmp_path)
+    assert asked.id != trial(settings=settings).id
+    task = LanguageModelling(asked, settings)
+    task.setup()
+    assert int(task.text.tokens["train"].max()) <= 299
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    assert trial(settings=settings, tokenizer="gpt2").id != asked.id
+    with pytest.raises(InputError, match="files of GPT-2's tokenizer have changed since the trial was made"):
+        LanguageModelling(asked, settings).setup()
+
+
+def test_gpt2s_tokenizer_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tokenizer=gpt2: expected vocab\.json and merges\.txt"):
+        trial(settings=Settings(data=tmp_path), tokenizer="gpt2")
