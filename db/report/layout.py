@@ -205,10 +205,14 @@ def about(view: View) -> list[str]:
 
 def _overrides(view: View) -> list[str]:
     """What was overridden beyond what preset and suite say themselves."""
-    known = view.suite.presets[view.preset].overrides if view.preset in view.suite.presets else {}
+    suite = view.suite
+    axes = (*suite.rows, *suite.columns)
+    said = [suite.trial.get("overrides", {}), *(axis.trial.get("overrides", {}) for axis in axes)]
+    said += [axis.presets.get(view.preset, {}) for axis in axes]
+    said += [suite.presets[view.preset].overrides] if view.preset in suite.presets else []
     found: dict[str, None] = {}
     for outcome in view.cells.values():
         for key, value in outcome.cell.request.overrides.items():
-            if known.get(key) != value:
+            if not any(key in one and one[key] == value for one in said):
                 found[f"{key}={value}"] = None
     return list(found)

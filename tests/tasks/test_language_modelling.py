@@ -136,7 +136,7 @@ def make_in(folder: Path, **overrides: Any) -> LanguageModelling:
 
 def test_a_text_shorter_than_the_context_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"{line} words are here\n" for line in range(40)))
-    with pytest.raises(InputError, match=r"data 'text': train has \d+ tokens: expected more than context=200") as caught:
+    with pytest.raises(InputError, match=r"'text': train has \d+ tokens: expected more than context=200") as caught:
         make_in(tmp_path, context=200)
     assert "\n" not in str(caught.value)
 

@@ -44,6 +44,17 @@ def test_a_cell_without_trials_tells_the_reason(store: Store, tables: Tables) ->
     assert "[1] data 'mr' is not there" in lines
 
 
+def test_what_the_suite_says_itself_is_not_overridden(store: Store, tables: Tables) -> None:
+    suite = tables.suite()
+    row = suite.rows[0].model_copy(
+        update={"trial": {**suite.rows[0].trial, "overrides": {"lr": 0.1}}, "presets": {"mini": {"epochs": 2}}}
+    )
+    suite = suite.model_copy(update={"rows": [row, *suite.rows[1:]]})
+    for overrides, told in (({}, ""), ({"epochs": 3}, "recipe overridden: epochs=3")):
+        text = tables.drawn(tables.view(store, tables.ask(suite, Choice(overrides=overrides)), suite), 120)
+        assert [line.strip() for line in text.splitlines() if "overridden" in line] == [told] * bool(told)
+
+
 def test_synthetic_data_and_overrides_are_marked(store: Store, tables: Tables) -> None:
     choice = Choice(data=("trec-synthetic", "mr"), overrides={"lr": 0.5}, preset="paper")
     asked = tables.ask(tables.suite(), choice)
