@@ -258,7 +258,11 @@ def _plan(executor: str, parallel: int | None, known: tuple[str, ...], profile: 
         raise unknown_name("executor", executor, known)
     cores = len(os.sched_getaffinity(0))
     workers = parallel or len(visible_devices()) or cores
-    return Plan(executor, workers, max(1, cores // workers), load_profile(profile) if executor == "slurm" else None)
+    threads = max(1, cores // workers)
+    # Who shares the machine says so by OpenMP's own variable; a thread that waits for a busy core slows all others.
+    if (limit := os.environ.get("OMP_NUM_THREADS", "")).isdecimal() and int(limit):
+        threads = min(threads, int(limit))
+    return Plan(executor, workers, threads, load_profile(profile) if executor == "slurm" else None)
 
 
 def _report_failures(outcome: Outcome) -> None:

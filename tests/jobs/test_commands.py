@@ -182,3 +182,14 @@ def test_a_log_that_is_not_there_yet_and_an_ambiguous_id(place: Workplace, tiny:
     empty = place.call("logs", trials[0].id)
     assert (empty.returncode, empty.stdout) == (2, "")
     assert "no log yet: the trial has not begun" in empty.stderr
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("1", 1), ("10000", None), ("", None), ("all", None)])
+def test_a_worker_has_its_share_of_the_cores_or_fewer(
+    monkeypatch: pytest.MonkeyPatch, limit: str, threads: int | None
+) -> None:
+    from jobs.commands import _plan
+
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    assert _plan("local", 2, ("local",)).threads == (threads or 4)
