@@ -260,11 +260,18 @@ class Run:
         self.evaluated().load_state_dict(checkpoint.load_weights(self.checkpoints, selected))
         with monte_carlo(self.evaluated(), self.draws):
             found = {split: self.evaluate(split) for split in ("dev", "test")}
+            found["test"] |= self.summary()
         metrics = {f"{split}/{name}": value for split, values in found.items() for name, value in values.items()}
         metrics["train/loss"] = progress.train_loss
         self.event("end", step=progress.step, metrics=metrics)
         notes = list(self.task.notes)
         return {"format": 1, "metrics": metrics, "notes": notes, "selected_step": selected, "steps": progress.step}
+
+    def summary(self) -> dict[str, float]:
+        """What the task tells of the selected weights beside the metrics of the splits."""
+        seed_all(derive(self.seed, "summary", self.progress.step))
+        with torch.no_grad(), self.accelerator.autocast():
+            return self.task.summary(self.evaluated())
 
     def selected(self) -> int:
         """The step whose weights are the best on dev; raises Diverged where there are none."""

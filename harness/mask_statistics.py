@@ -46,6 +46,11 @@ class MaskStatistics:
             setattr(self, name, getattr(self, name) + mean.double() * count)
         self.elements += count
 
+    def absorb(self, other: MaskStatistics) -> None:
+        """Count what another one has counted."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
     def means(self) -> dict[str, float]:
         """The mean over all elements, for each figure; NaN where there were none."""
         names = [field.name for field in fields(self) if field.name != "elements"]
@@ -56,18 +61,23 @@ class MaskStatistics:
 def mask_statistics(model: nn.Module) -> Iterator[dict[str, MaskStatistics]]:
     """While it is open, the masks of every forward pass are counted, in training and in evaluation.
 
+    Where one is open already, both count.
+
     Yields:
         the statistics of each site with a learned mask, by the site's name, in order of execution.
     """
     masks: dict[str, Any] = {site.name: site.module for site in sites(model) if isinstance(site.module, LearnedMask)}
     counted = {name: MaskStatistics() for name in masks}
+    outer = {name: module.statistics for name, module in masks.items()}
     for name, module in masks.items():
         module.statistics = counted[name]
     try:
         yield counted
     finally:
-        for module in masks.values():
-            module.statistics = None
+        for name, module in masks.items():
+            module.statistics = outer[name]
+            if outer[name] is not None:
+                outer[name].absorb(counted[name])
 
 
 def mean_statistics(counted: dict[str, MaskStatistics]) -> dict[str, float]:

@@ -176,7 +176,7 @@ class Task(ABC):
     Class attributes:
         name: as registered.
         recipe_type: its hyper-parameters.
-        metrics: what `evaluate` may return, `selecting` always.
+        metrics: what `evaluate`, which always returns `selecting`, and `summary` may return.
 
     Attributes:
         notes: what a reader of the results should know: how the data were split, what was cut or left out. Set by
@@ -240,6 +240,13 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """The metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
+
+    def summary(self, model: nn.Module) -> dict[str, float]:
+        """Metrics of the selected weights that a run ends with beside those of the splits; the model as in `evaluate`.
+
+        They are kept with those of test. Analyses, which look at the forward passes of `evaluate`, do not ask for them.
+        """
+        return {}
 
     @property
     def selecting(self) -> Metric:

@@ -151,11 +151,9 @@ class LanguageModelling(Task):
         return cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), label_smoothing=self.recipe.label_smoothing)
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """The loss without any penalty, and what follows from it; on test also how the model does on train.
+        """The loss without any penalty, which is the source's validation loss, and what follows from it.
 
-        ``loss`` is the source's validation loss, ``train-loss`` its train loss: both in evaluation, without penalty.
-        ``kept`` is the share of ones in all masks of Learned Dropout as the source logged it, in training on train;
-        ``kept-in-evaluation`` is that with the threshold, on the split.
+        ``kept-in-evaluation`` is the share of ones in all masks of Learned Dropout, by the threshold.
         """
         from tasks.token_files import bits_a_byte
 
@@ -170,12 +168,14 @@ class LanguageModelling(Task):
         }
         if counted:
             found["kept-in-evaluation"] = mean_statistics(counted)["kept"]
-        if split == "test":
-            found |= self.on_train(model)
         return found
 
-    def on_train(self, model: nn.Module) -> dict[str, float]:
-        """The loss on train, the share that masks keep in training, and the numbers of parameters."""
+    def summary(self, model: nn.Module) -> dict[str, float]:
+        """The loss on train, the share that masks keep in training, and the numbers of parameters.
+
+        ``train-loss`` is the source's train loss, in evaluation and without the penalty. ``kept`` is the share of ones
+        in all masks of Learned Dropout as the source logged it, in training, on train.
+        """
         device = next(model.parameters()).device
         batches = [*self.evaluation_batches("train", self.recipe.batch_size)]
         on_device = (to_device(self.batch("train", part), device) for part in batches)

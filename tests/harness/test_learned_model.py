@@ -191,6 +191,22 @@ def test_statistics_of_a_model_in_training_and_in_evaluation() -> None:
     assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12  # it is over
 
 
+def test_statistics_within_statistics_count_twice() -> None:
+    model = learned(shift_init=1.0).eval()
+    with mask_statistics(model) as outer:
+        model(tokens())
+        with mask_statistics(model) as inner:
+            model(tokens())
+            model(tokens())
+        model(tokens())
+    with mask_statistics(model) as alone:
+        model(tokens())
+    for name, counted in alone.items():
+        assert inner[name].elements == 2 * counted.elements
+        assert outer[name].elements == 4 * counted.elements
+        assert outer[name].means() == pytest.approx(counted.means())
+
+
 def test_vision_and_text_encoders_take_it_on_their_attention() -> None:
     image = build_vit("vit-digits", {}, image_size=(8, 8), channels=1, classes=10)
     report = bind(image, "learned-dropout", where="attention", shift_init=1.0)
