@@ -1,0 +1,150 @@
+"""fairseq's models: weights in both directions, what is left out of them, and what cannot be regularised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.sparse_multihead_attention import SparseMultiheadAttention
+from torch import nn
+
+from adapters.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
+from harness import InputError, unregularize
+from harness.binding import bind, find_patches, watch
+from tests.adapters.fairseq_families import FAMILIES, OneAttention, sentences, stock, translation
+from tests.adapters.families import Inputs, tokens
+
+FAMILY = {family.name: family for family in FAMILIES}
+pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask and attn_mask")
+
+
+def test_the_base_model_has_the_published_size_without_what_nobody_trains() -> None:
+    with torch.device("meta"):
+        base = build_translation_model("transformer-wmt-en-de", {}, source=32_768, target=32_768, joined=True)
+        layers = [layer for layer in stock_base().modules() if hasattr(layer, "in_proj_weight")]
+    assert sum(parameter.numel() for parameter in base.parameters()) == 60_915_712
+    more = sum(getattr(layer, name).numel() for layer in layers for name in DUPLICATES)
+    assert 60_915_712 + more == 79_817_728
+    report = bind(base, "dropattention-c", ratio=0.2)
+    assert [site.kind for site in report.bound].count("cross") == 6
+    assert len(report.bound) == 18
+
+
+def stock_base() -> nn.Module:
+    sizes = {"encoder_layers": 6, "encoder_embed_dim": 512, "encoder_ffn_embed_dim": 2048, "encoder_attention_heads": 8}
+    return stock(**sizes, decoder_layers=1, decoder_embed_dim=512)
+
+
+def whole() -> Inputs:
+    """Sentences without padding: with it, torch refuses what fairseq's native call gives it."""
+    return {**sentences(), "src_tokens": tokens()["input_ids"]}
+
+
+def test_weights_go_both_ways() -> None:
+    theirs, ours = stock().eval(), without_duplicates(stock()).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    assert set(theirs.state_dict()) - set(ours.state_dict()) == {
+        f"encoder.layers.{layer}.{name}" for layer in range(2) for name in DUPLICATES
+    }
+    ours.load_state_dict(theirs.state_dict())
+    run = FAMILY["fairseq-stock"].run
+    expected = run(theirs)
+    assert torch.equal(run(ours), expected)
+    other = stock().eval()
+    other.load_state_dict(ours.state_dict())
+    # It is loaded and was never trained: its encoder layers are one native call each.
+    torch.testing.assert_close(run(other, whole()), run(ours, whole()), atol=1e-5, rtol=1e-5)
+    again = without_duplicates(stock()).eval()
+    again.load_state_dict(ours.state_dict())
+    assert torch.equal(run(again), expected)
+
+
+def test_a_loaded_stock_model_keeps_its_native_call_until_somebody_looks() -> None:
+    run = FAMILY["fairseq-stock"].run
+    model = stock()
+    model.load_state_dict(stock().state_dict())
+    model.eval()
+    before, classes = run(model, whole()), [type(module) for module in model.modules()]
+    called: list[str] = []
+    bind(model, "dropkey", ratio=0.5)
+    assert torch.equal(run(model, whole()), before)
+    with watch(model, lambda site, weights: called.append(site.name)):
+        torch.testing.assert_close(run(model, whole()), before, atol=1e-5, rtol=1e-5)
+    assert len(called) == 6
+    assert torch.equal(run(model, whole()), before)
+    unregularize(model)
+    assert [type(module) for module in model.modules()] == classes
+    assert torch.equal(run(model, whole()), before)
+
+
+def test_weights_asked_for_in_training_are_those_before_the_drop() -> None:
+    family = FAMILY["fairseq-attention"]
+    model = family.model().train()
+    inputs = family.inputs()
+    attention = model.attention
+    plain = attention(**inputs)[1]
+    heads = attention(**inputs, need_head_weights=True)[1]
+    bind(model, "dropkey", ratio=0.5)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        torch.testing.assert_close(attention(**inputs)[1], plain)
+        out, weights = attention(**inputs, need_head_weights=True)
+        assert weights.shape == (2, 2, 6, 6)
+        torch.testing.assert_close(weights.mean(dim=0), plain)
+        assert out.shape == inputs["query"].shape
+    assert heads is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (lambda: OneAttention(add_bias_kv=True), "it adds keys of its own"),
+        (lambda: OneAttention(add_zero_attn=True), "it adds keys of its own"),
+        (lambda: SparseMultiheadAttention(8, 2, self_attention=True), "SparseMultiheadAttention changes fairseq's"),
+    ],
+)
+def test_what_cannot_be_regularised_is_refused_with_the_reason(module: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        bind(nn.ModuleList([module()]), "dropkey", ratio=0.5)
+
+
+def test_both_dropouts_of_a_model_are_not_added_up() -> None:
+    model = stock(attention_dropout=0.9).train()
+    run = FAMILY["fairseq-stock"].run
+    bind(model, "none")
+    assert torch.equal(run(model, seed=1), run(model, seed=2))
+    unregularize(model)
+    assert not torch.equal(run(model, seed=1), run(model, seed=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "joined", "message"),
+    [
+        ({"heads": 3}, True, r"model transformer-wmt-en-de: heads=3 does not divide dim=8"),
+        ({"width": 3}, True, r"unknown option of model transformer-wmt-en-de 'width'"),
+        ({"share": "some"}, True, r"model transformer-wmt-en-de: share"),
+        ({}, False, r"share=all needs one dictionary for both languages: expected decoder or none"),
+    ],
+)
+def test_impossible_options_are_told(options: dict[str, Any], joined: bool, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_translation_model(
+            "transformer-wmt-en-de", {"dim": 8, "heads": 2, **options}, source=20, target=20, joined=joined
+        )
+
+
+@pytest.mark.parametrize("share", ["all", "decoder", "none"])
+def test_embeddings_are_shared_as_asked(share: str) -> None:
+    model: Any = translation(share=share)
+    source, target = model.encoder.embed_tokens.weight, model.decoder.embed_tokens.weight
+    assert (source is target) == (share == "all")
+    assert (model.decoder.output_projection.weight is target) == (share != "none")
+
+
+def test_every_attention_of_a_translation_model_is_fairseqs() -> None:
+    patched = {type(patch.module) for patch in find_patches(translation())}
+    assert patched == {MultiheadAttention}

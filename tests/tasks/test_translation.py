@@ -1,0 +1,229 @@
+"""Translation: batches by tokens, what is scored, what is left out, and how it learns."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from argparse import Namespace
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootSchedule
+
+from harness.binding import bind_trial
+from harness.engine import run_trial
+from harness.errors import InputError
+from harness.optimization import learning_rate
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+from harness.task import Split
+from harness.trial import TrialRequest
+from tasks.translation import Translation
+
+SMALL = {f"model.{name}": value for name, value in {"dim": 32, "feedforward": 64, "dropout": 0.0}.items()}
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def make(
+    data: str = "multi30k-synthetic", *, regularizer: str = "none", folders: dict[str, Path] | None = None, **more: Any
+) -> Translation:
+    overrides = {"pieces": 120, "max_tokens": 300, **SMALL, **more}
+    request = TrialRequest(
+        task="translation", data=data, model="transformer-wmt-en-de", regularizer=regularizer, overrides=overrides
+    )
+    settings = Settings(device="cpu", threads=1, folders=folders or {})
+    trial = Translation.trial_for(request, settings)
+    Translation.check(trial)
+    task = Translation(trial, settings)
+    task.setup()
+    return task
+
+
+@pytest.fixture(scope="module")
+def task() -> Translation:
+    return make(accumulate=4)
+
+
+def written(folder: Path, **texts: str) -> dict[str, Path]:
+    """Multi30k's files, with test sentences of the test's own."""
+    for name in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            text = texts.get(f"{name}_{language}", "".join(f"word{n} other{n} .\n" for n in range(12)))
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(text.encode()))
+    return {"multi30k": folder}
+
+
+def test_an_epoch_has_every_pair_once_in_batches_of_tokens(task: Translation) -> None:
+    batches = list(task.epoch(1, seed=5))
+    assert batches == list(task.epoch(1, seed=5))
+    assert batches != list(task.epoch(1, seed=6))
+    assert len(batches) == task.steps_an_epoch(1)
+    assert sorted(index for batch in batches for index in batch) == list(range(task.size("train")))
+    parts = [task.micro_batches(batch, 4) for batch in batches]
+    assert [len(part) for part in parts[:-1]] == [4] * (len(parts) - 1)
+    assert 1 <= len(parts[-1]) <= 4
+    assert [[index for part in batch for index in part] for batch in parts] == batches
+    for part in (part for batch in parts for part in batch):
+        found = task.batch("train", part)
+        sides = (found["net_input"]["src_tokens"], found["target"])
+        assert max(side.numel() for side in sides) <= 300
+        pad = task.fairseq.target_dictionary.pad()
+        assert task.weight(found) == found["target"].ne(pad).sum()
+
+
+def test_evaluation_has_every_pair_once(task: Translation) -> None:
+    for split in SPLITS:
+        assert sorted(i for batch in task.evaluation_batches(split, 1) for i in batch) == list(range(task.size(split)))
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_tokens_however_it_is_cut(tmp_path: Path) -> None:
+    losses = []
+    for name, changes in {"whole": {"max_tokens": 10_000}, "parts": {"max_tokens": 1000, "accumulate": 20}}.items():
+        task = make(steps=3, lr=1e-3, warmup=0, batch_size=1000, **changes)
+        assert task.steps_an_epoch(1) == 1
+        directory = RunDirectory.create(tmp_path / name, task.trial)
+        run_trial(task.trial, directory, task.settings)
+        losses.append([event["loss"] for event in directory.events() if event["event"] == "train"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert len(losses[0]) == 3
+
+
+def test_the_warm_up_is_that_of_fairseq() -> None:
+    recipe = make().recipe.model_copy(update={"warmup": 20, "steps": 60, "lr": 3e-3, "warmup_lr": 1e-7})
+    config = Namespace(lr=[recipe.lr], warmup_updates=20, warmup_init_lr=recipe.warmup_lr)
+    rates: list[float] = []
+    optimizer = type("Optimizer", (), {"set_lr": lambda _, rate: rates.append(rate), "get_lr": lambda _: rates[-1]})()
+    schedule = InverseSquareRootSchedule.__new__(InverseSquareRootSchedule)
+    schedule.__dict__.update(cfg=config, optimizer=optimizer)
+    schedule.lr_step = (recipe.lr - config.warmup_init_lr) / 20
+    schedule.decay_factor = recipe.lr * 20**0.5
+    for update in range(60):
+        assert learning_rate(recipe, update, 60) == pytest.approx(schedule.step_update(update), rel=1e-12)
+    assert max(rates) == recipe.lr
+
+
+def test_it_learns_the_generated_language(tmp_path: Path) -> None:
+    task = make(epochs=6, lr=5e-3, warmup=20, beam=2, max_tokens=500, label_smoothing=0.0, average_last=2)
+    directory = RunDirectory.create(tmp_path, task.trial)
+    result = run_trial(task.trial, directory, task.settings)
+    metrics = result["metrics"]
+    assert metrics["test/perplexity"] < 20 < len(task.fairseq.target_dictionary) / 5
+    assert metrics["test/loss"] == pytest.approx(math.log(metrics["test/perplexity"]))
+    assert set(metrics) >= {"dev/loss", "dev/perplexity", "test/bleu", "test/sacrebleu"}
+    assert not {"dev/bleu", "dev/sacrebleu"} & set(metrics)
+    [bleu, sacrebleu] = result["notes"]
+    assert bleu.startswith("bleu: case-sensitive, on Moses tokens by sacremoses: nrefs:1|case:mixed")
+    assert sacrebleu.startswith("sacrebleu: on text as it comes: nrefs:1|case:mixed|eff:no|tok:13a")
+
+
+@pytest.mark.parametrize("kinds", [("encoder-self",), ("decoder-self",), ("cross",), None])
+def test_each_kind_of_attention_is_selectable(kinds: tuple[str, ...] | None) -> None:
+    more = {} if kinds is None else {"kinds": ",".join(kinds)}
+    task = make(regularizer="dropattention-e", **more)
+    report = bind_trial(task.build_model(), task.trial)
+    expected = {"encoder-self": 3, "decoder-self": 3, "cross": 3}
+    assert Counter(site.kind for site in report.bound) == {
+        kind: count for kind, count in expected.items() if kinds is None or kind in kinds
+    }
+
+
+def test_the_paper_recipe_has_the_18_sites_of_the_base_model() -> None:
+    request = TrialRequest(
+        task="translation",
+        data="wmt16-en-de-synthetic",
+        model="transformer-wmt-en-de",
+        regularizer="dropattention-c",
+        preset="paper",
+    )
+    task = Translation(Translation.trial_for(request, Settings()), Settings(device="cpu"))
+    task.setup()
+    assert len(bind_trial(task.build_model(), task.trial).bound) == 18
+    recipe = task.recipe
+    assert (recipe.max_tokens * recipe.accumulate, recipe.symbols, recipe.beam) == (32_768, 32_768, 4)
+
+
+def test_a_pair_over_the_limit_is_counted_and_never_dropped_from_the_score(tmp_path: Path) -> None:
+    long = "word1 " * 30 + "\n"
+    short = "".join(f"word{n} other{n} .\n" for n in range(11))
+    sides = {f"{name}_en": long + short for name in ("train", "val", "test_2016_flickr")}
+    task = make("multi30k", folders=written(tmp_path, **sides), pieces=60, **{"model.positions": 20})
+    notes = [note for note in task.notes if "a side of over 20 tokens" in note]
+    assert notes == [
+        "1 pair of train with a side of over 20 tokens left out",
+        "1 pair of dev with a side of over 20 tokens left out",
+        "1 pair of test with a side of over 20 tokens translated by nothing",
+    ]
+    model = task.build_model().eval()
+    scored: list[tuple[str, ...]] = []
+    task.scorer = lambda found, references: scored.extend([found, references]) or {}  # type: ignore[assignment, func-returns-value]
+    with torch.no_grad():
+        task.evaluate(model, "test", (task.batch("test", part) for part in task.evaluation_batches("test", 1)))
+    assert len(scored[0]) == len(scored[1]) == 12
+    assert scored[0][0] == ""
+    assert task.prepared.references is not None
+    assert scored[1] == task.prepared.references
+
+
+def test_nothing_but_pairs_over_the_limit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"data 'multi30k': no pair of train has at most 3 tokens a side"):
+        make("multi30k", folders=written(tmp_path), pieces=30, max_tokens=3)
+
+
+def test_an_unknown_token_of_a_reference_is_never_matched() -> None:
+    task = make("wmt16-en-de-synthetic", symbols=16)
+    task.prepared = task.prepared.__class__(**{**vars(task.prepared), "references": None})
+    unknown = torch.tensor([task.fairseq.target_dictionary.unk()])
+    assert task.words(unknown) == "<unk>"
+    assert task.words(unknown, reference=True) == "<<unk>>"
+    assert any("<<unk>>" in task.reference(index) for index in range(task.size("test")))
+
+
+def test_references_from_the_dictionary_are_those_of_the_text() -> None:
+    task = make("wmt16-en-de-synthetic")
+    written = task.prepared.references
+    task.prepared = task.prepared.__class__(**{**vars(task.prepared), "references": None})
+    assert written == tuple(task.reference(index) for index in range(task.size("test")))
+
+
+def test_words_taken_out_are_hidden_where_they_stand(task: Translation) -> None:
+    batch = task.batch("test", [0, 1, 2])
+    before = batch["net_input"]["src_tokens"]
+    after = task.without_words(batch, 0.5, torch.Generator().manual_seed(0))["net_input"]["src_tokens"]
+    pad, end = task.fairseq.source_dictionary.pad(), task.fairseq.source_dictionary.eos()
+    changed = before != after
+    assert changed.any(dim=1).all()
+    assert (after[changed] == pad).all()
+    assert not changed[(before == pad) | (before == end)].any()
+    assert torch.equal(batch["net_input"]["src_tokens"], before)
+
+
+def test_a_sample_is_shown_in_pieces_with_its_translation(task: Translation) -> None:
+    shown = task.shown("test", 3)
+    assert task.prepared.references is not None
+    assert shown.label == task.prepared.references[3]
+    assert shown.words is not None
+    assert shown.words[-1] == "</s>"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model.heads": 5}, r"model transformer-wmt-en-de: heads=5 does not divide dim=32"),
+        ({"model.layers": 3}, r"unknown option of model transformer-wmt-en-de 'layers': did you mean"),
+        ({"max_token": 3}, r"unknown recipe key 'max_token': did you mean max_tokens"),
+        ({"kinds": "encoder"}, r"kinds"),
+    ],
+)
+def test_impossible_options_are_told_before_anything_is_read(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**overrides)
