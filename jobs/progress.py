@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.store import TrialRow
+from harness.errors import InputError
+from harness.task import TASKS
 from harness.trial import FINAL_STATES, Trial
 
 if TYPE_CHECKING:
@@ -76,9 +78,11 @@ class Progress:
         if row.state == "succeeded":
             try:
                 metrics = json.loads((self.runs / row.id / "result.json").read_bytes())["metrics"]
-                name, value = next((name, value) for name, value in metrics.items() if name.startswith("test/"))
-                return f"{line}, {name} {value:.2f}"
-            except (OSError, ValueError, LookupError, StopIteration):
+                names = [name for name in metrics if name.startswith("test/")]
+                first = f"test/{TASKS.get(self.trials[row.id].task).metrics[0].name}"
+                name = first if first in names else names[0]
+                return f"{line}, {name} {metrics[name]:.2f}"
+            except (OSError, ValueError, LookupError, InputError):
                 return line
         return f"{line}: {row.reason}" if row.reason else line
 
