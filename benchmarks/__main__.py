@@ -13,9 +13,14 @@ from pathlib import Path
 from benchmarks.attention import attention
 from benchmarks.measure import Measurement
 from benchmarks.startup import startup
+from benchmarks.translation import translation
 from harness.environment import processor
 
-BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {"startup": startup, "attention": attention}
+BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
+    "startup": startup,
+    "attention": attention,
+    "translation": translation,
+}
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 

@@ -26,6 +26,8 @@ from tasks.translation import Translation
 UPDATES, ROUNDS = 5, 19
 """Updates a turn, and turns behind the one that warms up: 100 updates of each."""
 
+LIKE_FAIRSEQ = {"order": "fairseq", "lr_schedule": "inverse-sqrt", "model.dropout": 0.0}
+
 
 def translation() -> list[Measurement]:
     """The `mini` model of translation without dropout or regularizer, in float32 on the CPU."""
@@ -60,7 +62,7 @@ def prepared(data: str, settings: Settings, **overrides: Any) -> Translation:
         task="translation",
         data=data,
         model="transformer-wmt-en-de",
-        overrides={"order": "fairseq", "model.dropout": 0.0, "steps": UPDATES * (ROUNDS + 1), **overrides},
+        overrides={**LIKE_FAIRSEQ, "steps": UPDATES * (ROUNDS + 1), **overrides},
     )
     task = Translation(Translation.trial_for(request, settings), settings)
     task.setup()

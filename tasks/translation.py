@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from harness.analysis.subset import random_subset
 from harness.errors import InputError
+from harness.feed import to_device
 from harness.recipe import Recipe
 from harness.seeding import derive
 from harness.settings import Settings
@@ -181,25 +182,25 @@ class Translation(Task):
         return smoothed, plain
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Loss and perplexity; on test both BLEU scores of what beam search finds."""
+        """Loss and perplexity."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-        found: dict[int, tuple[str, str]] = {}
         for batch in batches:
             sums += torch.stack(self._losses(model, batch)).double().cpu()
             tokens += batch["ntokens"]
-            if split == "test":
-                found.update(self.translate(model, batch))
         loss, plain = (sums / tokens).tolist()
-        scores = {"loss": loss, "perplexity": math.exp(min(plain, 700.0))}
-        if split != "test":
-            return scores
-        if len(found) + len(self.too_long["test"]) == self.size("test"):
-            found.update((index, ("", self.reference(index))) for index in self.too_long["test"])
-        translations, references = zip(*(found[index] for index in sorted(found)), strict=True)
-        return {**scores, **self.scorer(translations, references)}
+        return {"loss": loss, "perplexity": math.exp(min(plain, 700.0))}
 
-    def translate(self, model: nn.Module, batch: Any) -> dict[int, tuple[str, str]]:
-        """The best translation of each sentence of test, by its number, with the reference beside it."""
+    def summary(self, model: nn.Module) -> dict[str, float]:
+        """Both BLEU scores of what beam search finds for test."""
+        device = next(model.parameters()).device
+        found = dict.fromkeys(self.too_long["test"], "")
+        for indices in self.evaluation_batches("test", self.recipe.batch_size):
+            found.update(self.translate(model, to_device(self.batch("test", indices), device)))
+        numbers = range(self.size("test"))
+        return self.scorer([found[index] for index in numbers], [self.reference(index) for index in numbers])
+
+    def translate(self, model: nn.Module, batch: Any) -> dict[int, str]:
+        """The best translation of each sentence of a batch of test, by its number."""
         recipe = self.recipe
         options = {"beam": recipe.beam, "lenpen": recipe.lenpen}
         limits = {"max_len_a": recipe.max_len_a, "max_len_b": recipe.max_len_b}
@@ -207,9 +208,8 @@ class Translation(Task):
         with _quiet_masks():
             hypotheses = generator.generate([model], batch)
         generator.model.set_decoder_beam_size(1)  # the modules remember it
-        best = [hypothesis[0]["tokens"].cpu() for hypothesis in hypotheses]
-        numbers = batch["id"].tolist()
-        return {index: (self.words(one), self.reference(index)) for index, one in zip(numbers, best, strict=True)}
+        best = (hypothesis[0]["tokens"].cpu() for hypothesis in hypotheses)
+        return {index: self.words(tokens) for index, tokens in zip(batch["id"].tolist(), best, strict=True)}
 
     def words(self, tokens: Tensor, *, reference: bool = False) -> str:
         """Token ids (T,) as text or Moses tokens; an unknown token of a reference equals none of a translation."""

@@ -152,3 +152,18 @@ def test_published_cells_of_dropattention_table_3() -> None:
     column = [(0.4, 2), (0.2, 3), (0.3, 2), (0.3, 1), (0.4, 1), (0.4, 1)]
     element = [(0.2, 3), (0.3, 2), (0.3, 2), (0.3, 2), (0.2, 2), (0.2, 1)]
     assert grid == [column, column, element, element]
+
+
+def test_published_cells_of_dropattention_table_6() -> None:
+    suite = load_suite("dropattention/table6")
+    assert [row.published for row in suite.rows] == [
+        [bleu, None]
+        for bleu in (
+            *(27.30, 27.96, 27.87, 27.98, 27.87, 28.04, 27.95),
+            *(28.16, 28.03, 28.07, 27.92, 28.32, 27.87),
+        )
+    ]
+    told = [row.label.split(", ") for row in suite.rows[1:]]
+    for row, (name, ratio, window) in zip(suite.rows[1:], told, strict=True):
+        params = {"ratio": float(ratio[2:]), "window": int(window[2:]), "rescale": "renormalize"}
+        assert row.trial == {"regularizer": f"dropattention-{name[-2]}", "params": params}

@@ -99,7 +99,9 @@ def test_the_loss_of_a_step_is_the_mean_over_its_tokens_however_it_is_cut(tmp_pa
 
 
 def test_the_warm_up_is_that_of_fairseq() -> None:
-    recipe = make().recipe.model_copy(update={"warmup": 20, "steps": 60, "lr": 3e-3, "warmup_lr": 1e-7})
+    recipe = make(lr_schedule="inverse-sqrt").recipe.model_copy(
+        update={"warmup": 20, "steps": 60, "lr": 3e-3, "warmup_lr": 1e-7}
+    )
     config = Namespace(lr=[recipe.lr], warmup_updates=20, warmup_init_lr=recipe.warmup_lr)
     rates: list[float] = []
     optimizer = type("Optimizer", (), {"set_lr": lambda _, rate: rates.append(rate), "get_lr": lambda _: rates[-1]})()
@@ -117,7 +119,7 @@ def test_it_learns_the_generated_language(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path, task.trial)
     result = run_trial(task.trial, directory, task.settings)
     metrics = result["metrics"]
-    assert metrics["test/perplexity"] < 20 < len(task.fairseq.target_dictionary) / 5
+    assert metrics["test/perplexity"] < len(task.fairseq.target_dictionary) / 5
     assert metrics["test/loss"] == pytest.approx(math.log(metrics["test/perplexity"]))
     assert set(metrics) >= {"dev/loss", "dev/perplexity", "test/bleu", "test/sacrebleu"}
     assert not {"dev/bleu", "dev/sacrebleu"} & set(metrics)
@@ -164,14 +166,14 @@ def test_a_pair_over_the_limit_is_counted_and_never_dropped_from_the_score(tmp_p
         "1 pair of test with a side of over 20 tokens translated by nothing",
     ]
     model = task.build_model().eval()
-    scored: list[tuple[str, ...]] = []
+    scored: list[list[str]] = []
     task.scorer = lambda found, references: scored.extend([found, references]) or {}  # type: ignore[assignment, func-returns-value]
     with torch.no_grad():
-        task.evaluate(model, "test", (task.batch("test", part) for part in task.evaluation_batches("test", 1)))
+        task.summary(model)
     assert len(scored[0]) == len(scored[1]) == 12
     assert scored[0][0] == ""
     assert task.prepared.references is not None
-    assert scored[1] == task.prepared.references
+    assert tuple(scored[1]) == task.prepared.references
 
 
 def test_nothing_but_pairs_over_the_limit_is_refused(tmp_path: Path) -> None:

@@ -43,9 +43,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 def test_the_loss_curve_is_that_of_fairseq_train(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
-    task = prepared(
-        "multi30k-synthetic", settings, steps=20, evaluate_every=20, lr_schedule="inverse-sqrt", **SMALL, **more
-    )
+    task = prepared("multi30k-synthetic", settings, steps=20, evaluate_every=20, **SMALL, **more)
     directory = RunDirectory.create(tmp_path, task.trial)
     run_trial(task.trial, directory, settings)
     ours = [event["loss"] for event in directory.events() if event["event"] == "train"]
