@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -28,6 +28,7 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
     """
 
     site: Site
+    skip_embed_dim_check: bool
 
     def forward(
         self,
@@ -66,7 +67,8 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
 
     def _heads(self, projected: Tensor) -> Tensor:
         """(T, B, C) → (B, H, T, d)."""
-        return projected.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)
+        heads: Tensor = projected.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)
+        return heads
 
     def _from_logits(
         self,
@@ -122,7 +124,7 @@ class FairseqPatch(Patch):
         """Also keep the layer from that call while the attention has something to do in evaluation."""
         super().attach()
         if self.layer is not None and not hasattr(type(self.layer), "unwatched"):
-            self.layer.__class__ = _watched(type(self.layer))
+            self.layer.__class__ = _watched(cast("Hashable", type(self.layer)))
 
     def detach(self) -> None:
         """Give both back."""
@@ -133,8 +135,9 @@ class FairseqPatch(Patch):
 
 
 @cache
-def _watched(original: type[nn.Module]) -> type[nn.Module]:
-    """The layer's class with a `can_use_fastpath` that asks its attention first."""
+def _watched(layer: Hashable) -> type[nn.Module]:
+    """A layer's class with a `can_use_fastpath` that asks its attention first."""
+    original = cast("type[nn.Module]", layer)
 
     def can_use_fastpath(self: Any) -> bool:
         return bool(vars(self)["can_use_fastpath"]) and idle(self.self_attn)

@@ -51,10 +51,11 @@ class TranslationOptions(BaseModel):
             "normalize_before": self.normalize_before,
         }
         given = {f"{side}_{name}": value for name, value in both.items() for side in ("encoder", "decoder")}
-        given |= {"encoder_layers": self.encoder_layers, "decoder_layers": self.decoder_layers}
-        given |= {"dropout": self.dropout, "activation_dropout": self.activation_dropout}
+        more = {
+            name: getattr(self, name) for name in ("encoder_layers", "decoder_layers", "dropout", "activation_dropout")
+        }
         return {
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in {**given, **more}.items() if value is not None},
             "share_all_embeddings": self.share == "all",
             "share_decoder_input_output_embed": self.share == "decoder",
             "max_source_positions": self.positions,

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, groupby
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -144,7 +144,7 @@ class Translation(Task):
         """`accumulate` micro-batches at a time, of all of them in random order; the last batch may have fewer."""
         batches = list(self.batches["train"])
         with numpy_seed(seed % 2**32):
-            shuffle(batches)  # type: ignore[arg-type]
+            shuffle(batches)
         for start in range(0, len(batches), self.recipe.accumulate):
             yield list(chain.from_iterable(batches[start : start + self.recipe.accumulate]))
 
@@ -172,7 +172,8 @@ class Translation(Task):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Label-smoothed cross entropy in nats."""
-        return self._losses(model, batch)[0] / batch["ntokens"]
+        loss: Tensor = self._losses(model, batch)[0] / batch["ntokens"]
+        return loss
 
     def _losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         """The sums of the smoothed loss and of the plain one over the target's tokens."""
@@ -246,4 +247,4 @@ def _quiet_masks() -> Iterator[None]:
 
 
 def _build(model: str, recipe: Recipe, source: int, target: int, *, joined: bool) -> nn.Module:
-    return cast(nn.Module, MODELS.get(model)(model, recipe.model, source=source, target=target, joined=joined))
+    return MODELS.get(model)(model, recipe.model, source=source, target=target, joined=joined)

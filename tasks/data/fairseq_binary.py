@@ -117,7 +117,8 @@ class BinarisedPairs(TranslationData):
 def read(source: Source) -> BinarisedPairs:
     """A binarised folder; the files say the languages."""
     pair = next(file.name for file in source.files if file.name.startswith("train.")).split(".")[1]
-    return BinarisedPairs(source.name, *pair.split("-"), source.folder)
+    first, second = pair.split("-")
+    return BinarisedPairs(source.name, first, second, source.folder)
 
 
 def symbols(path: Path) -> int:

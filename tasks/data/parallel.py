@@ -135,8 +135,8 @@ def read_bpe(source: Source) -> ParallelText:
 def _text(source: Source, form: Literal["raw", "bpe"]) -> ParallelText:
     sides = list(zip(source.files[::2], source.files[1::2], strict=True))
     files = {split: PairFiles(*side) for split, side in zip(SPLITS, sides, strict=True)}
-    languages = (_language(file) for file in sides[0])
-    return ParallelText(source.name, *languages, files, form)
+    first, second = (_language(file) for file in sides[0])
+    return ParallelText(source.name, first, second, files, form)
 
 
 def _language(file: Path) -> str:

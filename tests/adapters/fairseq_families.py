@@ -54,7 +54,10 @@ def stock(arch: str = "transformer_wmt_en_de", **options: Any) -> nn.Module:
     arguments = Namespace(arch=arch, max_source_positions=32, **{**shape, **options})
     models.ARCH_CONFIG_REGISTRY[arch](arguments)
     dictionary = symbols(VOCABULARY)
-    return models.build_model(arguments, Namespace(source_dictionary=dictionary, target_dictionary=dictionary))
+    model: nn.Module = models.build_model(
+        arguments, Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    )
+    return model
 
 
 def sentences() -> Inputs:

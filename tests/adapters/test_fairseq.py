@@ -33,7 +33,12 @@ def test_the_base_model_has_the_published_size_without_what_nobody_trains() -> N
 
 
 def stock_base() -> nn.Module:
-    sizes = {"encoder_layers": 6, "encoder_embed_dim": 512, "encoder_ffn_embed_dim": 2048, "encoder_attention_heads": 8}
+    sizes: dict[str, Any] = {
+        "encoder_layers": 6,
+        "encoder_embed_dim": 512,
+        "encoder_ffn_embed_dim": 2048,
+        "encoder_attention_heads": 8,
+    }
     return stock(**sizes, decoder_layers=1, decoder_embed_dim=512)
 
 
@@ -85,7 +90,7 @@ def test_weights_asked_for_in_training_are_those_before_the_drop() -> None:
     family = FAMILY["fairseq-attention"]
     model = family.model().train()
     inputs = family.inputs()
-    attention = model.attention
+    attention: Any = model.attention
     plain = attention(**inputs)[1]
     heads = attention(**inputs, need_head_weights=True)[1]
     bind(model, "dropkey", ratio=0.5)

@@ -6,6 +6,7 @@ import gzip
 import math
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from harness.settings import Settings
 from harness.task import Split
 from harness.trial import TrialRequest
 from tasks.translation import Translation
+from tasks.translation_scores import Scorer
 
 SMALL = {f"model.{name}": value for name, value in {"dim": 32, "feedforward": 64, "dropout": 0.0}.items()}
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -88,7 +90,8 @@ def test_evaluation_has_every_pair_once(task: Translation) -> None:
 
 def test_the_loss_of_a_step_is_the_mean_over_its_tokens_however_it_is_cut(tmp_path: Path) -> None:
     losses = []
-    for name, changes in {"whole": {"max_tokens": 10_000}, "parts": {"max_tokens": 1000, "accumulate": 20}}.items():
+    ways: dict[str, Any] = {"whole": {"max_tokens": 10_000}, "parts": {"max_tokens": 1000, "accumulate": 20}}
+    for name, changes in ways.items():
         task = make(steps=3, lr=1e-3, warmup=0, batch_size=1000, **changes)
         assert task.steps_an_epoch(1) == 1
         directory = RunDirectory.create(tmp_path / name, task.trial)
@@ -130,7 +133,7 @@ def test_it_learns_the_generated_language(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kinds", [("encoder-self",), ("decoder-self",), ("cross",), None])
 def test_each_kind_of_attention_is_selectable(kinds: tuple[str, ...] | None) -> None:
-    more = {} if kinds is None else {"kinds": ",".join(kinds)}
+    more: Any = {} if kinds is None else {"kinds": ",".join(kinds)}
     task = make(regularizer="dropattention-e", **more)
     report = bind_trial(task.build_model(), task.trial)
     expected = {"encoder-self": 3, "decoder-self": 3, "cross": 3}
@@ -157,8 +160,9 @@ def test_the_paper_recipe_has_the_18_sites_of_the_base_model() -> None:
 def test_a_pair_over_the_limit_is_counted_and_never_dropped_from_the_score(tmp_path: Path) -> None:
     long = "word1 " * 30 + "\n"
     short = "".join(f"word{n} other{n} .\n" for n in range(11))
-    sides = {f"{name}_en": long + short for name in ("train", "val", "test_2016_flickr")}
-    task = make("multi30k", folders=written(tmp_path, **sides), pieces=60, **{"model.positions": 20})
+    sides: Any = {f"{name}_en": long + short for name in ("train", "val", "test_2016_flickr")}
+    positions: Any = {"model.positions": 20}
+    task = make("multi30k", folders=written(tmp_path, **sides), pieces=60, **positions)
     notes = [note for note in task.notes if "a side of over 20 tokens" in note]
     assert notes == [
         "1 pair of train with a side of over 20 tokens left out",
@@ -166,8 +170,14 @@ def test_a_pair_over_the_limit_is_counted_and_never_dropped_from_the_score(tmp_p
         "1 pair of test with a side of over 20 tokens translated by nothing",
     ]
     model = task.build_model().eval()
-    scored: list[list[str]] = []
-    task.scorer = lambda found, references: scored.extend([found, references]) or {}  # type: ignore[assignment, func-returns-value]
+    scored: list[Sequence[str]] = []
+
+    class Keep(Scorer):
+        def __call__(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+            scored.extend([translations, references])
+            return super().__call__(translations, references)
+
+    task.scorer = Keep("de", tokenised=False)
     with torch.no_grad():
         task.summary(model)
     assert len(scored[0]) == len(scored[1]) == 12
