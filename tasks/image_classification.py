@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import cross_entropy
 
+from harness.errors import InputError
 from harness.recipe import Recipe
 from harness.settings import Settings
 from harness.task import MODELS, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
+from tasks.augmentation import mixed, moved_and_mirrored, random_augment, random_erasing
 from tasks.data import read
 from tasks.data.classification import ImageClassificationData
 from tasks.making import check_model, located, make_trial
@@ -32,6 +34,10 @@ class ImageRecipe(Recipe):
     flip: bool = Field(default=False, description="mirror half of the training images")
     crop_padding: int = Field(default=0, ge=0, description="pixels added on each side before a random crop")
     resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")
+    randaugment: str | None = Field(default=None, description="policy in timm's notation, such as rand-m9-mstd0.5-inc1")
+    erase: float = Field(default=0.0, ge=0, le=1, description="share of training images with a rectangle of noise")
+    mixup: float = Field(default=0.0, ge=0, description="α of mixup, 0: none")
+    cutmix: float = Field(default=0.0, ge=0, description="α of CutMix, 0: none")
 
 
 class ImageClassification(Task):
@@ -56,6 +62,11 @@ class ImageClassification(Task):
         """Read the images, those of folders only when they are needed."""
         data = read(located(self.trial, self.settings), ImageClassificationData)
         self.classes = data.classes
+        self.notes += data.notes
+        policy, size = self.recipe.randaugment, self.recipe.image_size
+        if policy is not None and self.recipe.channels != 3:
+            raise InputError(f"randaugment={policy}: expected channels=3, not {self.recipe.channels}")
+        self.randaugment = random_augment(policy, size) if policy is not None else None
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
         pixels = getattr(self.splits["train"].images, "pixels", None)
@@ -74,14 +85,26 @@ class ImageClassification(Task):
         return len(self.splits[split])
 
     def batch(self, split: Split, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Normalised images (B, C, size, size), and labels (B,)."""
+        """Normalised images (B, C, size, size), and labels (B,), or of mixed images shares of classes (B, classes)."""
         images = self.splits[split].images
         training = split == "train"
         pixels = torch.stack([self.fit(torch.from_numpy(images[index]), training) for index in indices])
         if training:
-            pixels = augment(pixels, self.recipe.crop_padding, self.recipe.flip)
+            pixels = moved_and_mirrored(pixels, self.recipe.crop_padding, self.recipe.flip)
+            if self.randaugment is not None:
+                pixels = torch.stack([self.randaugment(image) for image in pixels])
         pixels = (pixels.float() / 255.0 - self.mean[:, None, None]) / self.std[:, None, None]
-        return pixels, self.labels[split][list(indices)]
+        labels = self.labels[split][list(indices)]
+        if training and self.recipe.erase:
+            erase = random_erasing(self.recipe.erase)
+            pixels = torch.stack([erase(image) for image in pixels])
+        if training and (self.recipe.mixup or self.recipe.cutmix):
+            return mixed(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
+        return pixels, labels
+
+    def weight(self, batch: tuple[Tensor, Tensor]) -> float:
+        """The number of images."""
+        return len(batch[0])
 
     def fit(self, image: Tensor, training: bool) -> Tensor:
         """(H, W, C) uint8 → (C, size, size) uint8: a random part in training if the recipe says so, else the middle."""
@@ -114,29 +137,6 @@ class ImageClassification(Task):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Accuracy in percent."""
         return accuracy(model, batches)
-
-
-def augment(pixels: Tensor, padding: int, flip: bool) -> Tensor:
-    """Random crops of zero-padded images, and mirror images of half of them.
-
-    Args:
-        pixels: (B, C, H, W).
-        padding: pixels added on each side before an H × W crop.
-        flip: whether to mirror.
-
-    Returns:
-        (B, C, H, W).
-    """
-    batch, channels, height, width = pixels.shape
-    if padding:
-        padded = pad(pixels, [padding] * 4)
-        rows = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(height)
-        columns = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(width)
-        image, channel = torch.arange(batch)[:, None, None, None], torch.arange(channels)[:, None, None]
-        pixels = padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
-    if flip:
-        pixels = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, pixels.flip(-1), pixels)
-    return pixels
 
 
 def _build(model: str, recipe: ImageRecipe, classes: int) -> nn.Module:

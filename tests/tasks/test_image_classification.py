@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import InputError
+from harness.seeding import seed_all
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import TrialRequest
-from tasks.image_classification import ImageClassification, augment
+from tasks.image_classification import ImageClassification
 
 
 def make(data: str, model: str, **overrides: Any) -> ImageClassification:
@@ -59,29 +61,35 @@ def test_images_of_folders_are_resized_and_cut_to_the_middle() -> None:
     assert abs(float(fitted.double().mean()) - 24.5) < 0.5  # the middle of 0 … 49
 
 
-def test_a_crop_is_the_image_moved_by_at_most_the_padding() -> None:
-    torch.manual_seed(1)
-    images = torch.arange(1, 2 * 3 * 5 * 5 + 1).view(2, 3, 5, 5).repeat(50, 1, 1, 1)
-    moved = augment(images, padding=2, flip=False)
-    padded = torch.nn.functional.pad(images, [2] * 4)
-    seen = set()
-    for image, result in zip(padded, moved, strict=True):
-        places = [
-            (top, left)
-            for top in range(5)
-            for left in range(5)
-            if torch.equal(image[:, top : top + 5, left : left + 5], result)
-        ]
-        assert len(places) == 1
-        seen.add(places[0])
-    assert len(seen) > 20
-
-
-def test_half_of_the_images_are_mirrored() -> None:
-    torch.manual_seed(1)
-    images = torch.rand(1, 3, 4, 4).repeat(2000, 1, 1, 1)
-    flipped = [torch.equal(image, images[0].flip(-1)) for image in augment(images, padding=0, flip=True)]
-    assert all(
-        flip or torch.equal(image, images[0]) for flip, image in zip(flipped, augment(images, 0, False), strict=True)
+def test_training_mixes_erases_and_augments_and_evaluation_does_not() -> None:
+    strong = {"randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.25, "mixup": 0.8, "cutmix": 1.0}
+    task, plain = make("cifar10-synthetic", "vit-cifar", **strong), make("cifar10-synthetic", "vit-cifar")
+    seed_all(0)
+    images, shares = task.batch("train", range(8))
+    assert images.shape == (8, 3, 32, 32)
+    assert shares.shape == (8, 10)
+    torch.testing.assert_close(shares.sum(1), torch.ones(8))
+    seed_all(0)
+    again, same = task.batch("train", range(8))
+    assert torch.equal(images, again)
+    assert torch.equal(shares, same)
+    for one, other in zip(task.batch("test", range(8)), plain.batch("test", range(8)), strict=True):
+        assert torch.equal(one, other)
+    model = task.build_model()
+    assert torch.isfinite(task.loss(model, (images, shares)))
+    hard = torch.nn.functional.one_hot(task.labels["train"][:8], 10).float()
+    torch.manual_seed(0)
+    torch.testing.assert_close(
+        task.loss(model.eval(), (images, hard)), task.loss(model, (images, task.labels["train"][:8]))
     )
-    assert 900 < sum(flipped) < 1100
+
+
+@pytest.mark.parametrize("policy", ["rand-9", "augmix-m3", "rand-m9-what"])
+def test_an_unknown_policy_is_one_line(policy: str) -> None:
+    with pytest.raises(InputError, match="expected timm's notation"):
+        make("cifar10-synthetic", "vit-cifar", randaugment=policy)
+
+
+def test_grey_images_have_no_policy_of_colours() -> None:
+    with pytest.raises(InputError, match="expected channels=3, not 1"):
+        make("digits", "vit-digits", randaugment="rand-m9")

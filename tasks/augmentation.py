@@ -1,0 +1,97 @@
+"""Augmentation of training images: single images by torchvision and timm, batches by mixing them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot, pad
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from harness.errors import InputError
+
+POLICY = re.compile(r"rand(-(m|n|p|mstd|mmax|inc)\d+(\.\d+)?)+")
+GREY = 128
+"""What comes in from outside of an image that is turned or moved, of 255."""
+
+
+def random_augment(policy: str, size: int) -> Callable[[Tensor], Tensor]:
+    """RandAugment (Cubuk et al. 2020) as timm has it.
+
+    Args:
+        policy: in timm's notation: ``rand-m9-mstd0.5-inc1``.
+        size: side of the images in pixels, which translations are a share of.
+
+    Returns:
+        (3, H, W) uint8 → the same, drawing from the generators of Python and NumPy.
+
+    Raises:
+        InputError: timm knows no such policy.
+    """
+    from timm.data.auto_augment import rand_augment_transform
+
+    try:
+        if not POLICY.fullmatch(policy):
+            raise ValueError  # timm passes over what it does not know
+        draw = rand_augment_transform(policy, {"translate_const": int(size * 0.45), "img_mean": (GREY,) * 3})
+    except (AssertionError, KeyError, ValueError):
+        raise InputError(f"randaugment={policy}: expected timm's notation, such as rand-m9-mstd0.5-inc1") from None
+
+    def augmented(image: Tensor) -> Tensor:
+        return functional.pil_to_tensor(draw(functional.to_pil_image(image)))
+
+    return augmented
+
+
+def random_erasing(share: float) -> Callable[[Tensor], Tensor]:
+    """Random Erasing (Zhong et al. 2020): in so many images, a rectangle of noise; (C, H, W), normalised → the same."""
+    erase: Callable[[Tensor], Tensor] = v2.RandomErasing(share, value="random")
+    return erase
+
+
+def moved_and_mirrored(pixels: Tensor, padding: int, flip: bool) -> Tensor:
+    """Random crops of zero-padded images, and mirror images of half of them.
+
+    Args:
+        pixels: (B, C, H, W).
+        padding: pixels added on each side before an H × W crop.
+        flip: whether to mirror.
+
+    Returns:
+        (B, C, H, W).
+    """
+    batch, channels, height, width = pixels.shape
+    if padding:
+        padded = pad(pixels, [padding] * 4)
+        rows = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(height)
+        columns = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(width)
+        image, channel = torch.arange(batch)[:, None, None, None], torch.arange(channels)[:, None, None]
+        pixels = padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+    if flip:
+        pixels = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, pixels.flip(-1), pixels)
+    return pixels
+
+
+def mixed(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cutmix: float) -> tuple[Tensor, Tensor]:
+    """Each image mixed with another of its batch (Zhang et al. 2018), or with a part of it (CutMix, Yun et al. 2019).
+
+    Args:
+        pixels: (B, C, H, W).
+        labels: (B,).
+        classes: how many there are.
+        mixup: α of the Beta distribution that shares are drawn from; 0: none.
+        cutmix: the same of CutMix; where both are above 0, each batch draws one of them.
+
+    Returns:
+        images, and the share of each class (B, classes).
+    """
+    if pixels.shape[0] == 1 or not (mixup or cutmix):
+        return pixels, one_hot(labels, classes).to(pixels.dtype)
+    draws: list[Any] = [v2.MixUp(alpha=mixup, num_classes=classes)] if mixup else []
+    draws += [v2.CutMix(alpha=cutmix, num_classes=classes)] if cutmix else []
+    images, shares = v2.RandomChoice(draws)(pixels, labels)
+    return images, shares

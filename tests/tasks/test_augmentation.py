@@ -1,0 +1,84 @@
+"""Augmentation: what each of its parts may change, and how often it does."""
+
+from __future__ import annotations
+
+import torch
+
+from harness.seeding import seed_all
+from tasks.augmentation import mixed, moved_and_mirrored, random_augment, random_erasing
+
+
+def test_a_crop_is_the_image_moved_by_at_most_the_padding() -> None:
+    torch.manual_seed(1)
+    images = torch.arange(1, 2 * 3 * 5 * 5 + 1).view(2, 3, 5, 5).repeat(50, 1, 1, 1)
+    moved = moved_and_mirrored(images, padding=2, flip=False)
+    padded = torch.nn.functional.pad(images, [2] * 4)
+    seen = set()
+    for image, result in zip(padded, moved, strict=True):
+        places = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if torch.equal(image[:, top : top + 5, left : left + 5], result)
+        ]
+        assert len(places) == 1
+        seen.add(places[0])
+    assert len(seen) > 20
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    torch.manual_seed(1)
+    images = torch.rand(1, 3, 4, 4).repeat(2000, 1, 1, 1)
+    flipped = [torch.equal(image, images[0].flip(-1)) for image in moved_and_mirrored(images, padding=0, flip=True)]
+    assert all(
+        flip or torch.equal(image, images[0])
+        for flip, image in zip(flipped, moved_and_mirrored(images, 0, False), strict=True)
+    )
+    assert 900 < sum(flipped) < 1100
+
+
+def test_randaugment_changes_most_images_and_keeps_their_form() -> None:
+    seed_all(0)
+    image = (torch.rand(3, 32, 32) * 255).to(torch.uint8)
+    augment = random_augment("rand-m9-mstd0.5-inc1", 32)
+    found = [augment(image) for _ in range(40)]
+    assert all(one.shape == image.shape and one.dtype == torch.uint8 for one in found)
+    assert sum(not torch.equal(one, image) for one in found) > 30
+    seed_all(0)
+    torch.rand(3, 32, 32)
+    again = [augment(image) for _ in range(40)]
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
+
+
+def test_erasing_puts_a_rectangle_of_noise_into_its_share_of_images() -> None:
+    torch.manual_seed(0)
+    erase = random_erasing(0.25)
+    found = [erase(torch.full((3, 16, 16), 7.0)) for _ in range(800)]
+    erased = [(one != 7.0).any(0) for one in found if (one != 7.0).any()]
+    assert 150 < len(erased) < 250
+    for hole in erased:
+        rows, columns = hole.any(1).nonzero().flatten(), hole.any(0).nonzero().flatten()
+        assert hole[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all()
+        assert 0.01 < hole.double().mean() < 0.4
+
+
+def test_a_mixed_image_is_made_of_its_classes_by_their_shares() -> None:
+    classes = 5
+    labels = torch.arange(4)
+    pixels = labels[:, None, None, None].float().expand(4, 3, 16, 16).clone()
+    for mixup, cutmix in ((0.8, 0.0), (0.0, 1.0), (0.8, 1.0)):
+        torch.manual_seed(3)
+        for _ in range(20):
+            images, shares = mixed(pixels.clone(), labels, classes, mixup, cutmix)
+            torch.testing.assert_close(shares.sum(1), torch.ones(4))
+            expected = (shares * torch.arange(classes)).sum(1)
+            torch.testing.assert_close(images.mean((1, 2, 3)), expected, atol=1e-5, rtol=1e-5)
+            values = len(images[1].unique())
+            assert values <= (2 if not mixup else 256)
+
+
+def test_one_image_has_nobody_to_be_mixed_with() -> None:
+    pixels = torch.rand(1, 3, 4, 4)
+    images, shares = mixed(pixels, torch.tensor([2]), 3, 0.8, 1.0)
+    assert torch.equal(images, pixels)
+    assert shares.tolist() == [[0.0, 0.0, 1.0]]
