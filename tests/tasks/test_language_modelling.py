@@ -213,7 +213,8 @@ def test_published_sizes(model: str, regularizer: str, params: dict[str, Any], t
 
 
 def test_it_learns_more_than_how_often_a_token_is(tmp_path: Path) -> None:
-    asked = trial("learned-dropout", steps=150, evaluate_every=150, batch_size=16, lr=0.01, **{"model.dim": 48})
+    wide: dict[str, Any] = {"model.dim": 48}
+    asked = trial("learned-dropout", steps=150, evaluate_every=150, batch_size=16, lr=0.01, **wide)
     result = run_trial(asked, RunDirectory.create(tmp_path, asked), Settings(runs=tmp_path, device="cpu", threads=1))
     metrics = result["metrics"]
     assert metrics["test/loss"] < metrics["test/unigram-loss"] - 0.3

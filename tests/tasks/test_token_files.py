@@ -94,9 +94,15 @@ def test_they_are_made_once_for_each_text_and_tokenizer(text: Callable[[str], So
 def test_many_at_once_make_them_once(
     text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, made = text(LINES), []
+    source = text(LINES)
+    made: list[Path] = []
     make = token_files._make
-    monkeypatch.setattr(token_files, "_make", lambda *arguments: (made.append(1), make(*arguments)))
+
+    def counted(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
+        made.append(folder)
+        make(folder, source, vocabulary)
+
+    monkeypatch.setattr(token_files, "_make", counted)
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda _: token_files.token_files(source, BPE).tokens["dev"].tolist(), range(6)))
     assert len(made) == 1
