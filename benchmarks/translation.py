@@ -23,8 +23,8 @@ from harness.settings import Settings
 from harness.trial import TrialRequest
 from tasks.translation import Translation
 
-UPDATES, ROUNDS = 5, 19
-"""Updates a turn, and turns behind the one that warms up: 100 updates of each."""
+UPDATES, ROUNDS, TOKENS = 5, 19, 1000
+"""Updates a turn, turns behind the one that warms up (100 updates of each in all), and tokens a batch."""
 
 LIKE_FAIRSEQ = {"order": "fairseq", "lr_schedule": "inverse-sqrt", "model.dropout": 0.0}
 
@@ -34,7 +34,7 @@ def translation() -> list[Measurement]:
     real = (Path(os.environ.get("DROPBENCH_DATA", "data")) / "multi30k").is_dir()
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu")
-        task = prepared("multi30k" if real else "multi30k-synthetic", settings)
+        task = prepared("multi30k" if real else "multi30k-synthetic", settings, max_tokens=TOKENS)
         run = Run(task, RunDirectory.create(settings.runs, task.trial), settings, lambda: False)
         ours, theirs = our_updates(run), fairseq_updates(fairseq_train(task, Path(folder)))
         losses: tuple[list[float], list[float]] = ([], [])
@@ -43,7 +43,7 @@ def translation() -> list[Measurement]:
             return lambda: kept.extend(next(updates) for _ in range(UPDATES))
 
         measured = compare(
-            f"training on {task.trial.data.name}, {task.trial.model}, {task.recipe.max_tokens} tokens a batch",
+            f"training on {task.trial.data.name}, {task.trial.model}, {TOKENS} tokens a batch",
             turn(ours, losses[0]),
             "fairseq's Trainer",
             turn(theirs, losses[1]),

@@ -164,7 +164,13 @@ class Translation(Task):
         """As fairseq's criterion and generator take it: sources (B, S), padded on the left, and targets (B, T)."""
         dataset = self.fairseq.dataset(NAMES[split])
         collated: dict[str, Any] = dataset.collater([dataset[index] for index in indices])
-        return collated
+        if split == "train":
+            return collated
+        # fairseq has sorted them by length; who looks at single samples knows them by their place.
+        row_of = {index: row for row, index in enumerate(collated["id"].tolist())}
+        rows = torch.tensor([row_of[index] for index in indices])
+        inputs = {name: values[rows] for name, values in collated["net_input"].items()}
+        return {**collated, "id": collated["id"][rows], "target": collated["target"][rows], "net_input": inputs}
 
     def weight(self, batch: Any) -> float:
         """Tokens of the target."""

@@ -38,7 +38,7 @@ def attention_map(trained: Trained, options: Options) -> Findings:
         raise InputError(f"attention-map: task '{trained.trial.task}' has no way to show its samples")
     site, weights = _last(trained, options, images)
     maps = [
-        _on_grid(site, found) if images else found.mean(axis=0)[: len(sample.words or ()), : len(sample.words or ())]
+        _on_grid(site, found) if images else _between_words(found, len(sample.words or ()))
         for found, sample in zip(weights, samples, strict=True)
     ]
     arrays: dict[str, NDArray[Any]] = {"indices": np.array(indices)}
@@ -69,6 +69,13 @@ def _last(trained: Trained, options: Options, images: bool) -> tuple[Site, list[
         raise InputError(f"attention-map: model '{trained.trial.model}' has no attention between whole samples")
     site, weights = chosen[-1]
     return site, weights[: options.samples]
+
+
+def _between_words(weights: Array, count: int) -> Array:
+    """(H, T, T) → the mean over heads between the sample's words, which are those that anything may attend to."""
+    mean: Array = weights.mean(axis=0)
+    real = np.flatnonzero(mean.max(axis=0))[:count]
+    return mean[np.ix_(real, real)] if mean.shape[0] == mean.shape[1] else mean[:count, :count]
 
 
 def _on_grid(site: Site, weights: Array) -> Array:

@@ -15,6 +15,7 @@ from matplotlib.transforms import Bbox
 
 from harness.analysis import ANALYSES, Options, figures
 from harness.analysis.attention_figure import MOST_WORDS, attention_figure
+from harness.analysis.attention_map import _between_words
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.settings import Settings
@@ -147,3 +148,11 @@ def test_images_in_colour_and_grids_that_are_not_square_are_drawn(monkeypatch: p
     samples = [Shown("label", image=generator.integers(0, 255, (24, 16, 3), dtype=np.uint8)) for _ in range(5)]
     figure = attention_figure("title", samples, [generator.random((3, 2)) for _ in samples])
     assert not flaws(figure, monkeypatch)
+
+
+def test_a_texts_map_has_its_words_whichever_side_the_padding_is_on() -> None:
+    words = np.array([[0.2, 0.8], [0.6, 0.4]])
+    for side in ((0, 2), (2, 0)):
+        weights = np.pad(words, (side, side))[None].repeat(2, axis=0)
+        weights[:, :, : side[0]] = weights[:, :, 4 - side[1] :] = 0.0
+        assert np.array_equal(_between_words(weights, 2), words)

@@ -15,7 +15,7 @@ import torch
 from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootSchedule
 
 from harness.binding import bind_trial
-from harness.engine import run_trial
+from harness.engine import Interrupted, run_trial
 from harness.errors import InputError
 from harness.optimization import learning_rate
 from harness.rundir import RunDirectory
@@ -88,6 +88,22 @@ def test_evaluation_has_every_pair_once(task: Translation) -> None:
         assert sorted(i for batch in task.evaluation_batches(split, 1) for i in batch) == list(range(task.size(split)))
 
 
+def test_samples_stand_in_the_order_that_was_asked_for(task: Translation) -> None:
+    batch = task.batch("dev", [3, 0, 7, 5])
+    assert batch["id"].tolist() == [3, 0, 7, 5]
+    dataset = task.fairseq.dataset("valid")
+    for row, index in enumerate([3, 0, 7, 5]):
+        pair = dataset[index]
+        source, target = batch["net_input"]["src_tokens"][row], batch["target"][row]
+        assert source[-len(pair["source"]) :].tolist() == pair["source"].tolist()
+        assert target[: len(pair["target"])].tolist() == pair["target"].tolist()
+        assert batch["net_input"]["src_lengths"][row] == len(pair["source"])
+        assert (
+            batch["net_input"]["prev_output_tokens"][row, 1 : len(pair["target"])].tolist()
+            == pair["target"][:-1].tolist()
+        )
+
+
 def test_the_loss_of_a_step_is_the_mean_over_its_tokens_however_it_is_cut(tmp_path: Path) -> None:
     losses = []
     ways: dict[str, Any] = {"whole": {"max_tokens": 10_000}, "parts": {"max_tokens": 1000, "accumulate": 20}}
@@ -129,6 +145,19 @@ def test_it_learns_the_generated_language(tmp_path: Path) -> None:
     [bleu, sacrebleu] = result["notes"]
     assert bleu.startswith("bleu: case-sensitive, on Moses tokens by sacremoses: nrefs:1|case:mixed")
     assert sacrebleu.startswith("sacrebleu: on text as it comes: nrefs:1|case:mixed|eff:no|tok:13a")
+
+
+def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"model.dropout": 0.1, "epochs": 2, "max_tokens": 500, "accumulate": 2, "beam": 1}
+    task = make(regularizer="dropattention-c", max_len_b=10, average_last=2, **more)
+    whole = run_trial(task.trial, RunDirectory.create(tmp_path / "whole", task.trial), task.settings)
+    directory = RunDirectory.create(tmp_path / "parts", task.trial)
+    for stop in (3, 5):  # before the end of an epoch, and behind it
+        asked = iter(range(1, 100))
+        with pytest.raises(Interrupted):
+            run_trial(task.trial, directory, task.settings, lambda stop=stop, asked=asked: next(asked) == stop)
+    assert run_trial(task.trial, directory, task.settings) == whole
+    assert whole["steps"] > 8
 
 
 @pytest.mark.parametrize("kinds", [("encoder-self",), ("decoder-self",), ("cross",), None])
