@@ -39,6 +39,7 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
         return recipe.lr
     if recipe.lr_schedule == "inverse-sqrt":
         return recipe.lr * math.sqrt(max(warmup, 1.0) / max(step, 1.0))
-    progress = min(1.0, (step - warmup) / max(1.0, (recipe.lr_decay_steps or steps) - warmup))
+    end = recipe.lr_decay_steps or 1.0
+    progress = min(1.0, (step - warmup) / max(1.0, (end * steps if end <= 1 else end) - warmup))
     factor = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.lr_schedule == "cosine" else 1 - progress
     return recipe.min_lr + (recipe.lr - recipe.min_lr) * factor

@@ -31,8 +31,8 @@ class Recipe(BaseModel):
         default=0.0, ge=0, description="not applied to biases, norms and embeddings of position"
     )
     lr_schedule: Literal["cosine", "linear", "constant", "inverse-sqrt"] = "cosine"
-    lr_decay_steps: int | None = Field(
-        default=None, ge=1, description="where cosine and linear end; default: with the training"
+    lr_decay_steps: float | None = Field(
+        default=None, gt=0, description="where cosine and linear end: steps, or a share of all steps if at most 1"
     )
     warmup: float = Field(default=0.0, ge=0, description="linear warm-up: steps, or a share of all steps if below 1")
     warmup_lr: float | None = Field(

@@ -52,3 +52,10 @@ def test_matrices_decay_and_vectors_do_not(optimizer: str) -> None:
     decayed = {id(p) for group in built.param_groups if group["weight_decay"] == 0.05 for p in group["params"]}
     assert decayed == {id(model[0].weight)}
     assert sum(len(group["params"]) for group in built.param_groups) == 4
+
+
+def test_the_end_of_the_decay_is_steps_or_a_share_of_them() -> None:
+    by_steps, by_share = (Recipe(steps=40, lr=1.0, min_lr=0.1, lr_decay_steps=end) for end in (30, 0.75))
+    rates = [learning_rate(by_share, step, 40) for step in range(40)]
+    assert rates == [learning_rate(by_steps, step, 40) for step in range(40)]
+    assert rates[29] > rates[30] == rates[39] == pytest.approx(0.1)
