@@ -1,0 +1,73 @@
+"""The suites of DropKey, held beside the tables of the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.suite import Choice, load_suite
+
+TABLES = {
+    "table1": """
+        T2T14 + Dropout   96.7 96.9 97.2 77.0 77.8 78.4
+        T2T14 + DropKey   97.0 97.4 97.6 77.2 78.6 79.2
+        T2T19 + Dropout   96.6 97.1 97.4 77.3 78.1 78.5
+        T2T19 + DropKey   97.1 97.2 97.9 78.0 78.4 80.1
+        T2T24 + Dropout   96.4 97.0 97.5 76.7 77.3 78.2
+        T2T24 + DropKey   96.6 97.2 97.7 76.9 78.3 79.3
+        VOLOd1 + Dropout  95.8 96.4 96.6 77.3 78.2 79.0
+        VOLOd1 + DropKey  96.2 96.7 97.1 78.1 78.6 79.6
+        VOLOd2 + Dropout  95.6 96.1 96.4 77.0 78.4 79.0
+        VOLOd2 + DropKey  95.7 96.6 97.0 77.7 79.0 79.9
+        VOLOd3 + Dropout  96.0 96.3 96.6 77.1 77.9 78.5
+        VOLOd3 + DropKey  96.2 96.4 96.9 77.4 78.1 78.7""",
+    "table2": """
+        T2T14 + Dropout   78.4 78.1 77.1 77.9 76.8
+        T2T14 + DropKey   79.2 78.7 77.5 78.6 77.4
+        VOLOd1 + Dropout  78.6 78.0 76.7 77.6 76.4
+        VOLOd1 + DropKey  79.2 78.5 77.5 78.3 77.1""",
+    "table4": """
+        T2T14 + Dropout   78.4 - - 78.4
+        T2T14 + DropKey   78.8 78.9 79.1 79.2
+        T2T19 + Dropout   78.5 - - 78.6
+        T2T19 + DropKey   79.3 79.5 80.2 80.1""",
+    "table5": """
+        backbone             81.76±0.05 82.56±0.09 84.27±0.12 85.24±0.05
+        + Dropout (dr=0.05)  81.65±0.04 82.63±0.05 84.35±0.11 85.22±0.08
+        + Dropout (dr=0.1)   81.53±0.08 82.68±0.04 84.31±0.04 85.21±0.03
+        + DropKey (dr=0.05)  82.04±0.14 82.71±0.02 84.53±0.03 85.33±0.12
+        + DropKey (dr=0.1)   81.93±0.09 82.94±0.04 84.39±0.02 85.38±0.06""",
+}
+
+
+def told(published: float | tuple[float, float] | None) -> str:
+    if published is None:
+        return "-"
+    return f"{published[0]:.2f}±{published[1]:.2f}" if isinstance(published, tuple) else f"{published:.1f}"
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_the_published_cells_are_those_of_the_source(name: str) -> None:
+    found: dict[str, list[str]] = {}
+    for cell in load_suite(f"dropkey/{name}").cells(Choice(preset="paper")):
+        found.setdefault(cell.row, []).append(told(cell.published))
+    rows = [line.strip().split("  ") for line in TABLES[name].strip().splitlines()]
+    assert found == {row[0]: row[-1].split() for row in rows}
+
+
+@pytest.mark.parametrize("name", ["table1", "table2"])
+def test_each_row_is_what_its_label_says(name: str) -> None:
+    for cell in load_suite(f"dropkey/{name}").cells(Choice(preset="paper")):
+        size = cell.row.split()[0].lower()
+        assert cell.request.model == {"t2t": "t2t-vit-", "volod": "volo-d"}[size.rstrip("0123456789")[:5]] + (
+            size.removeprefix("t2t").removeprefix("volod")
+        )
+        assert cell.request.regularizer == cell.row.split()[-1].lower()
+        assert cell.request.params["ratio"] == 0.3
+        assert cell.request.align == ("finetune" if cell.request.regularizer == "dropkey" else "none")
+
+
+def test_the_columns_of_table_2_are_units_and_windows() -> None:
+    cells = list(load_suite("dropkey/table2").cells(Choice()))[:5]
+    found = [(cell.request.params.get("unit", "element"), cell.request.params.get("window", 1)) for cell in cells]
+    assert found == [("element", 1), ("block", 3), ("block", 5), ("cross", 1), ("cross", 3)]
+    assert {cell.request.schedule for cell in cells} == {"decreasing"}
