@@ -7,14 +7,15 @@ import warnings
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.data_utils import numpy_seed
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from numpy.random import shuffle
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -99,12 +100,14 @@ class Translation(Task):
         )
         self.fairseq = TranslationTask.setup_task(config)
         self.criterion = LabelSmoothedCrossEntropyCriterion(self.fairseq, False, recipe.label_smoothing)
-        self.batches: dict[str, list[list[int]]] = {}
+        self.batches: dict[str, list[NDArray[np.int64]]] = {}
         self.too_long: dict[str, list[int]] = {}
         for split in SPLITS:
             self.fairseq.load_dataset(NAMES[split])
             self._cut(split)
-        self.batch_of = {index: number for number, batch in enumerate(self.batches["train"]) for index in batch}
+        self.batch_of = np.zeros(self.size("train"), np.int32)
+        for number, batch in enumerate(self.batches["train"]):
+            self.batch_of[batch] = number
 
     def _cut(self, split: str) -> None:
         """Batches by tokens of sentences of like length, as fairseq makes them."""
@@ -122,8 +125,9 @@ class Translation(Task):
             told = "translated by nothing" if split == "test" else "left out"
             self.notes.append(f"{count:,} pair{'s' * (count > 1)} of {split} with a side of over {limit} tokens {told}")
         tokens = recipe.max_tokens if split == "train" else max(recipe.max_tokens, most)
-        cut = dataset.batch_by_size(indices, tokens, recipe.batch_size, required_batch_size_multiple=MULTIPLE)
-        self.batches[split] = [batch.tolist() for batch in cut]
+        self.batches[split] = dataset.batch_by_size(
+            indices, tokens, recipe.batch_size, required_batch_size_multiple=MULTIPLE
+        )
 
     def build_model(self) -> nn.Module:
         """See `Task.build_model`."""
@@ -144,9 +148,9 @@ class Translation(Task):
         """`accumulate` micro-batches at a time, of all of them in random order; the last batch may have fewer."""
         batches = list(self.batches["train"])
         with numpy_seed(seed % 2**32):
-            shuffle(batches)
+            np.random.shuffle(batches)  # type: ignore[arg-type]
         for start in range(0, len(batches), self.recipe.accumulate):
-            yield list(chain.from_iterable(batches[start : start + self.recipe.accumulate]))
+            yield np.concatenate(batches[start : start + self.recipe.accumulate]).tolist()
 
     def steps_an_epoch(self, size: int) -> int:
         """See `Task.steps_an_epoch`."""
@@ -158,7 +162,8 @@ class Translation(Task):
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
         """Batches by tokens, every sentence once that is not too long."""
-        yield from self.batches[split]
+        for batch in self.batches[split]:
+            yield batch.tolist()
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, Any]:
         """As fairseq's criterion and generator take it: sources (B, S), padded on the left, and targets (B, T)."""

@@ -69,6 +69,10 @@ def prepare(data: TranslationData, fingerprint: str, *, pieces: int, symbols: in
     settings = {"pieces": pieces} if data.form == "raw" else {"symbols": symbols}
     digest = hashlib.sha256(canonical_json({"version": VERSION, "form": data.form, **settings}).encode()).hexdigest()
     folder = cache_folder() / f"{data.name}-{fingerprint}-{digest[:8]}"
+    if os.pathsep in str(folder):
+        raise InputError(
+            f"{folder}: fairseq takes '{os.pathsep}' for the end of a path (XDG_CACHE_HOME sets another place)"
+        )
     try:
         with _alone(folder):
             if not folder.is_dir():

@@ -120,6 +120,12 @@ def test_what_a_killed_process_left_is_swept(cache: Path) -> None:
     assert not half.exists()
 
 
+def test_a_cache_that_fairseq_cannot_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
+    with pytest.raises(InputError, match=r"fairseq takes ':' for the end of a path \(XDG_CACHE_HOME"):
+        prepared("multi30k-synthetic")
+
+
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = locate("multi30k-synthetic")
     (tmp_path / "file").touch()
