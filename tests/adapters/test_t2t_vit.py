@@ -229,6 +229,9 @@ def test_analyses_look_at_the_blocks_alone(tmp_path: Path) -> None:
         make_run(tmp_path, make_trial(model="t2t-vit-digits", schedule="decreasing")), Settings(device="cpu")
     )
     assert [trained.label(site) for site in trained.sites] == ["encoder-self.1", "encoder-self.2"]
+    seen: list[str] = []
+    trained.evaluate(Options(samples=4), probe=lambda site, weights: seen.append(site.name))
+    assert seen == ["blocks.0.attn", "blocks.1.attn"]
     for kind in ANALYSES:
         findings = ANALYSES.get(kind)(trained, Options(samples=4))
         assert findings.scalars

@@ -139,6 +139,13 @@ def test_small_models_train_through_every_site() -> None:
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+def test_two_in_one_model_are_counted_apart() -> None:
+    model = nn.ModuleDict({"teacher": made(), "student": made(layers="1,1")})
+    report = bind(model, "dropkey", ratio=0.3)
+    assert [(site.layer, site.depth) for site in report.bound] == [*((layer, 6) for layer in range(6)), (0, 2), (1, 2)]
+    assert {site.grid for site in report.bound if site.kind == "encoder-self"} == {(8, 8)}
+
+
 # A label for every token.
 
 
