@@ -148,7 +148,7 @@ class Translation(Task):
         """`accumulate` micro-batches at a time, of all of them in random order; the last batch may have fewer."""
         batches = list(self.batches["train"])
         with numpy_seed(seed % 2**32):
-            np.random.shuffle(batches)  # type: ignore[arg-type]
+            np.random.shuffle(batches)
         for start in range(0, len(batches), self.recipe.accumulate):
             yield np.concatenate(batches[start : start + self.recipe.accumulate]).tolist()
 

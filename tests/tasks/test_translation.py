@@ -7,6 +7,7 @@ import math
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +154,8 @@ def test_a_run_that_is_stopped_ends_as_if_it_had_not_been(tmp_path: Path) -> Non
     whole = run_trial(task.trial, RunDirectory.create(tmp_path / "whole", task.trial), task.settings)
     directory = RunDirectory.create(tmp_path / "parts", task.trial)
     for stop in (3, 5):  # before the end of an epoch, and behind it
-        asked = iter(range(1, 100))
         with pytest.raises(Interrupted):
-            run_trial(task.trial, directory, task.settings, lambda stop=stop, asked=asked: next(asked) == stop)
+            run_trial(task.trial, directory, task.settings, partial(next, iter([False] * (stop - 1) + [True])))
     assert run_trial(task.trial, directory, task.settings) == whole
     assert whole["steps"] > 8
 
