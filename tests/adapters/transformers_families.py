@@ -10,8 +10,10 @@ import torch
 import transformers as tf
 from torch import Tensor, nn
 
+from adapters.mixture_of_experts import build_mixture
 from tests.adapters.families import (
     SAMPLES,
+    TOKENS,
     VOCABULARY,
     Family,
     Inputs,
@@ -187,7 +189,15 @@ def decoders() -> list[Family]:
         ("llama-eager", tf.LlamaModel, tf.LlamaConfig, "eager", LLAMA),
         ("gemma2", tf.Gemma2Model, tf.Gemma2Config, "eager", gemma),
     ]
-    return [
+    experts = {"layers": 2, "dim": 12, "heads": 3, "experts": 4, "feedforward": 10}
+    mixture = Family(
+        "mixture-of-experts",
+        partial(build_mixture, "learned-dropout-lm-moe", experts, vocabulary=VOCABULARY, context=TOKENS),
+        partial(tokens, "tokens", None),
+        {"decoder-self": 2},
+        leaks=(future("tokens"),),
+    )
+    return [mixture] + [
         Family(
             f"transformers-{name}",
             partial(made, model, config, implementation, **options),
