@@ -143,11 +143,13 @@ class Metric:
         name: without the split: ``accuracy``; results carry ``test/accuracy``.
         higher_is_better: its direction.
         unit: "%" for percentages (values 0 to 100), "count" for whole numbers, "" for other plain ones.
+        optional: whether there is none for some models and regularizers, which is no fault of a run.
     """
 
     name: str
     higher_is_better: bool = True
     unit: str = "%"
+    optional: bool = False
 
     @property
     def arrow(self) -> str:

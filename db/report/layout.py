@@ -142,10 +142,12 @@ def _published(cell: Outcome) -> str:
 
 def _mean(outcome: Outcome, grid: Grid) -> tuple[Entry, Entry]:
     """The mean and the number of seeds, or why there is none."""
+    states = {seed.state for seed in outcome.seeds}
+    if outcome.n == 0 and outcome.metric.optional and states == {"succeeded"}:
+        return Entry("–"), Entry()
     note = incomplete(outcome)
     mark = grid.mark(note) if note else ""
     if outcome.n == 0:
-        states = {seed.state for seed in outcome.seeds}
         order = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "not run")
         state = next((state for state in order if state in states), "skipped" if outcome.reason else "no number")
         return Entry(state + mark), Entry()

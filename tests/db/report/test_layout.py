@@ -44,6 +44,22 @@ def test_a_cell_without_trials_tells_the_reason(store: Store, tables: Tables) ->
     assert "[1] data 'mr' is not there" in lines
 
 
+def test_what_some_models_have_no_number_of_is_no_fault(store: Store, tables: Tables) -> None:
+    suite = tables.suite(["TREC"])
+    asked = tables.ask(suite)
+    tables.fill(
+        store, asked, {("none", "TREC"): (None, None, None), ("dropkey 0.3", "TREC"): (0.5, 0.6, 0.7),
+                       ("dropkey 0.5", "TREC"): (None, "ValueError: boom", None)}
+    )  # fmt: skip
+    metric = Metric("kept", higher_is_better=False, unit="", optional=True)
+    lines = [
+        " ".join(line.split()) for line in tables.drawn(tables.view(store, asked, suite, metric), 120).splitlines()
+    ]
+    assert any(line.startswith("none –") for line in lines)
+    assert any(line.startswith("dropkey 0.5 failed [1]") for line in lines)
+    assert not any("[2]" in line for line in lines)
+
+
 def test_what_the_suite_says_itself_is_not_overridden(store: Store, tables: Tables) -> None:
     suite = tables.suite()
     row = suite.rows[0].model_copy(
