@@ -8,6 +8,7 @@ transfer to CIFAR as `net`; training on several devices puts ``module.`` before 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,10 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], str]:
             with safe_globals([argparse.Namespace]):
                 content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # neither library has an error of its own for a damaged file
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"weights {path}: expected a checkpoint of tensors alone: {reason}") from None
+        # torch tells how to load it all the same; what it would run is what there is to know.
+        asked = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it asks for {asked[1]}" if asked else " ".join(str(error).split())[:80] or type(error).__name__
+        raise InputError(f"weights {path}: expected a checkpoint of tensors and numbers alone: {reason}") from None
     wrapper = next(
         (key for key in WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), ""
     )
@@ -95,12 +98,18 @@ def _new_heads(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> str | Non
     replaced = None
     for head in HEADS:
         names = (f"{head}.weight", f"{head}.bias")
-        if all(name in state and name in own for name in names):
+        if all(
+            name in state and name in own and _but_classes(state[name]) == _but_classes(own[name]) for name in names
+        ):
             there, here = len(state[names[0]]), len(own[names[0]])
             if there != here:
                 state.update({name: own[name] for name in names})
                 replaced = f"the classifier is new: {there} classes there, {here} here"
     return replaced
+
+
+def _but_classes(tensor: Tensor) -> tuple[int, torch.Size]:
+    return tensor.ndim, tensor.shape[1:]
 
 
 def _resized_positions(state: dict[str, Tensor], own: Mapping[str, Tensor], model: nn.Module) -> str | None:
@@ -116,10 +125,10 @@ def _resized_positions(state: dict[str, Tensor], own: Mapping[str, Tensor], mode
             return None
         grid = (known[0], known[1])
         prefix = new.shape[1] - grid[0] * grid[1]
-        side = round((old.shape[1] - prefix) ** 0.5)
+        side = round(max(0, old.shape[1] - prefix) ** 0.5)
         before = (side, side)
     tokens = old.flatten(1, -2)
-    if tokens.shape[1] != prefix + before[0] * before[1]:
+    if not old.numel() or tokens.shape[1] != prefix + before[0] * before[1] or not all(before):
         return None
     image = tokens[:, prefix:].unflatten(1, before).permute(0, 3, 1, 2).float()
     image = interpolate(image, grid, mode="bicubic").flatten(2).transpose(1, 2).to(old.dtype)

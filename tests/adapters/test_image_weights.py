@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,20 @@ def test_the_weights_of_another_model(tmp_path: Path) -> None:
         load_image_weights(coarse, tmp_path / "w.pth")
 
 
+IMPOSSIBLE: list[tuple[str, tuple[int, ...]]] = [
+    *(("pos_embed", shape) for shape in [(1, 0, 12), (1, 1, 12), (1, 6, 12), (1, 12)]),
+    *(("head.weight", shape) for shape in [(), (9,), (9, 5)]),
+]
+
+
+@pytest.mark.parametrize(("key", "shape"), IMPOSSIBLE)
+def test_tensors_of_impossible_shapes(key: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    state = made("t2t-vit-cifar").state_dict()
+    torch.save({**state, key: torch.ones(shape)}, tmp_path / "w.pth")
+    with pytest.raises(InputError, match=rf"w.pth: {key} has shape {re.escape(str(shape))}: expected the model's"):
+        load_image_weights(made("t2t-vit-cifar"), tmp_path / "w.pth")
+
+
 class Harmful:
     """What pickle would run on loading."""
 
@@ -190,6 +205,7 @@ def test_files_that_are_no_weights(kind: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^weights .*w.pth: ") as error:
         load_image_weights(model, path)
     assert "\n" not in str(error.value)
+    assert ("asks for" in str(error.value)) == (kind == "harmful")
     assert len(str(error.value)) < 400
     assert same(model.state_dict(), before)
     assert not touched.exists()
