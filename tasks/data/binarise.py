@@ -131,11 +131,16 @@ def _write_split(data: ParallelText, text: Path, split: str, model: Tokenizer | 
         files = [stack.enter_context((text / name).open("w", encoding="utf-8")) for name in names]
         while block := list(islice(pairs, BLOCK)):
             source, target = ([pair[side] for pair in block] for side in (0, 1))
-            words = [] if split != "test" else target if model else [line.replace("@@ ", "") for line in target]
+            words = [] if split != "test" else target if model else [joined(line) for line in target]
             if model is not None:
                 source, target = cut(model, source), cut(model, target)
             for file, lines in zip(files, (source, target, words), strict=True):
                 file.writelines(f"{line}\n" for line in lines)
+
+
+def joined(line: str) -> str:
+    """Pieces with "@@" behind all but the last of a word, as words; the same as fairseq does it."""
+    return f"{line} ".replace("@@ ", "").rstrip()
 
 
 def _preprocess(data: ParallelText, text: Path, destination: Path, symbols: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from harness.errors import InputError
 from tasks.data import Source, locate, read
-from tasks.data.binarise import Prepared, prepare
+from tasks.data.binarise import Prepared, joined, prepare
 from tasks.data.parallel import TranslationData
 from tasks.data.pieces import cut, learn_pieces
 
@@ -44,6 +44,13 @@ def test_pieces_are_the_same_in_another_process() -> None:
     code = f"from tasks.data.pieces import learn_pieces; print(learn_pieces({SENTENCES!r}, 60).to_str())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == learn_pieces(SENTENCES, 60).to_str()
+
+
+@pytest.mark.parametrize("line", ["a@@ b c@@ d@@ e .", "a b@@", "", "@@ a", "a@@b @@", "a@@"])
+def test_words_are_joined_as_fairseq_joins_them(line: str) -> None:
+    from fairseq.data.data_utils import post_process
+
+    assert joined(line) == post_process(line, "@@ ")
 
 
 def test_it_is_made_once_and_the_same_again(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
