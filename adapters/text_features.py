@@ -44,7 +44,8 @@ class CharacterEmbedding(nn.Module):
         real = characters.view(batch * words, length) != 0
         channels = self.convolution(self.table(characters).view(batch * words, length, -1).transpose(1, 2))
         channels = channels.masked_fill(~real[:, None, :], float("-inf")).amax(dim=2)
-        return channels.masked_fill(~real.any(dim=1, keepdim=True), 0.0).view(batch, words, -1)
+        out: Tensor = channels.masked_fill(~real.any(dim=1, keepdim=True), 0.0).view(batch, words, -1)
+        return out
 
 
 def _table(size: int, dim: int) -> nn.Embedding:

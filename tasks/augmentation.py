@@ -42,7 +42,8 @@ def random_augment(policy: str, size: int) -> Callable[[Tensor], Tensor]:
         raise InputError(f"randaugment={policy}: expected timm's notation, such as rand-m9-mstd0.5-inc1") from None
 
     def augmented(image: Tensor) -> Tensor:
-        return functional.pil_to_tensor(draw(functional.to_pil_image(image)))
+        changed: Tensor = functional.pil_to_tensor(draw(functional.to_pil_image(image)))
+        return changed
 
     return augmented
 

@@ -139,7 +139,8 @@ TAGS = ("O", "B-NP", "I-NP", "B-VP", "I-VP", "I-PP")
 
 def spans(tags: list[str]) -> set[tuple[str, int, int]]:
     """Spans as conlleval finds them: a span of a type begins at B, and at I where no span of that type is open."""
-    found, start = set(), None
+    found: set[tuple[str, int, int]] = set()
+    start: int | None = None
     for place, tag in enumerate([*tags, "O"]):
         prefix, _, kind = tag.partition("-")
         opened = tags[start].partition("-")[2] if start is not None else None
@@ -184,7 +185,7 @@ def test_columns_are_read_where_there_is_no_empty_line_at_either_end(tmp_path: P
 
 
 def test_it_learns_the_synthetic_set(tmp_path: Path) -> None:
-    model = {"model.dropout": 0.0, "model.layers": 1, "model.dim": 32, "model.heads": 2}
+    model: dict[str, Any] = {"model.dropout": 0.0, "model.layers": 1, "model.dim": 32, "model.heads": 2}
     task = make("ptb-synthetic", epochs=4, batch_size=8, lr=3e-3, features="suffix3", **model)
     tags = [tag for tags in task.splits["test"].tags for tag in tags]
     commonest = 100 * max(map(tags.count, set(tags))) / len(tags)

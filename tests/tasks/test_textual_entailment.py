@@ -89,7 +89,7 @@ def test_the_pass_of_a_pair_calls_each_site_once(task: TextualEntailment) -> Non
 
 
 def test_it_learns_the_synthetic_set(tmp_path: Path) -> None:
-    model = {"model.dropout": 0.0, "model.layers": 1, "model.dim": 32, "model.heads": 2}
+    model: dict[str, Any] = {"model.dropout": 0.0, "model.layers": 1, "model.dim": 32, "model.heads": 2}
     task = make(epochs=6, batch_size=16, lr=3e-3, word_dropout=0.0, **model)
     directory = RunDirectory.create(tmp_path, task.trial)
     result = run_trial(task.trial, directory, Settings(runs=tmp_path, device="cpu", threads=1))
