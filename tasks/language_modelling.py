@@ -132,11 +132,14 @@ class LanguageModelling(Task):
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
         """Micro-batches of windows side by side; of more than the recipe asks for some, at equal distances."""
         length = max(1, size // self.recipe.accumulate)
-        whole = self.size(split) // self.recipe.context
-        count = min(whole, length * self.recipe.evaluation_batches) or 1
-        starts = [index * whole // count * self.recipe.context for index in range(count)]
-        for start in range(0, count, length):
-            yield starts[start : start + length]
+        last, count = self.windows(split) - 1, length * self.recipe.evaluation_batches
+        chosen = [index * last // count for index in range(count)] if last >= count else [*range(last + 1)]
+        for start in range(0, len(chosen), length):
+            yield [window * self.recipe.context for window in chosen[start : start + length]]
+
+    def windows(self, split: Split) -> int:
+        """How many windows lie side by side in a split."""
+        return (self.size(split) - 1) // self.recipe.context + 1
 
     def shown(self, split: Split, index: int) -> Shown:
         """The tokens of a window as text."""

@@ -115,7 +115,10 @@ def test_evaluation_looks_at_windows_side_by_side_and_at_all_where_it_may(task: 
     assert max(some) > 0.9 * task.size("train")
     every = make(evaluation_batches=10_000)
     starts = [start for part in every.evaluation_batches("dev", 8) for start in part]
-    assert starts == list(range(0, every.size("dev") - every.size("dev") % 16, 16))
+    assert starts == list(range(0, every.size("dev"), 16))
+    scored = torch.cat([every.batch("dev", [start])[0, 1:] for start in starts])
+    assert scored.tolist() == every.text.tokens["dev"][1 : len(scored) + 1].tolist()
+    assert len(every.text.tokens["dev"]) - 1 - len(scored) < 16
     assert not any("scored on" in note for note in every.notes)
     assert any(note.startswith("test is scored on 32 of its ") for note in task.notes)
 
