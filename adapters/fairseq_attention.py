@@ -95,7 +95,7 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         v = v.view(-1, self.num_heads, *v.shape[1:])
         # In beam search the values of a sentence are held once for all its beams.
         v = v.repeat_interleave(len(logits) // len(v), dim=0)
-        allowed = logits > float("-inf")
+        allowed = logits != float("-inf")  # a NaN stays one
         heads = attend_logits(logits.masked_fill(~allowed, 0.0), v, self.site, training=self.training, mask=allowed)
         return heads, masked_softmax(logits) if weigh else None
 

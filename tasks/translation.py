@@ -112,7 +112,7 @@ class Translation(Task):
     def _cut(self, split: str) -> None:
         """Batches by tokens of sentences of like length, as fairseq makes them."""
         dataset, recipe = self.fairseq.dataset(NAMES[split]), self.recipe
-        limit = most = int(recipe.model.get("positions", 1024))
+        limit = most = int(recipe.model.get("positions", 1024))  # as in `TranslationOptions`
         if split == "train":
             limit = min(limit, recipe.max_tokens)
         seed = self.trial.seed if recipe.order == "fairseq" else derive(self.trial.seed, "batches") % 2**32

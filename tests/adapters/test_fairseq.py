@@ -153,3 +153,15 @@ def test_embeddings_are_shared_as_asked(share: str) -> None:
 def test_every_attention_of_a_translation_model_is_fairseqs() -> None:
     patched = {type(patch.module) for patch in find_patches(translation())}
     assert patched == {MultiheadAttention}
+
+
+def test_a_nan_is_not_hidden_from_beam_search_that_is_looked_at() -> None:
+    model = FAMILY["fairseq-attention"].model()
+    attention: Any = model.attention
+    bind(model, "dropkey", ratio=0.5)
+    query = torch.randn(1, 2, 8)
+    query[0, 0, 0] = float("nan")
+    with watch(model, lambda site, weights: None):
+        out = attention(query, query, query, incremental_state={})[0]
+    assert out[0, 0].isnan().all()
+    assert not out[0, 1].isnan().any()
