@@ -1,4 +1,4 @@
-"""T2T-ViT and VOLO as they are registered: the small ones whole, the published ones with their widths but fewer layers."""
+"""T2T-ViT and VOLO as they are registered: the small ones whole, the published ones as wide but with fewer layers."""
 
 from __future__ import annotations
 
