@@ -26,6 +26,7 @@ TASKS: Registry[type[Task]] = Registry("task")
 MODELS: Registry[ModelBuilder] = Registry("model")
 """The fact `tasks` names the tasks that a model serves, `sample` the data that `dropbench list` builds it for."""
 
+ON_IMAGES = ("image-classification",)
 DIGITS = {"image_size": (8, 8), "channels": 1, "classes": 10}
 CIFAR = {"image_size": (32, 32), "channels": 3, "classes": 100}
 IMAGENET = {"image_size": (224, 224), "channels": 3, "classes": 1000}
@@ -39,7 +40,7 @@ for _name, _sample, _help in (
     ("deit-small", IMAGENET, "DeiT-S/16 (timm)"),
     ("deit-base", IMAGENET, "DeiT-B/16 (timm)"),
 ):
-    MODELS.add(_name, "adapters.timm_models:build_vit", help=_help, tasks=("image-classification",), sample=_sample)
+    MODELS.add(_name, "adapters.timm_models:build_vit", help=_help, tasks=ON_IMAGES, sample=_sample, weights=True)
 for _name, _sample, _help in (
     ("t2t-vit-digits", DIGITS, "T2T-ViT: 64-d, 4 layers, 4 × 4 tokens"),
     ("t2t-vit-cifar", CIFAR, "T2T-ViT: 192-d, 6 layers, 8 × 8 tokens"),
@@ -50,14 +51,14 @@ for _name, _sample, _help in (
     ("t2t-vit-19-performer", IMAGENET, "T2T-ViT-19: tokens by a performer"),
     ("t2t-vit-24-performer", IMAGENET, "T2T-ViT-24: tokens by a performer"),
 ):
-    MODELS.add(_name, "adapters.t2t_vit:build_t2t_vit", help=_help, tasks=("image-classification",), sample=_sample)
+    MODELS.add(_name, "adapters.t2t_vit:build_t2t_vit", help=_help, tasks=ON_IMAGES, sample=_sample, weights=True)
 for _name, _sample, _help in (
     ("volo-cifar", CIFAR, "VOLO: 192-d, 2 + 4 layers, 8 × 8 tokens (timm)"),
     ("volo-d1", IMAGENET, "VOLO-D1 (timm)"),
     ("volo-d2", IMAGENET, "VOLO-D2 (timm)"),
     ("volo-d3", IMAGENET, "VOLO-D3 (timm)"),
 ):
-    MODELS.add(_name, "adapters.volo:build_volo", help=_help, tasks=("image-classification",), sample=_sample)
+    MODELS.add(_name, "adapters.volo:build_volo", help=_help, tasks=ON_IMAGES, sample=_sample, weights=True)
 ON_TEXT = ("text-classification", "sequence-labelling", "textual-entailment")
 MODELS.add(
     "text-transformer",

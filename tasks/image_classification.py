@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from adapters.image_weights import load_image_weights
 from harness.errors import InputError
 from harness.recipe import Recipe
 from harness.settings import Settings
@@ -21,6 +22,7 @@ from tasks.augmentation import mixed, moved_and_mirrored, random_augment, random
 from tasks.data import read
 from tasks.data.classification import ImageClassificationData
 from tasks.making import check_model, located, make_trial
+from tasks.weights import located_weights
 
 # Mean and deviation of ImageNet's training images, for sets that are too large to be measured first.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -78,7 +80,11 @@ class ImageClassification(Task):
 
     def build_model(self) -> nn.Module:
         """See `Task.build_model`."""
-        return _build(self.trial.model, self.recipe, len(self.classes))
+        model = _build(self.trial.model, self.recipe, len(self.classes))
+        weights = located_weights(self.trial)
+        if weights is not None:
+            self.notes.append(load_image_weights(model, weights))
+        return model
 
     def size(self, split: Split) -> int:
         """See `Task.size`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,23 @@ def test_an_unknown_policy_is_one_line(policy: str) -> None:
 def test_grey_images_have_no_policy_of_colours() -> None:
     with pytest.raises(InputError, match="expected channels=3, not 1"):
         make("digits", "vit-digits", randaugment="rand-m9")
+
+
+@pytest.mark.parametrize("model", ["t2t-vit-cifar", "volo-cifar", "vit-cifar"])
+def test_a_trial_begins_with_the_weights_of_a_file(tmp_path: Path, model: str) -> None:
+    size = {"depth": 2} if model != "volo-cifar" else {"layers": "1,1"}
+    options = {f"model.{key}": value for key, value in size.items()}
+    given = make("cifar100-synthetic", model, **options).build_model()
+    path = tmp_path / "published.pt"
+    torch.save({"state_dict": given.state_dict()}, path)
+    request = TrialRequest(
+        task="image-classification", data="cifar10-synthetic", model=model, overrides=options, weights=str(path)
+    )
+    settings = Settings(device="cpu", threads=1)
+    task = ImageClassification(ImageClassification.trial_for(request, settings), settings)
+    task.setup()
+    state = task.build_model().state_dict()
+    same = [name for name, value in given.state_dict().items() if torch.equal(value, state[name])]
+    assert {name.split(".")[0] for name in state if name not in same} <= {"head", "aux_head"}
+    assert len(same) > len(state) / 2
+    assert any("classifier is new: 100 classes there, 10 here" in note for note in task.notes)
