@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -18,7 +18,7 @@ from harness.attention import attend
 from harness.errors import InputError
 from harness.feedforward import regularized_output
 from harness.site import Site, SiteKind
-from harness.validation import input_error
+from harness.validation import model_options
 
 INIT_STD = 0.02
 
@@ -180,10 +180,7 @@ def build_decoder(name: str, options: Mapping[str, Any], *, vocabulary: int, con
     Raises:
         InputError: an unknown or impossible option.
     """
-    try:
-        checked = DecoderOptions(**{**PUBLISHED[name], **options})
-    except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", DecoderOptions.model_fields) from None
+    checked = model_options(DecoderOptions, name, {**PUBLISHED[name], **options})
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
     return Decoder(checked, vocabulary, context)

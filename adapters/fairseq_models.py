@@ -9,11 +9,11 @@ from typing import Any, Literal
 from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from harness.errors import InputError
-from harness.validation import input_error
+from harness.validation import model_options
 
 ARCHITECTURES = {
     "transformer-wmt-en-de": "transformer_wmt_en_de",
@@ -81,10 +81,7 @@ def build_translation_model(
     Raises:
         InputError: an unknown or impossible option.
     """
-    try:
-        checked = TranslationOptions(**options)
-    except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", TranslationOptions.model_fields) from None
+    checked = model_options(TranslationOptions, name, options)
     if checked.share == "all" and not joined:
         raise InputError(f"model {name}: share=all needs one dictionary for both languages: expected decoder or none")
     arguments = Namespace(arch=ARCHITECTURES[name], **checked.arguments())

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 from transformers import MixtralConfig, MixtralForCausalLM
 
 from harness.errors import InputError
 from harness.penalty import OwnLoss
-from harness.validation import input_error
+from harness.validation import model_options
 
 
 class ExpertsOptions(BaseModel):
@@ -104,10 +104,7 @@ def build_mixture(name: str, options: Mapping[str, Any], *, vocabulary: int, con
     Raises:
         InputError: an unknown or impossible option.
     """
-    try:
-        checked = ExpertsOptions(**options)
-    except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", ExpertsOptions.model_fields) from None
+    checked = model_options(ExpertsOptions, name, options)
     if checked.dim % (2 * checked.heads):
         raise InputError(f"model {name}: dim={checked.dim} is no even multiple of heads={checked.heads}")
     if checked.active > checked.experts:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from timm.layers.drop import DropPath
 from timm.layers.mlp import Mlp
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from adapters.token_grid import choose_stride
 from harness.attention import attend
 from harness.errors import InputError
 from harness.site import Site
-from harness.validation import input_error
+from harness.validation import model_options
 
 INIT_STD = 0.02
 
@@ -164,10 +164,7 @@ def build_t2t_vit(
     Raises:
         InputError: an unknown or impossible option.
     """
-    try:
-        checked = T2TOptions(**{**NAMED[name], **options})
-    except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", T2TOptions.model_fields) from None
+    checked = model_options(T2TOptions, name, {**NAMED[name], **options})
     if checked.embed_dim % checked.num_heads:
         raise InputError(f"model {name}: num_heads={checked.num_heads} does not divide embed_dim={checked.embed_dim}")
     stride, _ = choose_stride(name, image_size, list(SPLITS), checked.stride)

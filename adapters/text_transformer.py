@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from adapters.text_features import FeatureEmbedding
@@ -16,7 +16,7 @@ from harness.attention import attend
 from harness.errors import InputError
 from harness.feedforward import regularized_output
 from harness.site import Site
-from harness.validation import input_error
+from harness.validation import model_options
 
 
 class TextOptions(BaseModel):
@@ -174,10 +174,7 @@ def build_text_transformer(
     Raises:
         InputError: an unknown or impossible option.
     """
-    try:
-        checked = TextOptions(**options)
-    except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", TextOptions.model_fields) from None
+    checked = model_options(TextOptions, name, options)
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
     encoder = Encoder(checked, vocabulary, max_length, features or {})

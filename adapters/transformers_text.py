@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from adapters.text_features import FeatureEmbedding
 from adapters.text_heads import Head, Pooling, with_head
 from harness.errors import InputError
-from harness.validation import input_error
+from harness.validation import model_options
 
 PADDING = 0
-Options = TypeVar("Options", bound="HeadOptions")
 
 
 class HeadOptions(BaseModel):
@@ -127,7 +126,7 @@ def build_bert(
     from transformers import BertConfig, BertModel
 
     known = {key: value for key, value in options.items() if key != "word_dim"}
-    checked = _checked(BertOptions, name, {**PUBLISHED[name], **known})
+    checked = model_options(BertOptions, name, {**PUBLISHED[name], **known})
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
     if options.get("word_dim", checked.dim) != checked.dim:
@@ -179,7 +178,7 @@ def build_pretrained(
     """
     from transformers import AutoConfig, AutoModel
 
-    checked = _checked(HeadOptions, name, options)
+    checked = model_options(HeadOptions, name, options)
     if weights is None:
         raise InputError(
             f"model {name}: expected --weights FOLDER, with config.json, tokenizer.json, model.safetensors"
@@ -207,13 +206,6 @@ def build_pretrained(
 
 
 BEHIND_PADDING = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"})
-
-
-def _checked(kind: type[Options], name: str, options: Mapping[str, Any]) -> Options:
-    try:
-        return kind(**options)
-    except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", kind.model_fields) from None
 
 
 def _first_line(error: Exception) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from timm.models.volo import VOLO
 from torch import Tensor, nn
 
 from adapters.token_grid import choose_stride
 from harness.errors import InputError
-from harness.validation import input_error
+from harness.validation import model_options
 
 STRIDES = (16, 8, 4)
 """Pixels from token to token in self-attention; in outlook attention half of that. 16 is the published one."""
@@ -123,10 +123,7 @@ def build_volo(
     Raises:
         InputError: an unknown or impossible option.
     """
-    try:
-        checked = VoloOptions(**{**NAMED[name], **options})
-    except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", VoloOptions.model_fields) from None
+    checked = model_options(VoloOptions, name, {**NAMED[name], **options})
     dim, heads = checked.embed_dim, checked.num_heads
     if heads % 2 or dim % heads:
         raise InputError(f"model {name}: num_heads={heads}: expected an even number that divides embed_dim={dim}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from harness.errors import InputError, unknown_name
+
+Options = TypeVar("Options", bound=BaseModel)
 
 
 def input_error(error: ValidationError, where: str, noun: str, known: Iterable[str]) -> InputError:
@@ -22,3 +25,11 @@ def input_error(error: ValidationError, where: str, noun: str, known: Iterable[s
         return InputError(f"{where}: {message}")
     shown = f"={value}" if isinstance(value, bool | int | float | str) else ""
     return InputError(f"{where}: {key}{shown}: {message}")
+
+
+def model_options(kind: type[Options], name: str, options: Mapping[str, Any]) -> Options:
+    """The options of the model `name`; raises InputError for an unknown one, with the nearest, or an impossible one."""
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        raise input_error(error, f"model {name}", f"option of model {name}", kind.model_fields) from None

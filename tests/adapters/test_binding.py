@@ -96,7 +96,8 @@ def test_a_model_without_attention_is_told_what_is_known() -> None:
         "regularize: no attention that can be reached in Sequential"
         " (it has PerformerAttention, which no adapter knows):"
         " expected one of models written for DropBench, torch's nn.MultiheadAttention,"
-        " timm's ViT, DeiT, EVA, Swin and VOLO, transformers models on its AttentionInterface"
+        " timm's ViT, DeiT, EVA, Swin and VOLO, transformers models on its AttentionInterface,"
+        " fairseq's MultiheadAttention"
     )
 
 

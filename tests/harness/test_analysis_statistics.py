@@ -79,7 +79,8 @@ def test_entropy_of_texts_is_all_words_and_padding_does_not_count(texts: Trained
     assert len(lengths) > 1  # or nothing would be padded
     for label, samples in weights_of(texts, options).items():
         expected = [[np.mean([entropy_of(row) for row in head]) for head in sample] for sample in samples]
-        assert np.allclose(findings.arrays[label], expected, atol=1e-5)
+        # Logits in the hundreds, in float32, which other neighbours in the batch round otherwise.
+        assert np.allclose(findings.arrays[label], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["diversity", "disagreement"])
