@@ -114,7 +114,8 @@ def settle(directory: RunDirectory) -> None:
     signs = [directory.path / "events.jsonl", directory.path / "log.txt", _file(directory, last["number"])]
     seen = max(file.stat().st_mtime for file in signs if file.exists())
     ended = datetime.fromtimestamp(seen, UTC).isoformat(timespec="milliseconds")
-    _rewrite(directory, last["number"], {**last, **ending, "ended_at": ended})
+    # A file's time is that of the kernel's last tick, some milliseconds ago.
+    _rewrite(directory, last["number"], {**last, **ending, "ended_at": max(ended, last["started_at"])})
 
 
 def sweep(folder: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +95,15 @@ def test_a_death_without_a_word_is_lost(directory: RunDirectory) -> None:
     assert told["started_at"] <= told["ended_at"]
     settle(directory)
     assert directory.attempts() == [told]
+
+
+def test_an_attempt_does_not_end_before_it_begins(directory: RunDirectory) -> None:
+    begin(directory)
+    for file in directory.path.rglob("*"):
+        os.utime(file, (0, 0))
+    settle(directory)
+    (told,) = directory.attempts()
+    assert told["ended_at"] == told["started_at"]
 
 
 def test_a_death_after_the_result_is_a_success(directory: RunDirectory) -> None:
