@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import sacrebleu
 from fairseq.data import Dictionary
@@ -20,8 +22,15 @@ TRANSLATIONS = [
     "Zwei Kinder spielen im schnee, z.B. mit dem Ball.",
     "Die Köln-Bonner Bahn fährt heute nicht.",
 ]
+FAIRSEQ = 58.380882641725776
 
 
+def test_bleu_on_tokens_is_what_fairseq_counted() -> None:
+    # By its scorer, which is one of the C++ extensions that are not installed everywhere; the test below calls it.
+    assert Scorer("de", tokenised=False)(TRANSLATIONS, REFERENCES)["bleu"] == pytest.approx(FAIRSEQ, rel=1e-9)
+
+
+@pytest.mark.skipif(find_spec("fairseq.libbleu") is None, reason="fairseq was installed without its C++ extensions")
 def test_bleu_on_tokens_is_what_fairseq_counts() -> None:
     scorer = Scorer("de", tokenised=False)
     dictionary = Dictionary()
@@ -29,7 +38,7 @@ def test_bleu_on_tokens_is_what_fairseq_counts() -> None:
     for translation, reference in zip(TRANSLATIONS, REFERENCES, strict=True):
         theirs.add(*(dictionary.encode_line(scorer.tokens(line)) for line in (reference, translation)))
     assert scorer(TRANSLATIONS, REFERENCES)["bleu"] == pytest.approx(theirs.score(), rel=1e-9)
-    assert 40 < theirs.score() < 90
+    assert theirs.score() == pytest.approx(FAIRSEQ, rel=1e-9)
 
 
 def test_tokens_are_scored_as_they_come() -> None:
