@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +15,7 @@ from adapters.text_heads import Head, Pooling, with_head
 from harness.errors import InputError
 from harness.validation import model_options
 
+T = TypeVar("T")
 PADDING = 0
 
 
@@ -107,8 +108,14 @@ class Subwords:
                 first.setdefault(word, place)
         return made["input_ids"], [first.get(word, 0) for word in range(len(words))]
 
-    def cut(self, tokens: list[int], longest: int) -> list[int]:
-        """The first `longest` ids, the last of which stays the last (the model's mark of an end)."""
+    def pieces(self, text: str | Sequence[str]) -> list[str]:
+        """The tokens of a text or a sentence, the special ones too."""
+        ids = self.text(text) if isinstance(text, str) else self.words(text)[0]
+        pieces: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
+        return pieces
+
+    def cut(self, tokens: list[T], longest: int) -> list[T]:
+        """The first `longest` tokens, the last of which stays the last (the model's mark of an end)."""
         return tokens if len(tokens) <= longest else [*tokens[: longest - 1], tokens[-1]]
 
 

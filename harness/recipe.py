@@ -51,7 +51,7 @@ class Recipe(BaseModel):
     )
     kinds: tuple[SiteKind, ...] | None = Field(
         default=None,
-        description="kinds of site to regularise, such as decoder-self,cross; default: all but class",
+        description="kinds of site to regularise, such as decoder-self,cross; default: all but class and token",
     )
     finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")

@@ -13,12 +13,14 @@ from torch.nn.functional import cross_entropy
 
 from harness.errors import InputError, unknown_name
 from harness.recipe import Recipe
-from harness.task import Metric, Shown, Split
-from tasks.data import read
+from harness.settings import Settings
+from harness.task import MODELS, Metric, Shown, Split
+from harness.trial import Trial, TrialRequest
+from tasks.data import DATASETS, read
 from tasks.data.tagged import TaggedData, TaggedSplit
 from tasks.making import located
 from tasks.text import TextRecipe, TextTask
-from tasks.words import PADDING, UNKNOWN, WordTokenizer, case_of, numbered
+from tasks.words import PADDING, UNKNOWN, case_of, numbered
 
 F1 = Metric("f1")
 ACCURACY = Metric("accuracy")
@@ -63,6 +65,18 @@ class SequenceLabelling(TextTask):
     metrics: ClassVar[tuple[Metric, ...]] = (F1, ACCURACY, Metric("precision"), Metric("recall"))
     recipe: TaggingRecipe
 
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`; a feature that neither words nor the data have is refused here."""
+        trial = super().trial_for(request, settings)
+        known = [*SPELLING, CHARACTERS, *DATASETS.get(request.data).columns]
+        for name in trial.recipe["features"]:
+            if "tokenizer" in MODELS.entry(trial.model).facts:
+                raise InputError(f"features={name}: model '{trial.model}' has tokens of its own, not words")
+            if name not in known:
+                raise unknown_name(f"feature of data '{request.data}'", name, known)
+        return trial
+
     @property
     def selecting(self) -> Metric:
         """F1 of spans, or accuracy where the tags mark none (parts of speech)."""
@@ -91,16 +105,12 @@ class SequenceLabelling(TextTask):
         self.check_lengths()
 
     def make_feature(self, name: str) -> dict[str, int]:
-        """The ids of a feature's values, from train; raises InputError where the data have no such column."""
+        """The ids of a feature's values, from train."""
         train = self.splits["train"]
-        if not isinstance(self.tokenizer, WordTokenizer):
-            raise InputError(f"features={name}: model '{self.trial.model}' has tokens of its own, not words")
         if name == CHARACTERS:
             return numbered(character for words in train.words for word in words for character in word)
         if name in SPELLING:
             return numbered((SPELLING[name](word) for words in train.words for word in words), min_count=2)
-        if name not in train.columns:
-            raise unknown_name(f"feature of data '{self.data.name}'", name, [*SPELLING, CHARACTERS, *train.columns])
         return numbered(value for values in train.columns[name] for value in values)
 
     def parts_of(self, name: str, split: TaggedSplit) -> list[tuple[int, int, int]]:
@@ -210,10 +220,10 @@ class SequenceLabelling(TextTask):
         return scores(list(wanted_tags.values()), list(sentences.values()), spans=self.selecting is F1)
 
     def shown(self, split: Split, index: int) -> Shown:
-        """The words of a part, those too that the model does not know."""
+        """The tokens of a part, those too that the model does not know."""
         row, start, end = self.parts[split][index]
         words, tags = self.splits[split].words[row][start:end], self.splits[split].tags[row][start:end]
-        return Shown(" ".join(tags), words=words)
+        return Shown(" ".join(tags), words=tuple(self.tokenizer.pieces(words)))
 
 
 def scores(wanted: list[list[str]], found: list[list[str]], *, spans: bool) -> dict[str, float]:

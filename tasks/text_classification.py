@@ -43,11 +43,10 @@ class TextClassification(LabelledTextTask):
         return self.padded(split, [self.tokens[split][i] for i in indices]), self.labels[split][list(indices)]
 
     def shown(self, split: Split, index: int) -> Shown:
-        """The words that the model gets, those too that it does not know."""
-        words = split_words(self.texts[split].texts[index])[: self.recipe.max_length]
-        if self.recipe.lowercase:
-            words = [word.lower() for word in words]
-        return Shown(self.classes[int(self.labels[split][index])], words=tuple(words))
+        """The tokens that the model gets, those too that it does not know."""
+        pieces = self.tokenizer.pieces(self.texts[split].texts[index])
+        words = tuple(self.tokenizer.cut(pieces, self.recipe.max_length))
+        return Shown(self.classes[int(self.labels[split][index])], words=words)
 
     @cached_property
     def texts(self) -> Mapping[str, TextSplit]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+T = TypeVar("T")
 PADDING, UNKNOWN = 0, 1
 """Ids of every vocabulary that is made here; in those of features, too."""
 CASES = ("lower", "Title", "UPPER", "miXed", "digits", "some digits", "marks")
@@ -33,8 +34,12 @@ class Tokenizer(Protocol):
         """The ids of a sentence, and where each word's first token stands; None: a word is a token."""
         ...
 
-    def cut(self, tokens: list[int], longest: int) -> list[int]:
-        """The ids of a text that is not longer than `longest`."""
+    def pieces(self, text: str | Sequence[str]) -> list[str]:
+        """The tokens of a text or a sentence as a person sees them, also those that are not known."""
+        ...
+
+    def cut(self, tokens: list[T], longest: int) -> list[T]:
+        """The tokens of a text that is not longer than `longest`."""
         ...
 
 
@@ -60,7 +65,11 @@ class WordTokenizer:
         """See `Tokenizer.words`."""
         return [self.vocabulary.get(self.form(word), UNKNOWN) for word in words], None
 
-    def cut(self, tokens: list[int], longest: int) -> list[int]:
+    def pieces(self, text: str | Sequence[str]) -> list[str]:
+        """See `Tokenizer.pieces`."""
+        return [self.form(word) for word in (split_words(text) if isinstance(text, str) else text)]
+
+    def cut(self, tokens: list[T], longest: int) -> list[T]:
         """See `Tokenizer.cut`."""
         return tokens[:longest]
 

@@ -54,6 +54,7 @@ class Dataset:
         layouts: the accepted layouts, the preferred one first.
         classes: number of classes of the full set; 0 where there are none.
         class_names: in the order of their numbers, where no file of the set names them.
+        columns: what a tagged set gives for every word beside its tag.
         origin: who made it, and which copy has this layout, in words.
         home: where to get it.
         splits: how train, dev and test come about, in words.
@@ -73,5 +74,6 @@ class Dataset:
     splits: str
     published: tuple[Published, ...] = ()
     class_names: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     synthetic: str = ""
     package: str = ""

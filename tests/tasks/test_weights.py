@@ -101,6 +101,8 @@ def test_a_word_of_many_pieces_is_tagged_at_its_first(folder: Path) -> None:
     assert pieces[-1] == "[SEP]"
     for word, place in zip(row, first, strict=True):
         assert word.lower().startswith(pieces[place])
+    part = task.tokenizer.tokenizer.convert_ids_to_tokens(task.tokens["test"][0].tolist())
+    assert task.shown("test", 0).words == tuple(part)
     batch = task.batch("test", range(3))
     assert batch["first"].shape == batch["tags"].shape
     assert task.logits(task.build_model().eval(), batch).shape == (*batch["tags"].shape, len(task.classes))
@@ -155,7 +157,7 @@ def test_what_does_not_fit_the_weights_is_one_line(folder: Path, fields: dict[st
 
 def test_features_are_for_words_alone(folder: Path) -> None:
     with pytest.raises(InputError, match="tokens of its own, not words"):
-        set_up(make("sequence-labelling", folder, overrides={"features": "case"}))
+        make("sequence-labelling", folder, overrides={"features": "case"})
 
 
 def test_missing_weights_and_models_without_are_one_line(folder: Path, tmp_path: Path) -> None:

@@ -67,3 +67,9 @@ def test_pairs_can_be_told_from_the_hypothesis() -> None:
     model = MultinomialNB().fit(words.fit_transform(data.train.hypotheses), data.train.labels)
     assert (model.predict(words.transform(data.test.hypotheses)) == data.test.labels).mean() > 0.8
     assert data.left_out["rows"]["train"] > 0
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_the_columns_are_those_that_are_known_before_a_set_is_read(name: str) -> None:
+    for split in read(locate(f"{name}-synthetic"), TaggedData).splits().values():
+        assert tuple(split.columns) == DATASETS.get(name).columns

@@ -1,0 +1,86 @@
+"""Pre-trained word vectors in a task: where they go, how large they are, and what of them a trial knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.errors import InputError
+from harness.settings import Settings
+from harness.task import TASKS
+from harness.trial import TrialRequest
+from tasks.text import TextTask
+from tasks.words import WordTokenizer
+
+DATA = {
+    "text-classification": "trec-synthetic",
+    "sequence-labelling": "conll2000-synthetic",
+    "textual-entailment": "snli-synthetic",
+}
+DIM = 5
+
+
+def make(root: Path, task: str = "text-classification", **overrides: Any) -> TextTask:
+    settings = Settings(data=root, device="cpu", threads=1)
+    request = TrialRequest(
+        task=task, data=DATA[task], model="text-transformer", overrides={"vectors": "some.txt", **overrides}
+    )
+    made = TASKS.get(task)(TASKS.get(task).trial_for(request, settings), settings)
+    assert isinstance(made, TextTask)
+    made.setup()
+    return made
+
+
+def write(root: Path, words: list[str], seed: int = 0) -> torch.Tensor:
+    """A file of vectors that are many times as large as random embeddings."""
+    vectors = torch.randn(len(words), DIM, generator=torch.Generator().manual_seed(seed)) * 7
+    rows = [" ".join([word, *(f"{x:.6f}" for x in row)]) for word, row in zip(words, vectors.tolist(), strict=True)]
+    (root / "vectors").mkdir(exist_ok=True)
+    (root / "vectors" / "some.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return vectors
+
+
+@pytest.mark.parametrize("task", DATA)
+def test_known_words_begin_with_their_vectors(tmp_path: Path, task: str) -> None:
+    write(tmp_path, ["nobody-writes-this"])
+    tokenizer = make(tmp_path, task).tokenizer
+    assert isinstance(tokenizer, WordTokenizer)
+    words = sorted(tokenizer.vocabulary)[:8]
+    vectors = write(tmp_path, ["nobody-writes-this", *words])[1:]
+    made = make(tmp_path, task)
+    model: Any = made.build_model()
+    weight = model.encoder.embedding.weight.detach()
+    assert weight.shape == (tokenizer.size, DIM)
+    found = weight[[tokenizer.vocabulary[word] for word in words]]
+    torch.testing.assert_close(found / vectors, (found[0, 0] / vectors[0, 0]).expand_as(found), rtol=1e-4, atol=0)
+    assert float(found.square().mean().sqrt()) == pytest.approx(DIM**-0.5, rel=1e-4)
+    assert weight[made.tokenizer.padding].abs().sum() == 0
+    assert any(note.startswith(f"8 of {len(tokenizer.vocabulary):,} words have vectors") for note in made.notes)
+    loss = made.loss(model, made.batch("train", range(4)))
+    loss.backward()
+    assert model.encoder.embedding.weight.grad is not None
+
+
+def test_frozen_vectors_are_not_trained(tmp_path: Path) -> None:
+    write(tmp_path, ["what"])
+    model: Any = make(tmp_path, freeze_vectors=True).build_model()
+    assert not model.encoder.embedding.weight.requires_grad
+    assert model.encoder.projection.weight.requires_grad
+
+
+def test_other_vectors_are_another_trial_and_changed_ones_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, ["what"])
+    first = make(tmp_path)
+    write(tmp_path, ["what"], seed=1)
+    assert make(tmp_path).trial.id != first.trial.id
+    with pytest.raises(InputError, match="have changed since the trial was made"):
+        first.build_model()
+
+
+def test_vectors_that_are_not_there_are_told_before_a_trial_is_made(tmp_path: Path) -> None:
+    write(tmp_path, ["what"])
+    with pytest.raises(InputError, match=r"vectors 'others.txt' are not in .*: there is some.txt"):
+        make(tmp_path, vectors="others.txt")
