@@ -18,3 +18,10 @@ for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
 settings.register_profile("anywhere", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "anywhere")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a parameter of bytes by its length: packed bytes may hold the time of day, and side by side processes would
+    then collect tests of different names.
+    """
+    return f"{len(val)}-bytes" if isinstance(val, bytes) else None
