@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from harness.seeding import seed_all
@@ -45,6 +46,22 @@ def test_randaugment_changes_most_images_and_keeps_their_form() -> None:
     torch.rand(3, 32, 32)
     again = [augment(image) for _ in range(40)]
     assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m10-inc1", "rand-m10-mmax20-mstd9-inc1", "rand-m0"])
+def test_a_policy_works_at_every_magnitude(policy: str) -> None:
+    seed_all(0)
+    image = (torch.rand(3, 8, 8) * 255).to(torch.uint8)
+    augment = random_augment(policy, 8)
+    for _ in range(600):
+        assert augment(image).shape == image.shape
+
+
+def test_an_image_posterized_to_no_bits_is_black() -> None:
+    seed_all(0)
+    image = (torch.rand(3, 8, 8) * 200 + 50).to(torch.uint8)
+    augment = random_augment("rand-m10-n1-inc1", 8)
+    assert any(not augment(image).any() for _ in range(200))
 
 
 def test_erasing_puts_a_rectangle_of_noise_into_its_share_of_images() -> None:

@@ -75,19 +75,17 @@ def test_taking_rows_keeps_their_order(folders: Path) -> None:
     assert (taken.images[0] == split.images[3]).all()
 
 
-def test_grey_and_cmyk_and_transparent_images_become_rgb(folders: Path) -> None:
-    for name, mode in (("grey.png", "L"), ("cmyk.jpg", "CMYK"), ("clear.png", "RGBA"), ("palette.png", "P")):
-        Image.new(mode, (8, 6)).save(folders / "val" / "n01" / name)
-    test = load(folders).test
-    assert {test.images[index].shape for index in range(len(test))} == {(6, 8, 3)}
-
-
 def test_other_and_hidden_files_are_passed_over(folders: Path) -> None:
     (folders / "train" / "n01" / "Thumbs.db").write_bytes(b"x")
     (folders / "train" / "n01" / "._n01_0.JPEG").write_bytes(b"x")
     (folders / "train" / ".cache").mkdir()
     (folders / "train" / "README.txt").write_text("x")
-    assert load(folders).rows() == {"train": 18, "dev": 2, "test": 4}
+    (folders / "val" / "n02" / "more").mkdir()
+    (folders / "val" / "n02" / "c.webp").write_bytes(b"x")
+    data = load(folders)
+    assert data.rows() == {"train": 18, "dev": 2, "test": 4}
+    told = "files and folders beside the images (.jpg, .jpeg, .png) passed over"
+    assert f"4 {told}: train/README.txt, …" in data.notes
 
 
 def test_a_test_folder_serves_where_there_is_no_val(folders: Path) -> None:
@@ -123,6 +121,20 @@ def test_tiny_imagenet_in_its_archives_folder(tiny: Path, tmp_path: Path) -> Non
 def test_annotations_that_do_not_fit_are_told_with_their_line(tiny: Path, line: str, told: str) -> None:
     (tiny / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01\t0\t0\t1\t1\n" + line)
     with pytest.raises(InputError, match=rf"val_annotations\.txt:2: {told}"):
+        load(tiny, "tiny-imagenet")
+
+
+def test_annotations_of_the_wrong_length_are_told(tiny: Path, write_image: WriteImage) -> None:
+    path = tiny / "val" / "val_annotations.txt"
+    lines = path.read_text()
+    write_image(tiny / "val" / "images" / "val_2.JPEG", 7)
+    with pytest.raises(InputError, match=r"val_annotations\.txt: 2 lines for 3 images: 'val_2\.JPEG' has no class"):
+        load(tiny, "tiny-imagenet")
+    path.write_text(lines + "val_0.JPEG\tn02\t0\t0\t1\t1\n")
+    with pytest.raises(InputError, match=r"val_annotations\.txt:3: a second line for 'val_0\.JPEG'"):
+        load(tiny, "tiny-imagenet")
+    path.write_text("")
+    with pytest.raises(InputError, match=r"val_annotations\.txt: the file is empty"):
         load(tiny, "tiny-imagenet")
 
 
@@ -163,6 +175,7 @@ def ignore() -> None:
         (b"", "the image is empty"),
         (b"GIF89a not supported", "the image is no JPEG or PNG"),
         (b"<svg/>", "the image is no JPEG or PNG"),
+        (b"\xff\xd8\xff", "the image is damaged: its header cannot be read"),
     ],
 )
 def test_a_file_that_is_no_image_is_told_when_it_is_read(folders: Path, content: bytes, told: str) -> None:
