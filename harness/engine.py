@@ -18,7 +18,7 @@ from harness import checkpoint
 from harness.align import FINETUNE, borrow, checked_align, draws_of, drop_nothing, finetune, monte_carlo
 from harness.binding import bind_trial
 from harness.environment import environment
-from harness.feed import StepBatches, feed, to_device
+from harness.feed import SplitBatches, StepBatches, ahead, feed
 from harness.files import write_json
 from harness.optimization import build_optimizer, learning_rate
 from harness.penalty import with_penalty
@@ -247,9 +247,8 @@ class Run:
         model = self.evaluated()
         model.eval()
         seed_all(derive(self.seed, "evaluate", self.progress.step))  # some models draw here too
-        indices = self.task.evaluation_batches(split, self.recipe.batch_size)
-        device = self.accelerator.device
-        batches = (to_device(self.task.batch(split, part), device) for part in indices)
+        parts = SplitBatches(self.task, split)
+        batches = ahead(parts, range(len(parts)), self.settings, self.accelerator.device)
         with torch.no_grad(), self.accelerator.autocast():
             return self.task.evaluate(model, split, batches)
 

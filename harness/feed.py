@@ -1,8 +1,11 @@
-"""Feeding the loop: every batch is a function of (seed, step) alone, made ahead of time where processes are given."""
+"""Feeding the loop: every batch is a function of (seed, step) alone, made ahead of time by processes where it pays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,10 +14,22 @@ from torch.utils.data import DataLoader, Dataset
 from harness.errors import InputError
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
-from harness.task import Task
+from harness.task import Split, Task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+AHEAD = 2
+"""Batches that each process has ready."""
+
+MOST = 16
+"""Processes that are started without being asked for."""
+
+PAYS = 1.0
+"""Seconds of batch making below which no processes are started for it: about what it takes to start some."""
+
+SHARED_MEMORY = "/dev/shm"
+"""Where batches wait. A container may have as little as 64 MiB of it."""
 
 
 class StepBatches(Dataset[list[Any]]):
@@ -41,20 +56,109 @@ class StepBatches(Dataset[list[Any]]):
         return batch
 
 
+class SplitBatches(Dataset[Any]):
+    """The batches in which a split is evaluated. Nothing random is in them."""
+
+    def __init__(self, task: Task, split: Split) -> None:
+        self.task, self.split = task, split
+        self.parts = list(task.evaluation_batches(split, task.recipe.batch_size))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.task.batch(self.split, self.parts[number])
+
+
 def feed(batches: StepBatches, step: int, steps: int, settings: Settings, accelerator: Accelerator) -> Iterator[Any]:
-    """The batches of steps `step` to `steps` on the device, loaded by `settings.loaders` processes."""
+    """The batches of steps `step` to `steps` on the device."""
     batches.rank, batches.ranks = accelerator.process_index, accelerator.num_processes
-    cuda = accelerator.device.type == "cuda"
+    return ahead(batches, range(step, steps), settings, accelerator.device)
+
+
+def ahead(batches: Dataset[Any], keys: Sequence[int], settings: Settings, device: torch.device) -> Iterator[Any]:
+    """The batches of those keys in their order on the device, some of them made in advance by processes.
+
+    Their number is `settings.loaders`. Where that is left open there are none on the CPU, whose cores the model has all
+    to itself, and as many as there are cores to spare beside a GPU, if what the first batch takes says that they pay.
+
+    Raises:
+        InputError: as the data raise it, with its one line, from whichever process.
+    """
+    loaders, first = settings.loaders, []
+    if loaders is None:
+        spare = spare_cores(settings) if device.type != "cpu" and len(keys) > 1 else 0
+        if spare:
+            start = time.perf_counter()
+            first = [batches[keys[0]]]
+            keys = keys[1:]
+            pays = (time.perf_counter() - start) * len(keys) > PAYS
+            spare = min(spare, room_for(first[0])) if pays else 0
+        loaders = spare
+    loaders = min(loaders, len(keys))
     loader: DataLoader[Any] = DataLoader(
-        batches,
+        _Answers(batches),
         batch_size=None,
-        sampler=range(step, steps),
-        num_workers=settings.loaders,
-        pin_memory=cuda,
-        persistent_workers=False,
+        sampler=keys,
+        num_workers=loaders,
+        prefetch_factor=AHEAD if loaders else None,
+        multiprocessing_context="fork" if loaders else None,
+        worker_init_fn=_outlive_a_warning,
+        pin_memory=device.type == "cuda",
+        # Of its own, so that making a loader takes nothing from the numbers that a model draws.
+        generator=torch.Generator(),
     )
-    for batch in loader:
-        yield to_device(batch, accelerator.device)
+    answers = iter(loader)  # from here on, the processes are at work
+    for batch in first:
+        yield to_device(batch, device)
+    for answer in answers:
+        if isinstance(answer, InputError):
+            raise answer
+        yield to_device(answer, device)
+
+
+class _Answers(Dataset[Any]):
+    """Batches, or the error where the input is wrong: raised in another process, it would come out as a page."""
+
+    def __init__(self, batches: Dataset[Any]) -> None:
+        self.batches = batches
+
+    def __getitem__(self, key: int) -> Any:
+        try:
+            return self.batches[key]
+        except InputError as error:
+            return error
+
+
+def spare_cores(settings: Settings) -> int:
+    """The cores of a trial that are free for making batches beside a GPU, one being busy with feeding it."""
+    cores = settings.threads or len(os.sched_getaffinity(0))
+    return min(MOST, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1)
+
+
+def room_for(batch: Any) -> int:
+    """How many processes may have batches like this one waiting, in half of the shared memory that is free."""
+    try:
+        free = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return 0
+    return free.f_bavail * free.f_frsize // 2 // max(1, AHEAD * _bytes(batch))
+
+
+def _bytes(batch: Any) -> int:
+    if isinstance(batch, torch.Tensor):
+        return batch.nbytes
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
+    return sum(_bytes(part) for part in parts)
+
+
+def _outlive_a_warning(process: int) -> None:
+    """Let a process that makes batches pass over its first SIGTERM.
+
+    Schedulers send it to all processes of a job that has to go. The one that trains then ends its step and writes a
+    checkpoint; it would fail if its batches stayed away.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.signal(number, signal.SIG_DFL))
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

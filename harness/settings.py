@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.errors import InputError
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -20,7 +22,7 @@ class Settings:
         plugins: plug-in files to load first (`DROPBENCH_PLUGINS`, separated like PATH).
         device: "auto", "cpu" or "cuda".
         threads: CPU threads a trial; 0: torch's own choice.
-        loaders: data loading processes a trial.
+        loaders: processes that make the batches of a trial (`DROPBENCH_LOADERS`); None: see `harness.feed.ahead`.
         checkpoint_seconds: time between two checkpoints.
     """
 
@@ -31,7 +33,7 @@ class Settings:
     plugins: tuple[Path, ...] = ()
     device: str = "auto"
     threads: int = 0
-    loaders: int = 0
+    loaders: int | None = None
     checkpoint_seconds: float = 300.0
 
     @classmethod
@@ -46,6 +48,10 @@ class Settings:
             found["database"] = value
         if value := os.environ.get("DROPBENCH_PLUGINS"):
             found["plugins"] = tuple(Path(part) for part in value.split(os.pathsep) if part)
+        if value := os.environ.get("DROPBENCH_LOADERS"):
+            if not value.isdecimal():
+                raise InputError(f"DROPBENCH_LOADERS={value}: expected a number of processes")
+            found["loaders"] = int(value)
         found.update(changes)
         return cls(**found)
 
