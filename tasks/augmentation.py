@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -65,10 +66,23 @@ def _posterize(image: Image, bits: int, **options: Any) -> Image:
     return posterize(image, bits) if bits > 0 else image.point(lambda value: 0)
 
 
+@cache
+def resized_crop(size: int) -> Callable[[Tensor], Tensor]:
+    """Random resized crops (scale 0.08 to 1, Szegedy et al. 2015): (C, H, W) uint8 → (C, size, size) uint8."""
+    crop: Callable[[Tensor], Tensor] = v2.RandomResizedCrop(size, antialias=True)
+    return crop
+
+
 def random_erasing(share: float) -> Callable[[Tensor], Tensor]:
-    """Random Erasing (Zhong et al. 2020): in so many images, a rectangle of noise; (C, H, W), normalised → the same."""
-    erase: Callable[[Tensor], Tensor] = v2.RandomErasing(share, value="random")
+    """Random Erasing (Zhong et al. 2020): in so many images, a rectangle of noise; (C, H, W), normalised, in place."""
+    erase: Callable[[Tensor], Tensor] = v2.RandomErasing(share, value="random", inplace=True)
     return erase
+
+
+def normalised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """(B, C, H, W) uint8 → float32 with that mean and deviation (C,) of values between 0 and 1 taken out."""
+    # In place, since a batch is larger than any cache: fresh memory for each operation takes twice as long.
+    return pixels.float().div_(255.0).sub_(mean[:, None, None]).div_(std[:, None, None])
 
 
 def moved_and_mirrored(pixels: Tensor, padding: int, flip: bool) -> Tensor:
@@ -82,16 +96,18 @@ def moved_and_mirrored(pixels: Tensor, padding: int, flip: bool) -> Tensor:
     Returns:
         (B, C, H, W).
     """
-    batch, channels, height, width = pixels.shape
-    if padding:
-        padded = pad(pixels, [padding] * 4)
-        rows = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(height)
-        columns = torch.randint(2 * padding + 1, (batch, 1)) + torch.arange(width)
-        image, channel = torch.arange(batch)[:, None, None, None], torch.arange(channels)[:, None, None]
-        pixels = padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
-    if flip:
-        pixels = torch.where(torch.rand(batch, 1, 1, 1) < 0.5, pixels.flip(-1), pixels)
-    return pixels
+    if not (padding or flip):
+        return pixels
+    batch, _, height, width = pixels.shape
+    tops, lefts = torch.randint(2 * padding + 1, (2, batch)).tolist() if padding else ([0] * batch, [0] * batch)
+    mirrored = (torch.rand(batch) < 0.5).tolist() if flip else [False] * batch
+    padded = pad(pixels, [padding] * 4) if padding else pixels
+    moved = torch.empty_like(pixels)
+    # One by one: gathering all at once by their places takes several times as long.
+    for place, image, top, left, mirror in zip(moved, padded, tops, lefts, mirrored, strict=True):
+        cut = image[:, top : top + height, left : left + width]
+        place.copy_(cut.flip(-1) if mirror else cut)
+    return moved
 
 
 def mixed(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cutmix: float) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from harness.settings import Settings
 from harness.task import MODELS, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
-from tasks.augmentation import mixed, moved_and_mirrored, random_augment, random_erasing
+from tasks.augmentation import mixed, moved_and_mirrored, normalised, random_augment, random_erasing, resized_crop
 from tasks.data import read
 from tasks.data.classification import ImageClassificationData
 from tasks.making import check_model, located, make_trial
@@ -99,11 +99,12 @@ class ImageClassification(Task):
             pixels = moved_and_mirrored(pixels, self.recipe.crop_padding, self.recipe.flip)
             if self.randaugment is not None:
                 pixels = torch.stack([self.randaugment(image) for image in pixels])
-        pixels = (pixels.float() / 255.0 - self.mean[:, None, None]) / self.std[:, None, None]
+        pixels = normalised(pixels, self.mean, self.std)
         labels = self.labels[split][list(indices)]
         if training and self.recipe.erase:
             erase = random_erasing(self.recipe.erase)
-            pixels = torch.stack([erase(image) for image in pixels])
+            for image in pixels:
+                erase(image)
         if training and (self.recipe.mixup or self.recipe.cutmix):
             return mixed(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
         return pixels, labels
@@ -118,11 +119,10 @@ class ImageClassification(Task):
         image = image.permute(2, 0, 1)
         crop = training and self.recipe.resized_crop
         if crop or image.shape[-2:] != (size, size):
-            from torchvision.transforms import v2
             from torchvision.transforms.v2 import functional
 
             if crop:
-                image = v2.RandomResizedCrop(size, antialias=True)(image)
+                image = resized_crop(size)(image)
             else:
                 # 256 to 224 as on ImageNet; small images are only resized.
                 shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
