@@ -45,6 +45,7 @@ class ReportFormat(StrEnum):
     tex = "tex"
     csv = "csv"
     json = "json"
+    png = "png"
 
 
 class ExportFormat(StrEnum):
@@ -131,6 +132,7 @@ def report(
     """Print a suite's table beside the published one, as it stands; trains nothing."""
     from db.report import ask, build_view, formats
     from db.report.terminal import print_table
+    from harness.errors import InputError
     from harness.registry import load
     from harness.settings import Settings
     from harness.suite import Choice, load_suite
@@ -146,10 +148,14 @@ def report(
         overrides=load("jobs.request:parse_overrides")(overrides or ()),
         weights=weights,
     )
+    kind = ReportFormat.json if as_json else kind
+    if kind is ReportFormat.png and output is None:
+        raise InputError("--format png: expected a file: -o PATH")
     asked = ask(found, choice, settings)
     with _reading(settings) as store:
         view = build_view(found, asked, store)
-    kind = ReportFormat.json if as_json else kind
+    if kind is ReportFormat.png:
+        return _write(load("db.report.figures:figure")(view, settings.runs), output)
     if kind is ReportFormat.table:
         return _show(lambda console: print_table(view, console), output)
     write = {

@@ -157,7 +157,7 @@ def _analyses(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
     A damaged file is left out, and the trial's own result stands: analyzing it again makes the file anew.
     """
     found: dict[tuple[str, int], float | None] = {}
-    for file in sorted((directory.path / "analysis").glob("*.json")):
+    for file in sorted(directory.analyses.glob("*.json")):
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, InputError):
             scalars = json.loads(file.read_bytes())["scalars"].items()
             found |= {(f"{file.stem}/{name}", FINAL): _number(directory, name, value) for name, value in scalars}

@@ -51,8 +51,10 @@ class SplitName(StrEnum):
 
 @app.command()
 def analyze(
-    trial: Annotated[str, typer.Argument(metavar="ID", help="The beginning of the trial's id.")],
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(ANALYSES) + ".")],
+    target: Annotated[str, typer.Argument(metavar="ID|SUITE", help="The beginning of a trial's id, or a suite.")],
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help=", ".join(ANALYSES) + "; of a suite, default: what it shows.")
+    ] = None,
     split: Annotated[SplitName, typer.Option(help="Which of its data.")] = SplitName.test,
     samples: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="So many random samples; default: all, of maps 4.")
@@ -60,22 +62,45 @@ def analyze(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write here, not to the run directory.")
     ] = None,
-    data: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="Where a data set lies.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[=PATH]", help="Where a data set lies; of a suite, only these data sets."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="Of a suite: the preset that was run; default: mini.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Of a suite: seeds 0 to N-1.")] = None,
+    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Of a suite: only these models.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Measure a trained trial. Scalars go to the results as KIND/NAME, figure and arrays to its run directory."""
+    """Measure a trained trial, or all of a suite's that are trained.
+
+    Scalars go to the results as KIND/NAME, figure and arrays to the run directory.
+    """
     from harness.analysis import Options
-    from harness.analysis.run import analyze as run
-    from harness.errors import unknown_name
+    from harness.errors import InputError, unknown_name
     from harness.registry import load
     from harness.settings import Settings
+    from harness.suite import is_suite
 
     if device not in ("auto", "cpu", "cuda"):
         raise unknown_name("device", device, ("auto", "cpu", "cuda"))
+    if is_suite(target):
+        given = {"--samples": samples, "--output": output, "--split": None if split is SplitName.test else split.value}
+        for option, value in given.items():
+            if value is not None:
+                raise InputError(f"{option} {value}: a suite's analyses are of all of test: expected a trial's id")
+        settings = Settings.from_environment(device=device)
+        if not load("jobs.analyses:analyze")(target, kind, settings, preset, seeds, data, model, as_json=as_json):
+            raise typer.Exit(1)
+        return
+    for option, asked in (("--preset", preset), ("--seeds", seeds), ("--model", model)):
+        if asked:
+            raise InputError(f"{option}: trial '{target}' says that itself: expected it with a suite")
+    if kind is None:
+        raise InputError(f"analyze {target}: expected what to measure: {', '.join(ANALYSES)}")
     folders = load("tasks.data.locate:parse_folders")(data or ())
     settings = Settings.from_environment(device=device, folders=folders)
-    found = run(trial, kind, Options(split.value, samples), settings, output)
+    found = load("harness.analysis.run:analyze")(target, kind, Options(split.value, samples), settings, output)
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return

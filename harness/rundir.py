@@ -25,6 +25,7 @@ class RunDirectory:
     - ``events.jsonl``: append-only; what a killed worker wrote past its last checkpoint is taken back by the
       ``resume`` event of the next one, and `events` leaves it out.
     - ``checkpoint/``: the last two, and the selected weights.
+    - ``analysis/<kind>.{json,npz,png}``: what was measured of the trained model (see `harness.analysis.run`).
     - ``result.json``: there if and only if the trial succeeded.
     - ``environment.json``, ``log.txt``, ``lock``.
     """
@@ -32,6 +33,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
+        self.analyses = path / "analysis"
 
     @classmethod
     def create(cls, runs: Path, trial: Trial) -> RunDirectory:

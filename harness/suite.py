@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,6 +18,7 @@ from harness.trial import Trial, TrialRequest
 from harness.validation import input_error
 
 SUITES = Path(__file__).parent / "suites"
+FILES = (".yaml", ".yml")
 
 
 class _Strict(BaseModel):
@@ -46,6 +47,20 @@ class Row(Axis):
     published: list[float | tuple[float, float] | None] | None = None
 
 
+class Drawing(_Strict):
+    """What a suite that stands for a figure draws of its table.
+
+    Attributes:
+        kind: ``curves``: the metric over a parameter of the regularizer, a curve a row; ``histograms``: what the
+            analysis of a column measured in the last layer, an outline a row; ``maps``: the analysis' maps of the same
+            samples, a line of them a row.
+        over: of curves: the parameter; a row or column without a regularizer stands at 0.
+    """
+
+    kind: Literal["curves", "histograms", "maps"]
+    over: str = "ratio"
+
+
 class Preset(_Strict):
     """How a suite is run: `paper` as published, `mini` on two cores."""
 
@@ -64,6 +79,7 @@ class Suite(_Strict):
         metric: the metric of the cells, without its split.
         trial: fields of every trial (`harness.trial.TrialRequest`).
         plugin_rows: whether each regularizer of a plug-in gets a row.
+        figure: how it is drawn, where it stands for a figure of its source.
         notes: what the source leaves open, and how it is read here.
     """
 
@@ -76,6 +92,7 @@ class Suite(_Strict):
     columns: list[Axis]
     presets: dict[str, Preset]
     plugin_rows: bool = False
+    figure: Drawing | None = None
     notes: list[str] = Field(default_factory=list)
 
     def cells(self, choice: Choice) -> Iterator[Cell]:
@@ -177,15 +194,20 @@ def suite_names() -> list[str]:
     return sorted(str(file.relative_to(SUITES).with_suffix("")) for file in SUITES.rglob("*.yaml"))
 
 
+def is_suite(name: str) -> bool:
+    """Whether a name is that of a suite, or of a file that may be one."""
+    return name.endswith(FILES) or name in suite_names()
+
+
 def load_suite(name: str) -> Suite:
     """Read a suite by name, or from the path of a ``.yaml`` file of the user's.
 
     Raises:
         InputError: there is none of that name, or its file is wrong.
     """
-    file = Path(name) if name.endswith((".yaml", ".yml")) else SUITES / f"{name}.yaml"
-    if file.suffix not in (".yaml", ".yml") or (not name.endswith((".yaml", ".yml")) and name not in suite_names()):
+    if not is_suite(name):
         raise unknown_name("suite", name, suite_names())
+    file = Path(name) if name.endswith(FILES) else SUITES / f"{name}.yaml"
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -58,6 +58,7 @@ def run(
     """Train a suite or one configuration here, and print its table. What is done already is not trained again."""
     from db.store import open_store
     from harness.registry import load
+    from jobs.analyses import show_suite
     from jobs.request import Options, ask
     from jobs.run import run as run_trials
 
@@ -74,12 +75,13 @@ def run(
             raise typer.Exit(130)
         if not outcome.trained:
             _say(f"nothing to train: all {len(asked.ids)} trials are done")
-        if asked.suite is not None:
-            load("db.report:print_suite")(asked.suite, asked.choice, store, settings, as_json=as_json)
-        else:
+        if asked.suite is None:
             load("db.report:print_trials")(asked.ids, store, as_json=as_json)
+    whole = asked.suite is None or show_suite(asked.suite, asked.choice, settings, as_json=as_json)
     _say(f"results: {settings.database} (dropbench results), run directories: {settings.runs}")
     _report_failures(outcome)
+    if not whole:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.analysis import ANALYSES, analysis_of
 from harness.errors import unknown_name
 from harness.suite import Cell, Suite
 from harness.task import TASKS, Metric
@@ -32,7 +33,7 @@ class Seed:
 
     id: str
     seed: int
-    state: TrialState | Literal["not run"]
+    state: TrialState | Literal["not run", "not analyzed"]
     reason: str | None
     value: float | None
 
@@ -96,12 +97,18 @@ class View:
 
 
 def metric_of(cell: Cell) -> Metric:
-    """The cell's metric, with its direction and unit, from its task.
+    """The cell's metric, with its direction and unit, from its task or of an analysis.
+
+    What an analysis has measured of a task's metric under a condition (``occlusion/accuracy@0.3``) is that metric.
 
     Raises:
-        InputError: the task has no such metric.
+        InputError: neither has such a metric.
     """
     metrics = {metric.name: metric for metric in TASKS.get(cell.request.task).metrics}
+    kind = analysis_of(cell.metric)
+    if kind is not None:
+        measured = cell.metric.removeprefix(f"{kind}/").partition("@")[0]
+        return metrics.get(measured) or Metric(kind, ANALYSES.entry(kind).facts.get("higher_is_better", True), unit="")
     if cell.metric not in metrics:
         raise unknown_name(f"metric of {cell.request.task}", cell.metric, metrics)
     return metrics[cell.metric]
@@ -120,9 +127,10 @@ def build(suite: Suite, asked: Sequence[Asked], store: Store, metric: Callable[[
         for trial in one.trials:
             row = states.get(trial.id)
             value = values[one.cell.metric].get(trial.id) if row and row.state == "succeeded" else None
-            seeds.append(
-                Seed(trial.id, trial.seed, row.state if row else "not run", row.reason if row else None, value)
-            )
+            seed = Seed(trial.id, trial.seed, row.state if row else "not run", row.reason if row else None, value)
+            if seed.state == "succeeded" and trial.id not in values[one.cell.metric] and analysis_of(one.cell.metric):
+                seed = replace(seed, state="not analyzed", reason=f"dropbench analyze {suite.name}")
+            seeds.append(seed)
         label = _free(cells, one)
         if label is not None:
             cells[label, one.cell.column] = _summarized(one, label, metric(one.cell), tuple(seeds))

@@ -1,7 +1,8 @@
 """What the sources measure of trained models; importing this loads no torch.
 
 An analysis is a function (`harness.analysis.trained.Trained`, `Options`) → `Findings`. Register one's own in `ANALYSES`
-and `dropbench analyze ID NAME` runs it, keeps what it found and draws it.
+and `dropbench analyze ID NAME` runs it, keeps what it found and draws it. A suite whose cells have a metric
+``NAME/SCALAR`` runs it on each of its trials.
 """
 
 from __future__ import annotations
@@ -61,4 +62,16 @@ for _name, _target, _help in (
     ("attention-map", "attention_map:attention_map", "what the class token attends to (DropKey, Fig. 5)"),
     ("keep-rate", "keep_rate:keep_rate", "share that training keeps, and statistics of learned masks"),
 ):
-    ANALYSES.add(_name, f"harness.analysis.{_target}", help=_help)
+    # Less is better of heads that overlap or agree, and of a patch that draws all attention.
+    _less = _name in ("diversity", "disagreement", "attention-map")
+    ANALYSES.add(_name, f"harness.analysis.{_target}", help=_help, higher_is_better=not _less)
+
+
+def analysis_of(metric: str) -> str | None:
+    """The analysis that gives a metric: of ``occlusion/accuracy@0.3`` occlusion; None for a task's own.
+
+    Raises:
+        InputError: there is no such analysis.
+    """
+    kind, separator, _ = metric.partition("/")
+    return ANALYSES.entry(kind).name if separator else None

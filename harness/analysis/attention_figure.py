@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
 from harness.task import Shown
@@ -39,17 +41,29 @@ def _images(title: str, samples: Sequence[Shown], maps: Sequence[Array]) -> Figu
         above, below = grid[2 * band, column], grid[2 * band + 1, column]
         above.imshow(image.squeeze(), cmap="gray", extent=extent, vmin=0, vmax=255, interpolation="nearest")
         above.set_title(_short(sample.label), fontsize=10)
-        # Below only its outlines, light and without colour, so that colour is attention alone.
-        light = 255 - (255 - image.mean(axis=2)) * LIGHT
-        below.imshow(light, cmap="gray", extent=extent, vmin=0, vmax=255, interpolation="nearest")
-        drawn = below.imshow(
-            found * found.size, cmap=COLOURS, alpha=ALPHA, extent=extent, vmin=0, vmax=top, interpolation="nearest"
-        )
+        drawn = draw_over(below, image, found, top)
     assert drawn is not None
     bar = figure.colorbar(drawn, ax=grid, shrink=0.6)
     bar.set_label("attention weight × patches (1: even)", fontsize=9)
     figure.suptitle(title, fontsize=10)
     return figure
+
+
+def draw_over(axes: Axes, image: NDArray[np.uint8], found: Array, top: float) -> AxesImage:
+    """A map over an image's outlines, which are light and without colour, so that colour is attention alone.
+
+    Args:
+        axes: where.
+        image: (H, W, 1 or 3).
+        found: weights on the patches (rows, columns).
+        top: the end of the scale, on which even attention is 1.
+    """
+    extent = (0, image.shape[1], image.shape[0], 0)
+    light = 255 - (255 - image.mean(axis=2)) * LIGHT
+    axes.imshow(light, cmap="gray", extent=extent, vmin=0, vmax=255, interpolation="nearest")
+    return axes.imshow(
+        found * found.size, cmap=COLOURS, alpha=ALPHA, extent=extent, vmin=0, vmax=top, interpolation="nearest"
+    )
 
 
 def _words(title: str, samples: Sequence[Shown], maps: Sequence[Array]) -> Figure:

@@ -21,9 +21,6 @@ from harness.registry import load
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 
-FOLDER = "analysis"
-"""The folder of a run directory where analyses are; `db.snapshot` reads its JSON files."""
-
 
 def analyze(start: str, kind: str, options: Options, settings: Settings, output: Path | None = None) -> dict[str, Any]:
     """Run an analysis, and keep it in the run directory and the database, or in a folder of its own.
@@ -51,7 +48,7 @@ def analyze(start: str, kind: str, options: Options, settings: Settings, output:
         **asdict(options),
         "scalars": _finite(findings.scalars),
     }
-    folder = output if output is not None else directory.path / FOLDER
+    folder = output if output is not None else directory.analyses
     report["files"] = [str(file) for file in _write(folder, kind, report, findings)]
     if output is None:
         load("db.refresh:refresh")(settings, RunDirectory(directory.path))

@@ -49,7 +49,8 @@ def disagreement(trained: Trained, options: Options) -> Findings:
 def _findings(trained: Trained, recorder: Recorder, axis: str) -> Findings:
     values = recorder.values()
     means = {label: float(found.mean()) for label, found in values.items()}
-    scalars = {"mean": float(np.mean(list(means.values()))), **means}
+    every = list(means.values())
+    scalars = {"mean": float(np.mean(every)), "last": every[-1], **means}
     shown = {label: found if found.ndim == 1 else found.mean(axis=1) for label, found in values.items()}
     return Findings(scalars, values, lambda: histograms(trained.title(), axis, shown))
 

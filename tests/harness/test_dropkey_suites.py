@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.analysis.occlusion import LOSSES
 from harness.suite import Choice, load_suite
 
 TABLES = {
@@ -25,6 +26,13 @@ TABLES = {
         T2T14 + DropKey   79.2 78.7 77.5 78.6 77.4
         VOLOd1 + Dropout  78.6 78.0 76.7 77.6 76.4
         VOLOd1 + DropKey  79.2 78.5 77.5 78.3 77.1""",
+    "table3": """
+        T2T19            78.4 77.6 75.6 73.1 65.1 28.2
+        T2T19 + Dropout  78.5 77.4 76.5 73.9 66.0 30.2
+        T2T19 + DropKey  80.1 79.4 78.2 75.8 68.7 32.7
+        T2T24            77.8 77.1 75.2 72.7 63.5 23.7
+        T2T24 + Dropout  78.2 77.3 75.7 72.8 65.3 27.9
+        T2T24 + DropKey  79.3 78.6 78.0 74.3 66.9 29.7""",
     "table4": """
         T2T14 + Dropout   78.4 - - 78.4
         T2T14 + DropKey   78.8 78.9 79.1 79.2
@@ -71,3 +79,35 @@ def test_the_columns_of_table_2_are_units_and_windows() -> None:
     found = [(cell.request.params.get("unit", "element"), cell.request.params.get("window", 1)) for cell in cells]
     assert found == [("element", 1), ("block", 3), ("block", 5), ("cross", 1), ("cross", 3)]
     assert {cell.request.schedule for cell in cells} == {"decreasing"}
+
+
+def test_the_columns_of_table_3_are_what_is_measured_of_the_trials_of_its_rows() -> None:
+    cells = list(load_suite("dropkey/table3").cells(Choice()))
+    assert [cell.metric for cell in cells[:6]] == [f"occlusion/accuracy@{loss:g}" for loss in LOSSES]
+    assert [f"{float(cell.column):g}" for cell in cells[:6]] == [f"{loss:g}" for loss in LOSSES]
+    assert len({cell.request.model_dump_json() for cell in cells}) == 6 == len({cell.row for cell in cells})
+
+
+def test_figure_3_goes_over_the_ratio_and_begins_without_a_regularizer() -> None:
+    cells = list(load_suite("dropkey/fig3").cells(Choice(preset="paper", models=("t2t-vit-14",))))
+    assert len(cells) == 24
+    first = {
+        row: next(cell.request for cell in cells if cell.row == row) for row in ("T2T14 + Dropout", "T2T14 + DropKey")
+    }
+    assert len({request.model_dump_json() for request in first.values()}) == 1
+    for cell in cells:
+        ratio = float(cell.column.split(", ")[1])
+        assert cell.request.params.get("ratio", 0) == ratio
+        assert cell.request.regularizer == (cell.row.split()[-1].lower() if ratio else "none")
+        assert cell.column.split(", ")[0].lower() == cell.request.data
+    assert [(cell.row, cell.column) for cell in cells if cell.published] == [("T2T14 + DropKey", "CIFAR100, 0.3")]
+
+
+@pytest.mark.parametrize("name", ["fig4", "fig5"])
+def test_the_trials_of_figures_are_those_of_table_1(name: str) -> None:
+    def trials(suite: str, column: str) -> set[str]:
+        found = load_suite(f"dropkey/{suite}").cells(Choice(models=("t2t-vit-14",)))
+        return {cell.request.model_dump_json() for cell in found if cell.column == column}
+
+    column = {"fig4": "last layer", "fig5": "largest weight against even ones"}[name]
+    assert trials("table1", "CIFAR100, scheduled ↓") <= trials(name, column)
