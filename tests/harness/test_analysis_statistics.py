@@ -69,10 +69,10 @@ def test_entropy_of_images_is_the_class_tokens(digits: Trained) -> None:
         expected = [[entropy_of(head[0]) for head in sample] for sample in samples]
         assert np.allclose(findings.arrays[label], expected, atol=1e-5)
         assert findings.scalars[label] == pytest.approx(np.mean(expected), abs=1e-5)
-    assert findings.scalars["mean"] == pytest.approx(
-        np.mean([value for name, value in findings.scalars.items() if name != "mean"])
-    )
-    assert list(findings.arrays) == ["encoder-self.1", "encoder-self.2"]
+    first, last = findings.arrays
+    assert (first, last) == ("encoder-self.1", "encoder-self.2")
+    assert findings.scalars["mean"] == pytest.approx((findings.scalars[first] + findings.scalars[last]) / 2)
+    assert findings.scalars["last"] == findings.scalars[last]
 
 
 def test_entropy_of_texts_is_all_words_and_padding_does_not_count(texts: Trained) -> None:
