@@ -11,15 +11,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.attention import attention
+from benchmarks.images import images
 from benchmarks.measure import Measurement
 from benchmarks.startup import startup
 from benchmarks.translation import translation
+from benchmarks.volo import volo
 from harness.environment import processor
 
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
     "attention": attention,
     "translation": translation,
+    "images": images,
+    "volo": volo,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

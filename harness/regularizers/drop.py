@@ -97,11 +97,13 @@ def _kept_mask(kept: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
         additive, with −inf at dropped keys, broadcastable to (B, H, T, S).
     """
     if mask is None:
-        return additive(kept | ~_any_key(kept), dtype)
-    kept = kept | ~_any_key(kept & allowed_keys(mask))
+        return additive(_or_all(kept, kept), dtype)
+    kept = _or_all(kept, kept & allowed_keys(mask))
     return additive(kept & mask, dtype) if mask.dtype == torch.bool else mask + additive(kept, mask.dtype)
 
 
-def _any_key(keys: Tensor) -> Tensor:
-    """Whether a row has any: `any`, in a quarter of its time on a CPU."""
-    return keys.to(torch.uint8).amax(dim=-1, keepdim=True).bool()
+def _or_all(kept: Tensor, left: Tensor) -> Tensor:
+    """`kept`, but every key of a row that has none left."""
+    # On bytes, at which a CPU is many times as fast as at booleans.
+    none = left.view(torch.uint8).amax(dim=-1, keepdim=True) == 0
+    return kept.view(torch.uint8).bitwise_or(none.view(torch.uint8)).view(torch.bool)

@@ -6,11 +6,18 @@ import json
 import subprocess
 import sys
 import time
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+from timm.models.volo import VOLO
 
+from benchmarks import volo
+from benchmarks.images import clouds
 from benchmarks.measure import compare
+from harness.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +39,27 @@ def test_json_has_the_documented_keys() -> None:
     found = json.loads(done.stdout)
     assert [set(one) for one in found] == [{"name", "against", "ratio", "limit", "detail"}]
     assert found[0]["ratio"] == pytest.approx(found[0]["detail"]["ours_ms"] / found[0]["detail"]["peer_ms"], rel=0.5)
+
+
+def test_the_photos_are_as_large_as_imagenets(tmp_path: Path) -> None:
+    content = BytesIO()
+    Image.fromarray(clouds(np.random.RandomState(0))).save(content, "JPEG", quality=95)
+    assert 60_000 < len(content.getvalue()) < 160_000
+
+
+def test_both_sides_train_the_same_volo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {"layers": "1,1", "embed_dim": 16, "num_heads": 2, "mlp_ratio": 2.0, "stem_dim": 8}
+    monkeypatch.setattr(volo, "VOLO_D1", tiny)
+    monkeypatch.setattr(volo, "BATCH", 2)
+    monkeypatch.setattr(volo, "ROUNDS", 2)
+    monkeypatch.setattr(volo.timm, "create_model", lambda name, num_classes: VOLO(
+        (1, 1), img_size=224, num_classes=num_classes, stem_hidden_dim=8, embed_dims=(8, 16), num_heads=(1, 2),
+        mlp_ratio=2.0, downsamples=(True, False), outlook_attention=(True, False), use_mix_token=False,
+    ))  # fmt: skip
+    found = volo.measured("none", Settings(runs=tmp_path, device="cpu", threads=1))
+    ours, theirs = found.detail["first_losses"]
+    assert ours == pytest.approx(theirs, rel=1e-5)
+    assert found.limit == pytest.approx(1 / 0.95, abs=1e-3)
 
 
 def test_an_unknown_benchmark_is_refused() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
 
 from harness.seeding import seed_all
-from tasks.augmentation import mixed, moved_and_mirrored, random_augment, random_erasing
+from tasks.augmentation import mixed, moved_and_mirrored, normalised, random_augment, random_erasing
 
 
 def test_a_crop_is_the_image_moved_by_at_most_the_padding() -> None:
@@ -89,6 +91,25 @@ def test_a_mixed_image_is_made_of_its_classes_by_their_shares() -> None:
             torch.testing.assert_close(images.mean((1, 2, 3)), expected, atol=1e-5, rtol=1e-5)
             values = len(images[1].unique())
             assert values <= (2 if not mixup else 256)
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0)])
+def test_images_are_mixed_as_torchvision_mixes_them(mixup: float, cutmix: float) -> None:
+    theirs = v2.MixUp(alpha=mixup, num_classes=5) if mixup else v2.CutMix(alpha=cutmix, num_classes=5)
+    pixels, labels = torch.rand(4, 3, 16, 16), torch.arange(4)
+    for seed in range(10):
+        torch.manual_seed(seed)
+        expected = v2.RandomChoice([theirs])(pixels, labels)
+        torch.manual_seed(seed)
+        for one, other in zip(mixed(pixels.clone(), labels, 5, mixup, cutmix), expected, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_normalised_images_are_those_of_torchvision() -> None:
+    pixels = (torch.rand(2, 3, 8, 8) * 256).to(torch.uint8)
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.1, 0.2, 0.3])
+    expected = functional.normalize(functional.to_dtype(pixels, torch.float32, scale=True), mean.tolist(), std.tolist())
+    torch.testing.assert_close(normalised(pixels, mean, std), expected)
 
 
 def test_one_image_has_nobody_to_be_mixed_with() -> None:
