@@ -45,6 +45,12 @@ class Volo(VOLO):
     Called on images alone it is timm's, in training too: class logits + ½ the largest of the tokens' logits.
     """
 
+    @property
+    def token_grid(self) -> tuple[int, int]:
+        """Rows and columns of the tokens that have labels: those of self-attention."""
+        rows, columns = self.pos_embed.shape[1:3]
+        return rows, columns
+
     def forward(self, x: Tensor, box: Box | None = None) -> Any:
         """Images to logits.
 
@@ -63,7 +69,7 @@ class Volo(VOLO):
         x = _exchange(x, box, self.pooling_scale)
         tokens = self.head_drop(self.norm(self.forward_cls(self.forward_tokens(x))))
         assert self.aux_head is not None
-        logits = self.aux_head(tokens[:, 1:]).unflatten(1, self.pos_embed.shape[1:3])
+        logits = self.aux_head(tokens[:, 1:]).unflatten(1, self.token_grid)
         return self.head(tokens[:, 0]), _exchange(logits, box).flatten(1, 2)
 
 

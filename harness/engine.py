@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from harness import checkpoint
 from harness.align import FINETUNE, borrow, checked_align, draws_of, drop_nothing, finetune, monte_carlo
 from harness.binding import bind_trial
+from harness.deviations import deviations
 from harness.environment import environment
 from harness.feed import SplitBatches, StepBatches, ahead, feed
 from harness.files import write_json
@@ -305,7 +306,8 @@ class Run:
             self.event("resume", step=self.progress.step)
             self.say(f"resumed at step {self.progress.step} of {self.last}")
         if self.accelerator.is_main_process:
-            found = {**environment(self.accelerator.device), "sites": self.sites, "notes": self.task.notes}
+            known = {"notes": self.task.notes, "deviations": deviations(type(self.task), self.task.trial)}
+            found = {**environment(self.accelerator.device), "sites": self.sites, **known}
             write_json(self.directory.path / "environment.json", found)
 
     def save(self) -> None:

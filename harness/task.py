@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.recipe import Recipe
-from harness.registry import Registry
+from harness.registry import Registry, load
 from harness.settings import Settings
 from harness.trial import Trial, TrialRequest
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Generator, Tensor, nn
+
+    from harness.deviations import Resolved
 
 Split = Literal["train", "dev", "test"]
 ModelBuilder = Callable[..., "nn.Module"]
@@ -58,7 +60,9 @@ for _name, _sample, _help in (
     ("volo-d2", IMAGENET, "VOLO-D2 (timm)"),
     ("volo-d3", IMAGENET, "VOLO-D3 (timm)"),
 ):
-    MODELS.add(_name, "adapters.volo:build_volo", help=_help, tasks=ON_IMAGES, sample=_sample, weights=True)
+    MODELS.add(
+        _name, "adapters.volo:build_volo", help=_help, tasks=ON_IMAGES, sample=_sample, weights=True, token_labels=True
+    )
 ON_TEXT = ("text-classification", "sequence-labelling", "textual-entailment")
 MODELS.add(
     "text-transformer",
@@ -205,6 +209,12 @@ class Task(ABC):
 
         It is called for every trial of a table each time the table is printed, and so imports no model library.
         """
+
+    @classmethod
+    def resolved(cls, request: TrialRequest) -> Resolved | None:
+        """The recipe that a request stands for, whatever its data hold; None for a task without a file of recipes."""
+        found: Resolved | None = load("tasks.making:resolved")(cls, request)
+        return found
 
     @classmethod  # noqa: B027 - a task may have nothing to look at
     def check(cls, trial: Trial) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -21,14 +21,22 @@ from tasks.accuracy import ACCURACY, accuracy
 from tasks.augmentation import mixed, moved_and_mirrored, normalised, random_augment, random_erasing, resized_crop
 from tasks.data import read
 from tasks.data.classification import ImageClassificationData
-from tasks.making import check_model, located, make_trial
+from tasks.making import cached_source, check_model, located, make_trial
+from tasks.mapped_images import MappedImages
+from tasks.token_labels import (
+    TokenLabelRecipe,
+    check_token_labels,
+    label_maps,
+    token_label_loss,
+    with_fingerprint,
+)
 from tasks.weights import located_weights
 
 # Mean and deviation of ImageNet's training images, for sets that are too large to be measured first.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class ImageRecipe(Recipe):
+class ImageRecipe(TokenLabelRecipe):
     """What images add to a recipe."""
 
     image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
@@ -40,6 +48,14 @@ class ImageRecipe(Recipe):
     erase: float = Field(default=0.0, ge=0, le=1, description="share of training images with a rectangle of noise")
     mixup: float = Field(default=0.0, ge=0, description="α of mixup, 0: none")
     cutmix: float = Field(default=0.0, ge=0, description="α of CutMix, 0: none")
+
+    @model_validator(mode="after")
+    def _labels_of_tokens(self) -> Self:
+        mixed = self.mixup > 0 or self.cutmix > 0
+        wrong = self.impossible(mixed, cropped=self.resized_crop and not self.crop_padding)
+        if wrong is not None:
+            raise ValueError(wrong)
+        return self
 
 
 class ImageClassification(Task):
@@ -53,16 +69,18 @@ class ImageClassification(Task):
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
         """See `Task.trial_for`."""
-        return make_trial(cls, request, settings)
+        return with_fingerprint(make_trial(cls, request, settings), cached_source(request.data, settings))
 
     @classmethod
     def check(cls, trial: Trial) -> None:
         """See `Task.check`."""
+        check_token_labels(trial)
         check_model(cls, trial, lambda recipe, classes: _build(trial.model, cast(ImageRecipe, recipe), classes))
 
     def setup(self) -> None:
         """Read the images, those of folders only when they are needed."""
-        data = read(located(self.trial, self.settings), ImageClassificationData)
+        source = located(self.trial, self.settings)
+        data = read(source, ImageClassificationData)
         self.classes = data.classes
         self.notes += data.notes
         policy, size = self.recipe.randaugment, self.recipe.image_size
@@ -71,6 +89,8 @@ class ImageClassification(Task):
         self.randaugment = random_augment(policy, size) if policy is not None else None
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
+        maps = label_maps(self.recipe, source, self.splits["train"].images, len(self.classes))
+        self.mapped = MappedImages(maps, size, self.recipe.flip, policy, self.randaugment) if maps is not None else None
         pixels = getattr(self.splits["train"].images, "pixels", None)
         if pixels is None:
             self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
@@ -84,23 +104,30 @@ class ImageClassification(Task):
         weights = located_weights(self.trial)
         if weights is not None:
             self.notes.append(load_image_weights(model, weights))
+        if self.recipe.token_labels is not None:
+            self.grid: tuple[int, int] = cast(Any, model).token_grid
         return model
 
     def size(self, split: Split) -> int:
         """See `Task.size`."""
         return len(self.splits[split])
 
-    def batch(self, split: Split, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Normalised images (B, C, size, size), and labels (B,), or of mixed images shares of classes (B, classes)."""
-        images = self.splits[split].images
-        training = split == "train"
-        pixels = torch.stack([self.fit(torch.from_numpy(images[index]), training) for index in indices])
-        if training:
-            pixels = moved_and_mirrored(pixels, self.recipe.crop_padding, self.recipe.flip)
-            if self.randaugment is not None:
-                pixels = torch.stack([self.randaugment(image) for image in pixels])
+    def batch(self, split: Split, indices: Sequence[int]) -> tuple[Tensor, Any]:
+        """Normalised images (B, C, size, size), and labels (B,), or of mixed images shares of classes (B, classes).
+
+        Training images with label maps have these and their crops instead (`MappedImages.batch`).
+        """
+        images, training = self.splits[split].images, split == "train"
+        labels: Any = self.labels[split][list(indices)]
+        if training and self.mapped is not None:
+            pixels, labels = self.mapped.batch([torch.from_numpy(images[index]) for index in indices], indices)
+        else:
+            pixels = torch.stack([self.fit(torch.from_numpy(images[index]), training) for index in indices])
+            if training:
+                pixels = moved_and_mirrored(pixels, self.recipe.crop_padding, self.recipe.flip)
+                if self.randaugment is not None:
+                    pixels = torch.stack([self.randaugment(image) for image in pixels])
         pixels = normalised(pixels, self.mean, self.std)
-        labels = self.labels[split][list(indices)]
         if training and self.recipe.erase:
             erase = random_erasing(self.recipe.erase)
             for image in pixels:
@@ -109,7 +136,7 @@ class ImageClassification(Task):
             return mixed(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
         return pixels, labels
 
-    def weight(self, batch: tuple[Tensor, Tensor]) -> float:
+    def weight(self, batch: tuple[Tensor, Any]) -> float:
         """The number of images."""
         return len(batch[0])
 
@@ -136,8 +163,10 @@ class ImageClassification(Task):
         return Shown(label, image=image.permute(1, 2, 0).numpy())
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Cross entropy."""
+        """Cross entropy, of the tokens as well where they have labels."""
         images, labels = batch
+        if self.recipe.token_labels is not None:
+            return token_label_loss(model, images, labels, self.grid, len(self.classes), self.recipe)
         return cross_entropy(model(images), labels, label_smoothing=self.recipe.label_smoothing)
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from harness.align import FINETUNE, FINETUNE_KEYS, checked_align
+from harness.deviations import Resolved
 from harness.errors import InputError, unknown_name
 from harness.plugins import plugin_digests
 from harness.recipe import Recipe, complete_recipe
@@ -90,11 +92,34 @@ def recipe_layers(task: str, preset: str, data: str, model: str) -> list[Mapping
     return layers
 
 
+def resolved(task: type[Task], request: TrialRequest) -> Resolved | None:
+    """See `Task.resolved`.
+
+    Raises:
+        InputError: as `make_trial` does for what is wrong with a recipe.
+    """
+    if not _file(task.name).is_file():
+        return None
+    data, model = DATASETS.entry(request.data).name, MODELS.entry(request.model).name
+    layers = recipe_layers(task.name, request.preset, data, model)
+    recipe = complete_recipe(task.recipe_type, [*layers, request.overrides])
+    unread = set() if request.align == FINETUNE else set(FINETUNE_KEYS)
+    words = read_recipes(task.name).get("deviations", {})
+    said = [words.get("all", [])]
+    for group, name in (("models", model), ("data", data), ("pairs", f"{model} on {data}")):
+        said.append(words.get(group, {}).get(name, []))
+    return Resolved(recipe.model_dump(mode="json", exclude_none=True, exclude=unread), tuple(chain.from_iterable(said)))
+
+
 @lru_cache
 def read_recipes(task: str) -> dict[str, Any]:
     """The content of a task's recipe file."""
-    content: dict[str, Any] = yaml.safe_load((RECIPES / f"{task}.yaml").read_text(encoding="utf-8"))
+    content: dict[str, Any] = yaml.safe_load(_file(task).read_text(encoding="utf-8"))
     return content
+
+
+def _file(task: str) -> Path:
+    return RECIPES / f"{task}.yaml"
 
 
 def cached_source(name: str, settings: Settings) -> Source:

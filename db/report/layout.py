@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from db.report.deviations import recipe_lines
 from db.report.view import Outcome, View
 from harness.task import Metric
 
@@ -195,8 +196,7 @@ def about(view: View) -> list[str]:
         lines.append(f"Δ base: difference to '{base[0]}'" + (" and so on" if len(base) > 1 else "") + ", seed by seed")
     if published:
         lines.append("published: as the source prints it, Δ: ours − published")
-    if view.preset != "paper":
-        lines.append(f"preset {view.preset}: a smaller recipe" + (" than the published one" if published else ""))
+    lines += recipe_lines(view)
     if any(outcome.synthetic for outcome in outcomes):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
     changed = _overrides(view)

@@ -108,10 +108,15 @@ def test_recipes_name_only_models_and_data_that_exist(task: str) -> None:
     from tasks.data import DATASETS
 
     content = read_recipes(task)
-    assert set(content) <= {"presets", "models", "data", "pairs"}
-    assert all(name in DATASETS for name in content.get("data", {}))
-    assert all(name in MODELS for name in content.get("models", {}))
-    for pair in content.get("pairs", {}):
-        model, data = pair.split(" on ")
-        assert model in MODELS
-        assert data in DATASETS
+    told = content.get("deviations", {})
+    assert set(content) <= {"presets", "models", "data", "pairs", "deviations"}
+    assert set(told) <= {"all", "models", "data", "pairs"}
+    for part in (content, told):
+        assert all(name in DATASETS for name in part.get("data", {}))
+        assert all(name in MODELS for name in part.get("models", {}))
+        for pair in part.get("pairs", {}):
+            model, data = pair.split(" on ")
+            assert model in MODELS
+            assert data in DATASETS
+    for words in (told.get("all", []), *(words for group in set(told) - {"all"} for words in told[group].values())):
+        assert words == [sentence for sentence in words if isinstance(sentence, str) and sentence[-1] != "."]
