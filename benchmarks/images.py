@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from timm.data import Mixup, create_transform
+from timm.data.mixup import Mixup
+from timm.data.transforms_factory import create_transform
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
@@ -27,7 +28,7 @@ from tasks.image_classification import ImageClassification
 CLASSES, PHOTOS, WIDTH, HEIGHT = 2, 40, 500, 375
 """Classes, photos of each, and their size in pixels, which is ImageNet's most frequent one."""
 
-STRONG = {"randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.25, "mixup": 0.8, "cutmix": 1.0}
+STRONG: dict[str, Any] = {"randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.25, "mixup": 0.8, "cutmix": 1.0}
 
 
 def images() -> list[Measurement]:
@@ -50,7 +51,8 @@ def imagenet(folder: Path) -> Measurement:
     for part in transform.transforms:
         if hasattr(part, "ops"):
             posterize_to_black(part)
-    mix = Mixup(mixup_alpha=STRONG["mixup"], cutmix_alpha=STRONG["cutmix"], label_smoothing=0.0, num_classes=CLASSES)
+    alphas = {"mixup_alpha": STRONG["mixup"], "cutmix_alpha": STRONG["cutmix"]}
+    mix: Any = Mixup(**alphas, label_smoothing=0.0, num_classes=CLASSES)  # type: ignore[no-untyped-call]
     loader = DataLoader(ImageFolder(str(folder / "train"), transform), batch, shuffle=True, drop_last=True)
     peer = (mix(*pair) for pair in repeated(loader))
     ours = our_batches(task, settings)

@@ -15,6 +15,9 @@ Labels = NDArray[np.int64]
 Rows = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
 
+SHOWN = 6
+"""Damaged images that are told of in one line."""
+
 
 class ImageSource(Protocol):
     """Images by number, in memory or on the disk."""
@@ -138,8 +141,16 @@ class ImageClassificationData(ClassificationData[ImageSplit]):
     kind: ClassVar[str] = "image-classification"
 
     def verify(self, progress: Callable[[], None]) -> None:
-        """Decode every image."""
+        """Decode every image; the error tells of the first damaged one, and names some of the others."""
+        damaged: list[InputError] = []
         for split in self.splits().values():
             for index in range(len(split)):
-                split.images[index]
+                try:
+                    split.images[index]
+                except InputError as error:
+                    damaged.append(error)
                 progress()
+        if damaged:
+            more = len(damaged) - 1
+            others = "".join(f"; {error}" for error in damaged[1:SHOWN])
+            raise InputError(f"{damaged[0]}" + (f"; and {more} more{others}" if more else ""))

@@ -51,8 +51,7 @@ def read(source: Source) -> ImageClassificationData:
     notes = [noted("dev is 10 % of train"), f"test is {test_folder.name}"]
     if passed_over:
         first = passed_over[0].relative_to(source.folder)
-        endings = ", ".join(SUFFIXES)
-        notes.append(f"{len(passed_over)} files and folders beside the images ({endings}) passed over: {first}, …")
+        notes.append(f"passed over, being no images ({', '.join(SUFFIXES)}): {len(passed_over)}, the first is {first}")
     return ImageClassificationData(source.name, classes, kept, dev, test, tuple(notes))
 
 

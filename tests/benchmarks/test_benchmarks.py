@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 from PIL import Image
 from timm.models.volo import VOLO
 
@@ -52,8 +53,8 @@ def test_both_sides_train_the_same_volo(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(volo, "VOLO_D1", tiny)
     monkeypatch.setattr(volo, "BATCH", 2)
     monkeypatch.setattr(volo, "ROUNDS", 2)
-    monkeypatch.setattr(volo.timm, "create_model", lambda name, num_classes: VOLO(
-        (1, 1), img_size=224, num_classes=num_classes, stem_hidden_dim=8, embed_dims=(8, 16), num_heads=(1, 2),
+    monkeypatch.setattr(timm, "create_model", lambda name, num_classes: VOLO(
+        [1, 1], img_size=224, num_classes=num_classes, stem_hidden_dim=8, embed_dims=[8, 16], num_heads=[1, 2],
         mlp_ratio=2.0, downsamples=(True, False), outlook_attention=(True, False), use_mix_token=False,
     ))  # fmt: skip
     found = volo.measured("none", Settings(runs=tmp_path, device="cpu", threads=1))

@@ -75,11 +75,11 @@ def test_batches_are_the_same_from_any_number_of_processes_and_any_step_on(task:
 def test_evaluation_meets_every_row_once_and_draws_nothing(task: Task) -> None:
     parts = SplitBatches(task, "test")
     torch.manual_seed(1)
-    before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state())  # type: ignore[index, union-attr]
+    before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state())  # type: ignore[index]
     for loaders in (0, 2):
         found = list(ahead(parts, range(len(parts)), Settings(loaders=loaders), CPU))
         assert torch.equal(torch.cat([labels for _, labels in found]), task.labels["test"])  # type: ignore[attr-defined]
-    assert before[:2] == (random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[index, union-attr]
+    assert before[:2] == (random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[index]
     assert torch.equal(before[2], torch.get_rng_state())
 
 

@@ -84,8 +84,7 @@ def test_other_and_hidden_files_are_passed_over(folders: Path) -> None:
     (folders / "val" / "n02" / "c.webp").write_bytes(b"x")
     data = load(folders)
     assert data.rows() == {"train": 18, "dev": 2, "test": 4}
-    told = "files and folders beside the images (.jpg, .jpeg, .png) passed over"
-    assert f"4 {told}: train/README.txt, …" in data.notes
+    assert "passed over, being no images (.jpg, .jpeg, .png): 4, the first is train/README.txt" in data.notes
 
 
 def test_a_test_folder_serves_where_there_is_no_val(folders: Path) -> None:
@@ -203,6 +202,16 @@ def test_an_image_that_went_away_is_told(folders: Path) -> None:
     (folders / "val" / "n01" / "a.jpg").unlink()
     with pytest.raises(InputError, match=r"val/n01/a\.jpg: the image is not there"):
         data.verify(ignore)
+
+
+def test_every_damaged_image_is_counted(folders: Path) -> None:
+    for name in ("n01/a.jpg", "n02/a.jpg", "n02/b.png"):
+        (folders / "val" / name).write_bytes(b"")
+    seen: list[None] = []
+    told = r"val/n01/a\.jpg: the image is empty; and 2 more; \S*val/n02/a\.jpg: the image is empty; \S*b\.png: the"
+    with pytest.raises(InputError, match=told):
+        load(folders).verify(lambda: seen.append(None))
+    assert len(seen) == 24
 
 
 def test_verify_counts_every_row(folders: Path) -> None:

@@ -1,0 +1,70 @@
+"""An image that went bad: found by `data check` beforehand, and in a run the end of the trial, in one line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from harness.engine import run_trial
+from harness.errors import InputError
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+from harness.trial import TrialRequest
+from tasks.commands import app
+from tasks.data import locate
+from tasks.image_classification import ImageClassification
+
+SMALL = {
+    "image_size": 8, "epochs": 1, "batch_size": 15, "resized_crop": True, "flip": True, "crop_padding": 0,
+    "model.depth": 1, "model.embed_dim": 12, "model.num_heads": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Image folders of our own, in ImageNet's layout."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(locate("imagenet-synthetic").folder, tmp_path / "images")
+    return tmp_path / "images"
+
+
+def train(folder: Path, runs: Path, loaders: int) -> dict[str, Any]:
+    settings = Settings(runs=runs, folders={"imagenet": folder}, device="cpu", threads=1, loaders=loaders)
+    request = TrialRequest(task="image-classification", data="imagenet", model="vit-cifar", overrides=SMALL)
+    trial = ImageClassification.trial_for(request, settings)
+    return run_trial(trial, RunDirectory.create(runs, trial), settings)
+
+
+def victim(folder: Path, split: str) -> Path:
+    """An image that the fingerprint, which looks into 64 files, does not see."""
+    return sorted((folder / split).rglob("*.JPEG"))[1]
+
+
+@pytest.mark.parametrize("loaders", [0, 1])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_damaged_image_ends_the_run_with_its_name(folder: Path, tmp_path: Path, split: str, loaders: int) -> None:
+    path = victim(folder, split)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(InputError) as caught:
+        train(folder, tmp_path / "runs", loaders)
+    assert str(caught.value).startswith(f"{path}: the image is damaged: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_reads_images_of_every_kind(folder: Path, tmp_path: Path) -> None:
+    for path, mode in zip(sorted((folder / "train").rglob("*.JPEG")), ("L", "CMYK", "1", "L", "P"), strict=False):
+        form = "JPEG" if mode in ("L", "CMYK") else "PNG"
+        Image.open(path).convert(mode).save(path, form)
+    assert train(folder, tmp_path / "runs", loaders=0)["steps"] == 6
+
+
+def test_check_finds_it_beforehand(folder: Path) -> None:
+    path = victim(folder, "train")
+    path.write_bytes(b"")
+    result = CliRunner().invoke(app, ["data", "check", "imagenet", "--data", f"imagenet={folder}"])
+    assert str(result.exception) == f"{path}: the image is empty"
