@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -24,6 +25,9 @@ AHEAD = 2
 
 MOST = 16
 """Processes that are started without being asked for."""
+
+STEP = 0.005
+"""Seconds that a step takes at least: processes that together make a batch in less have nothing to do."""
 
 PAYS = 1.0
 """Seconds of batch making below which no processes are started for it: about what it takes to start some."""
@@ -92,8 +96,9 @@ def ahead(batches: Dataset[Any], keys: Sequence[int], settings: Settings, device
             start = time.perf_counter()
             first = [batches[keys[0]]]
             keys = keys[1:]
-            pays = (time.perf_counter() - start) * len(keys) > PAYS
-            spare = min(spare, room_for(first[0])) if pays else 0
+            seconds = time.perf_counter() - start
+            useful = math.ceil(seconds / STEP) if seconds * len(keys) > PAYS else 0
+            spare = min(spare, useful, room_for(first[0]))
         loaders = spare
     loaders = min(loaders, len(keys))
     loader: DataLoader[Any] = DataLoader(
@@ -133,7 +138,8 @@ class _Answers(Dataset[Any]):
 def spare_cores(settings: Settings) -> int:
     """The cores of a trial that are free for making batches beside a GPU, one being busy with feeding it."""
     cores = settings.threads or len(os.sched_getaffinity(0))
-    return min(MOST, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1)
+    share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(MOST, max(0, share - 1))
 
 
 def room_for(batch: Any) -> int:

@@ -90,12 +90,14 @@ def test_on_the_cpu_no_processes_are_started_unasked() -> None:
     assert makers(range(3), loaders=0) == [os.getpid()] * 3
 
 
-def test_beside_another_device_free_cores_make_batches_that_take_long() -> None:
+def test_beside_another_device_free_cores_make_batches_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     here, *others = makers(range(12), OTHER, seconds=0.12, threads=3)
     assert here == os.getpid()
     assert len(set(others)) == 2
     assert os.getpid() not in others
     assert makers(range(12), OTHER, threads=3) == [os.getpid()] * 12  # too quick to be worth it
+    monkeypatch.setattr(module, "STEP", 10.0)
+    assert len(set(makers(range(12), OTHER, seconds=0.12, threads=3)[1:])) == 1  # nothing to do for a second one
     assert makers(range(3), OTHER, seconds=0.6, threads=1) == [os.getpid()] * 3  # no core is free
 
 
@@ -104,7 +106,7 @@ def test_free_cores_are_shared_by_the_processes_of_a_trial(monkeypatch: pytest.M
     assert spare_cores(Settings(threads=100)) == module.MOST
     assert spare_cores(Settings()) == min(module.MOST, len(os.sched_getaffinity(0)) - 1)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert spare_cores(Settings(threads=8)) == 1
+    assert [spare_cores(Settings(threads=threads)) for threads in (2, 4, 8)] == [0, 0, 1]
 
 
 def test_no_more_batches_wait_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
