@@ -38,13 +38,13 @@ def locate_maps(source: Source) -> Path:
     if not folder.is_dir():
         raise InputError(
             f"token_labels=maps: no folder {folder}: expected <class>/<image>.pt in it for each training image, "
-            f"from {HOME}; or --set token_labels=image, which needs no files"
+            f"from {HOME}; or, for VOLO alone, --set token_labels=image, which needs no files"
         )
     return folder
 
 
 def maps_fingerprint(folder: Path) -> str:
-    """12 hex digits that change with the files, as in `tasks.data.fingerprint`; taken again when the folder changes."""
+    """12 hex digits that change with the files, as in `tasks.data.fingerprint`; taken once unless the folder changes."""
     return _fingerprint(folder, folder.stat().st_mtime_ns)
 
 
