@@ -49,8 +49,8 @@ def changes(recipe: Mapping[str, Any], published: Mapping[str, Any]) -> list[Cha
 def summed_up(found: Iterable[Change]) -> list[str]:
     """Changes of one recipe or of several as ``epochs 15 (310)``: what is set here, and in brackets what is published.
 
-    Changes of the same key are told together: ``lr 0.001 (0.0005/0.0016)``. What the published recipe does not set, such
-    as the options of a model, has no brackets.
+    Changes of the same key are told together: ``lr 0.001 (0.0005/0.0016)``. What the published recipe does not set,
+    such as options of a model, has no brackets.
     """
     keys: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for change in found:

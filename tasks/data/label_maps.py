@@ -44,7 +44,7 @@ def locate_maps(source: Source) -> Path:
 
 
 def maps_fingerprint(folder: Path) -> str:
-    """12 hex digits that change with the files, as in `tasks.data.fingerprint`; taken once unless the folder changes."""
+    """12 hex digits that change with the files, as in `tasks.data.fingerprint`; taken once, or when it changes."""
     return _fingerprint(folder, folder.stat().st_mtime_ns)
 
 
