@@ -18,6 +18,7 @@ from adapters.fairseq_models import ARCHITECTURES, TranslationOptions
 from benchmarks.measure import Measurement, compare
 from harness.engine import Run
 from harness.feed import StepBatches, feed
+from harness.optimization import set_rate
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.trial import TrialRequest
@@ -73,8 +74,7 @@ def our_updates(run: Run) -> Iterator[float]:
     """The loss of each update, in nats a token."""
     for step, batch in enumerate(feed(StepBatches(run.task, run.seed), 0, run.steps, run.settings, run.accelerator)):
         run.progress.step = step
-        for group in run.optimizer.param_groups:
-            group["lr"] = run.rate()
+        set_rate(run.optimizer, run.rate())
         yield float(run.step(batch))
 
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.measure import Measurement, compare
 from harness.engine import Run
-from harness.optimization import build_optimizer
+from harness.optimization import build_optimizer, set_rate
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.trial import TrialRequest
@@ -43,8 +43,7 @@ def measured(regularizer: str, settings: Settings) -> Measurement:
     losses: tuple[list[float], list[float]] = ([], [])
 
     def ours() -> None:
-        for group in run.optimizer.param_groups:
-            group["lr"] = run.rate()
+        set_rate(run.optimizer, run.rate())
         losses[0].append(float(run.step([(images, labels)])))
         run.progress.step += 1
 
@@ -83,8 +82,7 @@ def plain_loop(model: Any, run: Run, images: Tensor, labels: Tensor, losses: lis
     model.train()
 
     def step() -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = run.rate()
+        set_rate(optimizer, run.rate())
         loss = cross_entropy(model(images), labels, label_smoothing=run.recipe.label_smoothing)
         loss.backward()
         optimizer.step()

@@ -21,7 +21,7 @@ from harness.deviations import deviations
 from harness.environment import environment
 from harness.feed import SplitBatches, StepBatches, ahead, feed
 from harness.files import write_json
-from harness.optimization import build_optimizer, learning_rate
+from harness.optimization import build_optimizer, learning_rate, set_rate
 from harness.penalty import with_penalty
 from harness.rundir import RunDirectory
 from harness.seeding import derive, seed_all
@@ -147,8 +147,7 @@ class Run:
         while progress.step < end and not self.patience_is_over():
             batch = next(batches)
             rate = self.rate()
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
+            set_rate(self.optimizer, rate)
             self.loss_sum += self.step(batch)
             progress.step += 1
             progress.loss_steps += 1

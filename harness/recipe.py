@@ -28,9 +28,16 @@ class Recipe(BaseModel):
     beta2: float = Field(default=0.999, ge=0, lt=1)
     momentum: float = Field(default=0.9, ge=0, lt=1, description="of SGD")
     weight_decay: float = Field(
-        default=0.0, ge=0, description="not applied to biases, norms and embeddings of position"
+        default=0.0, ge=0, description="not applied to biases, norms and embeddings of position, but for decay_all"
     )
-    lr_schedule: Literal["cosine", "linear", "constant", "inverse-sqrt"] = "cosine"
+    backbone_lr: float | None = Field(
+        default=None, gt=0, description="learning rate of a backbone from elsewhere, as a share of lr"
+    )
+    decay_all: bool | None = Field(default=None, description="weight decay on biases, norms and positions, too")
+    lr_schedule: Literal["cosine", "linear", "constant", "inverse-sqrt", "step"] = "cosine"
+    lr_drop: float | None = Field(
+        default=None, gt=0, description="where lr_schedule=step drops to a tenth: a step, or a share of all steps"
+    )
     lr_decay_steps: float | None = Field(
         default=None, gt=0, description="where cosine and linear end: steps, or a share of all steps if at most 1"
     )
@@ -47,7 +54,7 @@ class Recipe(BaseModel):
     evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
     patience: int | None = Field(default=None, ge=1, description="stop after so many evaluations without a better one")
     average_last: int | None = Field(
-        default=None, ge=2, description="take the mean of the weights at so many last evaluations, not the best on dev"
+        default=None, ge=1, description="take the mean of the weights at so many last evaluations, not the best on dev"
     )
     kinds: tuple[SiteKind, ...] | None = Field(
         default=None,
@@ -67,6 +74,8 @@ class Recipe(BaseModel):
     def _one_length(self) -> Self:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("expected either epochs or steps")
+        if (self.lr_drop is None) != (self.lr_schedule != "step"):
+            raise ValueError("expected lr_drop with lr_schedule=step, and only there")
         if self.batch_size % self.accumulate:
             raise ValueError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}")
         return self

@@ -8,7 +8,7 @@ import math
 import pytest
 from torch import nn
 
-from harness.optimization import build_optimizer, learning_rate
+from harness.optimization import build_optimizer, learning_rate, set_rate
 from harness.recipe import Recipe
 
 
@@ -59,3 +59,27 @@ def test_the_end_of_the_decay_is_steps_or_a_share_of_them() -> None:
     rates = [learning_rate(by_share, step, 40) for step in range(40)]
     assert rates == [learning_rate(by_steps, step, 40) for step in range(40)]
     assert rates[29] > rates[30] == rates[39] == pytest.approx(0.1)
+
+
+def test_a_backbone_has_a_rate_of_its_own_and_everything_may_decay() -> None:
+    model = nn.ModuleDict({"backbone": nn.Linear(3, 4), "head": nn.Linear(4, 2)})
+    plain = build_optimizer(model, Recipe(steps=1, lr=1.0, weight_decay=0.1))
+    shared = build_optimizer(model, Recipe(steps=1, lr=1.0, weight_decay=0.1, backbone_lr=0.25, decay_all=True))
+    backbone = {id(parameter) for parameter in model["backbone"].parameters()}
+    for optimizer, share in ((plain, 1.0), (shared, 0.25)):
+        set_rate(optimizer, 2.0)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                assert group["lr"] == 2.0 * (share if id(parameter) in backbone else 1.0)
+                assert group["weight_decay"] == (0.1 if optimizer is shared or parameter.ndim == 2 else 0.0)
+        assert sum(len(group["params"]) for group in optimizer.param_groups) == 4
+
+
+def test_a_step_drops_to_a_tenth() -> None:
+    share, step = (Recipe(steps=150, lr=1.0, lr_schedule="step", lr_drop=drop) for drop in (2 / 3, 100))
+    rates = [learning_rate(share, number, 150) for number in range(150)]
+    assert rates == [learning_rate(step, number, 150) for number in range(150)] == [1.0] * 100 + [0.1] * 50
+    with pytest.raises(ValueError, match="expected lr_drop with lr_schedule=step"):
+        Recipe(steps=1, lr_drop=0.5)
+    with pytest.raises(ValueError, match="expected lr_drop with lr_schedule=step"):
+        Recipe(steps=1, lr_schedule="step")
