@@ -19,6 +19,8 @@ from harness.validation import input_error
 
 SUITES = Path(__file__).parent / "suites"
 FILES = (".yaml", ".yml")
+WHAT = ("task", "model", "data", "weights")
+"""Fields of a trial that say what is trained, apart from how it is regularised."""
 
 
 class _Strict(BaseModel):
@@ -106,8 +108,9 @@ class Suite(_Strict):
         preset = self.presets[choice.preset]
         rows = list(self.rows)
         if self.plugin_rows:
-            rows += [_added_row(name) for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is not None]
-        rows += [_added_row(text) for text in choice.regularizers]
+            named = [name for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is not None]
+            rows += [row for name in named for row in self._added_rows(name)]
+        rows += [row for text in choice.regularizers for row in self._added_rows(text)]
         wanted = {"data": choice.data or preset.data, "model": choice.models or None}
         seen: dict[str, set[str]] = {"data": set(), "model": set()}
         for row in rows:
@@ -145,6 +148,20 @@ class Suite(_Strict):
             for name in names or ():
                 if name.removesuffix("-synthetic") not in seen[key]:
                     raise unknown_name(f"{key} of {self.name}", name, seen[key])
+
+    def _added_rows(self, text: str) -> list[Row]:
+        """A row with that regularizer; one for each model and data set where the rows name these."""
+        name, params = parse_spec(text)
+        # A schedule and an alignment are written among the parameters, and are the trial's.
+        bound = {key: params.pop(key) for key in ("schedule", "align") if key in params}
+        named = dict.fromkeys(tuple((key, row.trial[key]) for key in WHAT if key in row.trial) for row in self.rows)
+        return [
+            Row(
+                label=" + ".join([*(str(value) for _, value in fields), text]),
+                trial={**dict(fields), "regularizer": name, "params": params, **bound},
+            )
+            for fields in named
+        ]
 
     def trials(self, choice: Choice, settings: Settings) -> list[tuple[Cell, list[Trial]]]:
         """The cells with their trials, one a seed."""
@@ -232,13 +249,6 @@ def parse_suite(content: Any, name: str, where: str) -> Suite:
                     f"{where}: row '{row.label}': {key} has {len(values)} entries, expected {len(suite.columns)}"
                 )
     return suite
-
-
-def _added_row(text: str) -> Row:
-    name, params = parse_spec(text)
-    # A schedule and an alignment are written among the parameters, and are the trial's.
-    bound = {key: params.pop(key) for key in ("schedule", "align") if key in params}
-    return Row(label=text, trial={"regularizer": name, "params": params, **bound})
 
 
 def _named(names: Sequence[str], base: str) -> bool:

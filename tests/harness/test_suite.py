@@ -68,6 +68,15 @@ def test_a_choice_narrows_data_and_seeds_and_adds_rows() -> None:
     )  # fmt: skip
 
 
+def test_an_added_row_is_one_for_each_model_where_the_rows_name_them() -> None:
+    choice = Choice(regularizers=("dropattention-e:ratio=0.2",), models=("t2t-vit-14", "volo-d1"))
+    cells = [cell for cell in load_suite("dropkey/table1").cells(choice) if "dropattention" in cell.row]
+    rows = {cell.row: cell.request.model for cell in cells}
+    assert rows == {f"{model} + dropattention-e:ratio=0.2": model for model in choice.models}
+    assert {cell.request.params["ratio"] for cell in cells} == {0.2}
+    assert not any(cell.baseline for cell in cells)
+
+
 def test_a_row_may_say_what_holds_in_one_preset_alone() -> None:
     row = {**SMALL["rows"][1], "presets": {"paper": {"lr": 0.3, "steps": 9}}}
     suite = parse_suite({**SMALL, "rows": [SMALL["rows"][0], row]}, "small", "small.yaml")
