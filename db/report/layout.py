@@ -149,7 +149,7 @@ def _mean(outcome: Outcome, grid: Grid) -> tuple[Entry, Entry]:
     note = incomplete(outcome)
     mark = grid.mark(note) if note else ""
     if outcome.n == 0:
-        order = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "not run")
+        order = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "not run", "not analyzed")
         state = next((state for state in order if state in states), "skipped" if outcome.reason else "no number")
         return Entry(state + mark), Entry()
     whole = outcome.n == len(outcome.seeds)

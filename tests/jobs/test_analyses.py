@@ -36,7 +36,7 @@ SUITE: dict[str, Any] = {
     ],
     "presets": {"mini": {"seeds": 1}},
 }  # fmt: skip
-CURVES = {
+CURVES: dict[str, Any] = {
     "figure": {"kind": "curves"},
     "columns": [
         {"label": "0", "trial": {"regularizer": "none", "params": {}}},
@@ -45,8 +45,11 @@ CURVES = {
     ],
     "rows": [{"label": "dropkey", "trial": {"regularizer": "dropkey"}, "published": [96.0, None, 97.0]}],
 }
-HISTOGRAMS = {"figure": {"kind": "histograms"}, "columns": [{"label": "last", "metric": "entropy/last"}]}
-MAPS = {"figure": {"kind": "maps"}, "columns": [{"label": "peak", "metric": "attention-map/peak"}]}
+HISTOGRAMS: dict[str, Any] = {
+    "figure": {"kind": "histograms"},
+    "columns": [{"label": "last", "metric": "entropy/last"}],
+}
+MAPS: dict[str, Any] = {"figure": {"kind": "maps"}, "columns": [{"label": "peak", "metric": "attention-map/peak"}]}
 
 
 class Place:
