@@ -105,6 +105,15 @@ MODELS.add(
     tasks=("language-modelling",),
     sample={"vocabulary": 50_257, "context": 200},
 )
+MODELS.add(
+    "detr",
+    "adapters.detr:build_detr",
+    help="DETR with a ResNet-50: 256-d, 6 + 6 layers, 100 queries (mmdet)",
+    tasks=("object-detection",),
+    sample={"classes": 80},
+    weights=True,
+)
+TASKS.add("object-detection", "tasks.object_detection:ObjectDetection", help="boxes with classes (DropKey 4.2)")
 TASKS.add(
     "language-modelling",
     "tasks.language_modelling:LanguageModelling",
