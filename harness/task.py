@@ -155,20 +155,20 @@ class Metric:
 
     Attributes:
         name: without the split: ``accuracy``; results carry ``test/accuracy``.
-        higher_is_better: its direction.
+        higher_is_better: its direction; None where more is neither better nor worse.
         unit: "%" for percentages (values 0 to 100), "count" for whole numbers, "" for other plain ones.
         optional: whether there is none for some models and regularizers, which is no fault of a run.
     """
 
     name: str
-    higher_is_better: bool = True
+    higher_is_better: bool | None = True
     unit: str = "%"
     optional: bool = False
 
     @property
     def arrow(self) -> str:
         """The direction, as tables show it."""
-        return "↑" if self.higher_is_better else "↓"
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
 
 
 @dataclass(frozen=True, eq=False)

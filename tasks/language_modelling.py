@@ -59,11 +59,11 @@ class LanguageModelling(Task):
         Metric("train-loss", higher_is_better=False, unit=""),
         Metric("perplexity", higher_is_better=False, unit=""),
         Metric("bits-a-byte", higher_is_better=False, unit=""),
-        Metric("unigram-loss", higher_is_better=False, unit=""),
-        Metric("kept", higher_is_better=False, unit="", optional=True),
-        Metric("kept-in-evaluation", higher_is_better=False, unit="", optional=True),
-        Metric("parameters", higher_is_better=False, unit="count"),
-        Metric("active-parameters", higher_is_better=False, unit="count"),
+        Metric("unigram-loss", higher_is_better=None, unit=""),
+        Metric("kept", higher_is_better=None, unit="", optional=True),
+        Metric("kept-in-evaluation", higher_is_better=None, unit="", optional=True),
+        Metric("parameters", higher_is_better=None, unit="count"),
+        Metric("active-parameters", higher_is_better=None, unit="count"),
     )
     recipe: LanguageRecipe
 

@@ -98,7 +98,7 @@ def wide_grid(view: View) -> Grid:
     """Rows and columns as in the source."""
     grid = _empty(view)
     heads = [(label, view.column(label)) for label in view.columns]
-    grid.header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}" for label, cells in heads))
+    grid.header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
     for row in view.rows:
         cells = [view.cells.get((row, column)) for column in view.columns]
         numbers = []
@@ -127,7 +127,7 @@ def column_label(label: str, cells: Sequence[Outcome]) -> str:
 
 def metric_label(metric: Metric) -> str:
     """``accuracy ↑``."""
-    return f"{metric.name} {metric.arrow}"
+    return f"{metric.name} {metric.arrow}".rstrip()
 
 
 def _metric_name(outcomes: Sequence[Outcome]) -> str:

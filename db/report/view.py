@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.analysis import ANALYSES, analysis_of
+from harness.analysis import analysis_of
 from harness.errors import unknown_name
 from harness.suite import Cell, Suite
 from harness.task import TASKS, Metric
@@ -108,7 +108,7 @@ def metric_of(cell: Cell) -> Metric:
     kind = analysis_of(cell.metric)
     if kind is not None:
         measured = cell.metric.removeprefix(f"{kind}/").partition("@")[0]
-        return metrics.get(measured) or Metric(kind, ANALYSES.entry(kind).facts.get("higher_is_better", True), unit="")
+        return metrics.get(measured) or Metric(kind, higher_is_better=None, unit="")
     if cell.metric not in metrics:
         raise unknown_name(f"metric of {cell.request.task}", cell.metric, metrics)
     return metrics[cell.metric]
@@ -191,8 +191,8 @@ def _compared(view: View) -> list[tuple[tuple[str, str], Outcome]]:
         cells = view.column(column)
         means = [cell.mean for cell in cells if cell.mean is not None]
         higher = cells[0].metric.higher_is_better
-        # One result alone is not the best of anything.
-        best = (max if higher else min)(means) if len(means) > 1 else None
+        # One result alone is not the best of anything, and some metrics have no better or worse.
+        best = (max if higher else min)(means) if len(means) > 1 and higher is not None else None
         baseline = next((cell for cell in cells if cell.cell.baseline), None)
         for cell in cells:
             if cell.cell.baseline:

@@ -62,9 +62,7 @@ for _name, _target, _help in (
     ("attention-map", "attention_map:attention_map", "what the class token attends to (DropKey, Fig. 5)"),
     ("keep-rate", "keep_rate:keep_rate", "share that training keeps, and statistics of learned masks"),
 ):
-    # Less is better of heads that overlap or agree, and of a patch that draws all attention.
-    _less = _name in ("diversity", "disagreement", "attention-map")
-    ANALYSES.add(_name, f"harness.analysis.{_target}", help=_help, higher_is_better=not _less)
+    ANALYSES.add(_name, f"harness.analysis.{_target}", help=_help)
 
 
 def analysis_of(metric: str) -> str | None:

@@ -81,6 +81,26 @@ def test_the_baseline_is_the_nearest_above(store: Store, tables: Tables) -> None
     assert view.cells["dropkey 0.5", "TREC"].delta == pytest.approx(((79 - 82) + (84 - 90)) / 2)
 
 
+def test_metrics_of_analyses_are_the_tasks_under_a_condition_or_neither_better_nor_worse(tables: Tables) -> None:
+    (first, *_) = tables.suite().cells(Choice())
+    hidden = first.model_copy(update={"metric": "occlusion/accuracy@0.3"})
+    assert metric_of(hidden) == Metric("accuracy", higher_is_better=True, unit="%")
+    entropy = metric_of(first.model_copy(update={"metric": "entropy/last"}))
+    assert (entropy, entropy.arrow) == (Metric("entropy", higher_is_better=None, unit=""), "")
+    with pytest.raises(InputError, match="unknown analysis 'entrpy': did you mean entropy"):
+        metric_of(first.model_copy(update={"metric": "entrpy/last"}))
+
+
+def test_what_is_neither_better_nor_worse_has_no_best(store: Store, tables: Tables) -> None:
+    asked = tables.ask(tables.suite(["TREC"]))
+    tables.fill(store, asked, {("none", "TREC"): (3.5,), ("dropkey 0.3", "TREC"): (2.25,)})
+    view = tables.view(store, asked, tables.suite(["TREC"]), Metric("kept", higher_is_better=None, unit=""))
+    assert not any(one.best for one in view.column("TREC"))
+    drawn = tables.drawn(view)
+    assert "kept " in drawn
+    assert not any(mark in drawn for mark in ("↑", "↓", "2.250 *"))
+
+
 def test_metric_of_a_real_task(tables: Tables) -> None:
     (first, *_) = tables.suite().cells(Choice())
     assert metric_of(first) == Metric("accuracy", higher_is_better=True, unit="%")
