@@ -1,0 +1,56 @@
+"""How far a recovered body is from the true one: mPVE, mPJPE and PA-mPJPE in millimetres (DropKey, Section 4.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness.task import Metric
+
+MILLIMETRES = 1000.0
+METRICS = (
+    Metric("mpve", higher_is_better=False, unit="mm"),
+    Metric("mpjpe", higher_is_better=False, unit="mm"),
+    Metric("pa-mpjpe", higher_is_better=False, unit="mm"),
+)
+
+
+def point_error(found: Tensor, true: Tensor) -> Tensor:
+    """Mean distance of points: (B, N, 3) and (B, N, 3) in metres → (B,) in millimetres."""
+    return (found - true).norm(dim=-1).mean(dim=-1) * MILLIMETRES
+
+
+def aligned_error(found: Tensor, true: Tensor) -> Tensor:
+    """As `point_error`, after each body was turned, scaled and shifted to lie on the true one as well as it can."""
+    return point_error(procrustes(found, true), true)
+
+
+def procrustes(points: Tensor, onto: Tensor) -> Tensor:
+    """The similar copy of points (rotation, scale, shift; no mirror image) that is nearest to others by squares.
+
+    Of points that all lie in one place, that place is moved alone; of points on a line, any of the rotations that are
+    equally good is taken.
+
+    Args:
+        points: (B, N, 3).
+        onto: (B, N, 3), in the same order.
+
+    Returns:
+        (B, N, 3), in double precision if that of the input is less.
+
+    Source: Umeyama (1991), Least-squares estimation of transformation parameters between two point patterns.
+    """
+    dtype = torch.promote_types(points.dtype, torch.float64)
+    points, onto = points.to(dtype), onto.to(dtype)
+    centre = onto.mean(dim=-2, keepdim=True)
+    here, there = points - points.mean(dim=-2, keepdim=True), onto - centre
+    left, sizes, right = torch.linalg.svd(here.mT @ there)
+    # A mirror image would be nearer: the axis that counts least is turned back.
+    sign = torch.ones_like(sizes)
+    sign[..., -1] = torch.where(torch.linalg.det(left @ right) < 0, -1.0, 1.0)
+    spread = here.square().sum(dim=(-2, -1))
+    # Points that differ by no more than their own rounding lie in one place.
+    rounding = torch.finfo(dtype).eps ** 2 * points.square().sum(dim=(-2, -1))
+    scale = torch.where(spread > rounding, (sizes * sign).sum(dim=-1) / spread, 0.0)
+    rotation = left * sign[..., None, :] @ right
+    return scale[..., None, None] * here @ rotation + centre
