@@ -12,7 +12,9 @@ import torch
 from mmdet.datasets import CocoDataset
 
 from adapters.detr import detr_config, in_mmdet
+from harness.engine import Interrupted, run_trial
 from harness.errors import InputError
+from harness.rundir import RunDirectory
 from harness.seeding import seed_all
 from harness.settings import Settings
 from harness.task import TASKS
@@ -174,3 +176,20 @@ def test_the_paper_preset_is_mmdets_configuration() -> None:
     assert round(recipe["lr_drop"] * recipe["epochs"]) == config.param_scheduler[0].milestones[0]
     assert recipe["batch_size"] == config.auto_scale_lr.base_batch_size
     assert recipe["model"] == {}
+
+
+def test_training_goes_on_where_it_was_stopped_bit_for_bit(tmp_path: Path) -> None:
+    made = trial_of(steps=4, evaluate_every=4, image_size=32)
+
+    def trained(name: str, stop_at: int = 0) -> dict[str, Any]:
+        steps = iter(range(1000))
+        directory = RunDirectory.create(tmp_path / name, made)
+        settings = Settings.from_environment(runs=tmp_path / name, device="cpu", threads=1)
+        return run_trial(made, directory, settings, lambda: next(steps) == stop_at - 1)
+
+    whole = trained("whole")
+    with pytest.raises(Interrupted):
+        trained("cut", 2)
+    assert trained("cut") == whole
+    assert whole["metrics"]["train/loss"] > 0
+    assert set(whole["metrics"]) >= {"test/ap", "test/ap50", "dev/ap"}
