@@ -58,24 +58,26 @@ def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(
     assert done.returncode == 0, done.stderr
     for label in ("none", "dropout 0.1", "dropkey 0.3, decreasing", "dropattention-e 0.3, w=2", "dropself"):
         assert f"\n{label} " in done.stdout
-    assert "accuracy ↑" in done.stdout
+    assert "\ntest accuracy in %" in done.stdout
     assert "±" in done.stdout
     assert "run directories: runs" in done.stderr
-    assert len(list((folder / "runs").glob("*/result.json"))) == 10
+    assert "T2T-ViT ↑" in done.stdout
+    assert len(list((folder / "runs").glob("*/result.json"))) == 20
 
 
 def test_results_are_what_the_run_directories_hold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = finished
-    found = {row["regularizer"]: row for row in rows(folder, "--metric", "test/accuracy")}
-    by_regularizer: dict[str, list[float]] = {}
+    found = {(row["model"], row["regularizer"]): row for row in rows(folder, "--metric", "test/accuracy")}
+    values: dict[tuple[str, str], list[float]] = {}
     for file in (folder / "runs").glob("*/result.json"):
         trial = json.loads((file.parent / "trial.json").read_text())
         value = json.loads(file.read_text())["metrics"]["test/accuracy"]
-        by_regularizer.setdefault(trial["regularizer"]["name"], []).append(value)
-    assert set(found) == set(by_regularizer)
-    for name, values in by_regularizer.items():
-        assert found[name]["n"] == len(values) == 2
-        assert found[name]["mean"] == pytest.approx(sum(values) / 2)
+        values.setdefault((trial["model"], trial["regularizer"]["name"]), []).append(value)
+    assert set(found) == set(values)
+    assert {model for model, _ in values} == {"vit-digits", "t2t-vit-digits"}
+    for name, seeds in values.items():
+        assert found[name]["n"] == len(seeds) == 2
+        assert found[name]["mean"] == pytest.approx(sum(seeds) / 2)
 
 
 def test_the_same_command_again_trains_nothing_and_prints_the_same_table(
@@ -96,7 +98,7 @@ def test_more_seeds_train_only_what_is_new(finished: tuple[Path, subprocess.Comp
     done = dropbench(folder, "run", "quickstart", *SHORT[2:], "--seeds", "3")
     assert done.returncode == 0, done.stderr
     results = list((folder / "runs").glob("*/result.json"))
-    assert len(results) == 10 + 4
+    assert len(results) == 20 + 8
     for file in results:
         assert len(list((file.parent / "attempts").glob("*.json"))) == 1
 
@@ -123,4 +125,4 @@ def test_a_failing_plug_in_fails_its_trials_alone(tmp_path: Path) -> None:
     done = dropbench(tmp_path, "run", "quickstart", "--plugin", "my.py", "--seeds", "1", *SHORT[2:])
     assert done.returncode == 1
     assert "broken [red]regularizer" in done.stdout + done.stderr
-    assert len(list((tmp_path / "runs").glob("*/result.json"))) == 4
+    assert len(list((tmp_path / "runs").glob("*/result.json"))) == 8
