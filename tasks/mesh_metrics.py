@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -54,3 +56,44 @@ def procrustes(points: Tensor, onto: Tensor) -> Tensor:
     scale = torch.where(spread > rounding, (sizes * sign).sum(dim=-1) / spread, 0.0)
     rotation = left * sign[..., None, :] @ right
     return scale[..., None, None] * here @ rotation + centre
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Where the joints of a mesh are, and what it and they are given around.
+
+    Attributes:
+        regressor: (J, V).
+        pelvis: (V,): what meshes are around.
+        root: numbers of the joints whose mean joints are around: the hips.
+    """
+
+    regressor: Tensor
+    pelvis: Tensor
+    root: tuple[int, ...]
+
+    def to(self, like: Tensor) -> Frame:
+        """The same on the device and in the dtype of another tensor."""
+        return Frame(self.regressor.to(like), self.pelvis.to(like), self.root)
+
+    def joints(self, vertices: Tensor) -> Tensor:
+        """(B, V, 3) → (B, J, 3)."""
+        return self.regressor @ vertices
+
+    def rooted(self, joints: Tensor) -> Tensor:
+        """(B, J, 3) around their root."""
+        return joints - joints[:, list(self.root)].mean(dim=1, keepdim=True)
+
+    def centred(self, vertices: Tensor) -> Tensor:
+        """(B, V, 3) around their pelvis."""
+        return vertices - (self.pelvis @ vertices)[:, None]
+
+
+def body_errors(found: Tensor, true: Tensor, frame: Frame) -> dict[str, Tensor]:
+    """Each metric of each body, (B,) in millimetres: of meshes (B, V, 3) in metres, and of the joints in them."""
+    joints, wanted = frame.joints(found), frame.joints(true)
+    return {
+        "mpve": point_error(frame.centred(found), frame.centred(true)),
+        "mpjpe": point_error(frame.rooted(joints), frame.rooted(wanted)),
+        "pa-mpjpe": aligned_error(joints, wanted),
+    }

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from harness.errors import InputError
 from harness.settings import Settings
+from harness.suite import SUITES
 from harness.task import MODELS, TASKS
 from harness.trial import Trial, TrialRequest
-from tasks.making import located, read_recipes
+from tasks.making import RECIPES, located, read_recipes
 
 DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
 
@@ -120,3 +122,24 @@ def test_recipes_name_only_models_and_data_that_exist(task: str) -> None:
             assert data in DATASETS
     for words in (told.get("all", []), *(words for group in set(told) - {"all"} for words in told[group].values())):
         assert words == [sentence for sentence in words if isinstance(sentence, str) and sentence[-1] != "."]
+
+
+class OnceOnly(yaml.SafeLoader):
+    """Refuses a key that stands twice in a mapping, of which YAML readers quietly take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        assert len(set(keys)) == len(keys), f"{node.start_mark}: a key stands twice among {keys}"
+        return super().construct_mapping(node, deep)
+
+
+@pytest.mark.parametrize(
+    "file", [*RECIPES.glob("*.yaml"), *SUITES.rglob("*.yaml")], ids=lambda file: f"{file.parent.name}-{file.stem}"
+)
+def test_no_key_stands_twice(file: Path) -> None:
+    assert yaml.load(file.read_text(encoding="utf-8"), OnceOnly)  # noqa: S506 - a SafeLoader
+
+
+def test_a_key_that_stands_twice_is_seen() -> None:
+    with pytest.raises(AssertionError, match="a key stands twice"):
+        yaml.load("a: {b: 1, c: 2, b: 3}", OnceOnly)  # noqa: S506 - a SafeLoader
