@@ -1,0 +1,186 @@
+"""METRO: its parameters, its sites, what it does with images and masked tokens, weights under its authors' names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adapters.metro import MASKED, Metro, build_metro, project
+from adapters.metro_weights import RESNET, load_metro_weights, unused_parameters
+from harness.binding import bind, sites
+from harness.errors import InputError
+from harness.regularizers.spec import build_regularizer
+
+SMPL = (431, 1723, 6890)
+SMALL = {"backbone": "resnet10t", "hidden": "16,8", "between": "12", "layers": 2, "num_heads": 2, "feedforward": 16}
+
+
+def small(seed: int = 0, **options: Any) -> Metro:
+    torch.manual_seed(seed)
+    model = build_metro("metro", {**SMALL, **options}, image_size=64, joints=14, vertices=(20, 40, 80))
+    model.template.normal_()
+    with torch.no_grad():
+        for parameter in model.trans_encoder.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)  # fresh ones attend to all keys alike
+    return model.eval()
+
+
+def images(count: int = 2) -> Tensor:
+    return torch.randn(count, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(("backbone", "whole"), [("hrnet_w64", 196_187_885), ("resnet50", 93_684_973)])
+def test_parameters_are_counted_as_published_but_for_those_without_use(backbone: str, whole: int) -> None:
+    with torch.device("meta"):
+        model = build_metro("metro", {"backbone": backbone}, image_size=224, joints=14, vertices=SMPL)
+    ours = sum(parameter.numel() for parameter in model.trans_encoder.parameters())
+    unused = unused_parameters(model)
+    assert unused == {"bert.embeddings": 43_701_504, "bert.pooler": 1_131_904}
+    assert ours + sum(unused.values()) == 102_256_646  # as the authors' code tells
+    assert sum(parameter.numel() for parameter in model.parameters()) == whole
+    assert [tuple(part.weight.shape) for part in (model.conv_learn_tokens, model.upsampling, model.upsampling2)] == [
+        (445, 49, 1), (1723, 431), (6890, 1723),
+    ]  # fmt: skip
+
+
+def test_bodies_come_in_three_meshes_with_a_camera() -> None:
+    with torch.no_grad():
+        found = small()(images())
+    shapes = [tuple(part.shape) for part in found]
+    assert shapes == [(2, 3), (2, 14, 3), (2, 20, 3), (2, 40, 3), (2, 80, 3)]
+    with pytest.raises(InputError, match="images of 32×64 pixels: expected 64×64"):
+        small()(images()[:, :, :32])
+
+
+def test_the_template_tells_tokens_apart_and_is_no_weight() -> None:
+    model = small()
+    with torch.no_grad():
+        before = model(images()).full
+        model.template.add_(1)
+        after = model(images()).full
+    assert not torch.allclose(before, after, atol=1e-3)
+    assert "template" not in model.state_dict()
+
+
+def test_hidden_tokens_are_constant_and_others_are_as_they_were() -> None:
+    model, seen = small(), []
+    model.trans_encoder[0].register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    shown = torch.ones(2, 34)
+    shown[0, [3, 20]] = 0
+    with torch.no_grad():
+        model(images())
+        model(images(), shown)
+        model(images(), shown.bool())
+    plain, masked, boolean = seen
+    assert torch.equal(masked, boolean)
+    assert bool((masked[0, [3, 20]] == MASKED).all())
+    kept = shown.bool()
+    assert torch.equal(masked[kept], plain[kept])
+
+
+def test_a_site_for_each_layer_of_all_blocks() -> None:
+    model = build_metro("metro", {**SMALL, "hidden": "16,8,8", "between": "12,8"}, image_size=64, joints=14,
+                        vertices=(20, 40, 80))  # fmt: skip
+    found = sites(model)
+    assert [(site.kind, site.layer, site.depth, site.heads, site.grid) for site in found] == [
+        ("encoder-self", layer, 6, 2, None) for layer in range(6)
+    ]
+    assert [site.width for site in found] == [16, 16, 8, 8, 8, 8]
+    for site in found:
+        assert model.get_submodule(site.name).site is site
+
+
+@pytest.mark.parametrize("name", ["dropkey", "dropout", "dropattention-c", "dropattention-e"])
+def test_training_is_regularised_and_evaluation_is_not(name: str) -> None:
+    plain = small(dropout=0.0)
+    expected = plain(images())
+    model = small(dropout=0.0)
+    report = bind(model, build_regularizer(name, ratio=0.5), schedule="decreasing")
+    assert len(report.bound) == 4
+    with torch.no_grad():
+        assert torch.equal(model(images()).full, expected.full)
+    model.trans_encoder.train()
+    found = model(images())
+    assert not torch.allclose(found.full, expected.full, atol=1e-4)
+    found.full.square().sum().backward()
+    gradients = [one.grad for one in model.trans_encoder.parameters()]
+    assert all(one is not None and bool(torch.isfinite(one).all()) for one in gradients)
+
+
+def test_a_camera_shifts_and_then_scales() -> None:
+    points = torch.tensor([[[1.0, 2.0, 9.0], [0.0, 0.0, -9.0]]])
+    camera = torch.tensor([[2.0, 0.5, -1.0]])
+    assert project(points, camera).tolist() == [[[3.0, 2.0], [1.0, -2.0]]]
+
+
+def authors_state(model: Metro) -> dict[str, Tensor]:
+    """A state under the names of the authors' code, with what it has beside, for a ResNet."""
+    names = {name: number for number, name in RESNET.items()}
+    state: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        top = name.split(".")[1]
+        known = name.startswith("backbone.") and top in names
+        state[name.replace(f".{top}.", f".{names[top]}.", 1) if known else name] = value
+    state["trans_encoder.0.bert.embeddings.word_embeddings.weight"] = torch.ones(3, 16)
+    state["trans_encoder.1.bert.pooler.dense.bias"] = torch.ones(8)
+    return state
+
+
+def test_weights_under_the_authors_names_are_taken_and_what_has_no_use_is_told(tmp_path: Path) -> None:
+    given, model = small(1, backbone="resnet18"), small(2, backbone="resnet18")
+    state = authors_state(given)
+    assert "backbone.0.weight" in state
+    assert "backbone.7.1.bn2.running_var" in state
+    torch.save(state, tmp_path / "metro.bin")
+    told = load_metro_weights(model, tmp_path / "metro.bin")
+    assert told == "weights of metro.bin; 2 tensors that METRO does not use left out"
+    model.template.copy_(given.template)
+    with torch.no_grad():
+        assert torch.equal(model(images()).full, given(images()).full)
+
+
+def test_a_backbone_alone_is_taken(tmp_path: Path) -> None:
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    backbone, model = resnet18().eval(), small(backbone="resnet18")
+    torch.save(backbone.state_dict(), tmp_path / "resnet18.pth")
+    told = load_metro_weights(model, tmp_path / "resnet18.pth")
+    assert told.startswith("backbone of resnet18.pth")
+    with torch.no_grad():
+        features = nn.Sequential(*list(backbone.children())[:-2])(images())
+        assert torch.allclose(model.backbone(images()), features, atol=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["missing", "unknown", "shape"])
+def test_other_weights_are_refused(tmp_path: Path, damage: str) -> None:
+    model = small()
+    state = dict(model.state_dict())
+    if damage == "missing":
+        del state["upsampling.weight"]
+    elif damage == "unknown":
+        state["upsampling3.weight"] = torch.ones(2)
+    else:
+        state["upsampling.weight"] = torch.ones(40, 21)
+    torch.save(state, tmp_path / "metro.bin")
+    with pytest.raises(InputError, match=r"not those of this METRO: 1 are missing.*such as upsampling"):
+        load_metro_weights(model, tmp_path / "metro.bin")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"hidden": "16,8,4"}, "expected one less between than hidden"),
+        ({"hidden": "16,9"}, "expected multiples of num_heads=2"),
+        ({"hidden": "16,wide"}, "hidden=16,wide: expected whole numbers"),
+        ({"backbone": "alexnet"}, "backbone"),
+        ({"head": 3}, "did you mean"),
+    ],
+)
+def test_impossible_options_are_told(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        small(**options)
