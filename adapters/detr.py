@@ -123,6 +123,15 @@ def load_detr_weights(model: nn.Module, path: Path) -> str:
     Raises:
         InputError: there is no such file, it holds more than tensors and numbers, or they are not the model's.
     """
+    return give_weights(model, checkpoint_tensors(path), path)
+
+
+def checkpoint_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint, as mmengine or `torch.save` writes it, by the names of parameters.
+
+    Raises:
+        InputError: there is no such file, or it holds more than tensors and numbers.
+    """
     if not path.is_file():
         raise InputError(f"weights {path}: no such file")
     try:
@@ -134,6 +143,18 @@ def load_detr_weights(model: nn.Module, path: Path) -> str:
     state = content.get("state_dict", content) if isinstance(content, dict) else content
     if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise InputError(f"weights {path}: expected tensors by the names of parameters, or state_dict with them")
+    return dict(state)
+
+
+def give_weights(model: nn.Module, state: Mapping[str, torch.Tensor], path: Path) -> str:
+    """Give a model tensors of a file, which are all of its own or those of a backbone as torchvision names them.
+
+    Returns:
+        what was done, in one line.
+
+    Raises:
+        InputError: they are not the model's.
+    """
     backbone = "conv1.weight" in state
     if backbone:
         state = {f"{BACKBONE}{name}": value for name, value in state.items() if not name.startswith("fc.")}
