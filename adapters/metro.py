@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import timm
 import torch
@@ -94,7 +94,7 @@ class Metro(nn.Module):
         self.image_size, self.joints = image_size, joints
         coarse, middle, full = vertices
         self.backbone = timm.create_model(options.backbone, pretrained=False, num_classes=0, global_pool="")
-        features = int(self.backbone.num_features)
+        features = cast(int, self.backbone.num_features)
         widths = options.widths(features)
         depth = options.layers * len(widths)
         self.trans_encoder = nn.Sequential(
@@ -172,7 +172,7 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T, inputs) → (B, T, hidden)."""
-        hidden = self.dropout(self.position_embeddings.weight[: tokens.shape[1]] + self.img_embedding(tokens))
+        hidden: Tensor = self.dropout(self.position_embeddings.weight[: tokens.shape[1]] + self.img_embedding(tokens))
         for layer in self.encoder.layer:  # type: ignore[union-attr]
             hidden = layer(hidden)
         return hidden
@@ -213,7 +213,8 @@ class SelfAttention(nn.Module):
             part(hidden).unflatten(-1, (self.site.heads, -1)).transpose(1, 2)
             for part in (self.query, self.key, self.value)
         )
-        return attend(q, k, v, self.site, training=self.training).transpose(1, 2).flatten(2)
+        out: Tensor = attend(q, k, v, self.site, training=self.training).transpose(1, 2).flatten(2)
+        return out
 
 
 class Output(nn.Module):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor, nn
 
 from adapters.image_weights import read_state
-from adapters.metro import POSITIONS, Metro
+from adapters.metro import POSITIONS, Metro, Stage
 from harness.errors import InputError
 from harness.optimization import BACKBONE
 
@@ -21,7 +22,7 @@ RESNET = {"0": "conv1", "1": "bn1", **{str(stage + 3): f"layer{stage}" for stage
 
 def unused_parameters(model: Metro) -> dict[str, int]:
     """What the authors' Transformer has beside ours, by its part: it is in their count, and never computed with."""
-    widths = [stage.cls_head.in_features for stage in model.trans_encoder]
+    widths = [cast(Stage, stage).cls_head.in_features for stage in model.trans_encoder]
     return {
         "bert.embeddings": sum((WORDS + POSITIONS + SEGMENTS + 2) * width for width in widths),
         "bert.pooler": sum(width * width + width for width in widths),

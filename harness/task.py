@@ -113,6 +113,15 @@ MODELS.add(
     sample={"classes": 80},
     weights=True,
 )
+MODELS.add(
+    "metro",
+    "adapters.metro:build_metro",
+    help="METRO with an HRNet-W64: 1024-, 256- and 128-d, 4 layers each, 445 tokens",
+    tasks=("mesh-recovery",),
+    sample={"image_size": 224, "joints": 14, "vertices": (431, 1723, 6890)},
+    weights=True,
+)
+TASKS.add("mesh-recovery", "tasks.mesh_recovery:MeshRecovery", help="bodies as meshes (DropKey 4.4)")
 TASKS.add("object-detection", "tasks.object_detection:ObjectDetection", help="boxes with classes (DropKey 4.2)")
 TASKS.add(
     "language-modelling",

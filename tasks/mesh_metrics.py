@@ -19,7 +19,8 @@ METRICS = (
 
 def point_error(found: Tensor, true: Tensor) -> Tensor:
     """Mean distance of points: (B, N, 3) and (B, N, 3) in metres → (B,) in millimetres."""
-    return (found - true).norm(dim=-1).mean(dim=-1) * MILLIMETRES
+    error: Tensor = (found - true).norm(dim=-1).mean(dim=-1) * MILLIMETRES
+    return error
 
 
 def aligned_error(found: Tensor, true: Tensor) -> Tensor:
@@ -55,7 +56,8 @@ def procrustes(points: Tensor, onto: Tensor) -> Tensor:
     rounding = torch.finfo(dtype).eps ** 2 * points.square().sum(dim=(-2, -1))
     scale = torch.where(spread > rounding, (sizes * sign).sum(dim=-1) / spread, 0.0)
     rotation = left * sign[..., None, :] @ right
-    return scale[..., None, None] * here @ rotation + centre
+    found: Tensor = scale[..., None, None] * here @ rotation + centre
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,7 +86,8 @@ class BodyModel:
         They are upside down: templates stand upright, and the second axis of a camera points down. METRO does the same.
         """
         found = np.concatenate([self.regressor @ self.template, self.coarser(self.template)[0]])
-        return (found - self.pelvis @ self.template) * np.array([1.0, -1.0, -1.0])
+        turned: Points = (found - self.pelvis @ self.template) * np.array([1.0, -1.0, -1.0])
+        return turned
 
 
 def read_body_model(folder: Path) -> BodyModel:

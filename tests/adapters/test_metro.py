@@ -91,7 +91,8 @@ def test_a_site_for_each_layer_of_all_blocks() -> None:
     ]
     assert [site.width for site in found] == [16, 16, 8, 8, 8, 8]
     for site in found:
-        assert model.get_submodule(site.name).site is site
+        module: Any = model.get_submodule(site.name)
+        assert module.site is site
 
 
 @pytest.mark.parametrize("name", ["dropkey", "dropout", "dropattention-c", "dropattention-e"])

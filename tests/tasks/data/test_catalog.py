@@ -21,7 +21,7 @@ TABLE_4 = {
     "ptb": {"train": 912344, "dev": 131768, "test": 129654},
 }
 TABLE_2 = {"cr": 3993, "trec": 5052, "subj": 10000, "mr": 10661, "ag-news": 127600, "yelp13": 335018}
-OF_ANY_SIZE = ("enwiki", "text")
+OF_ANY_SIZE = ("enwiki", "humbi", "text")
 
 
 def test_the_sets_of_the_papers_are_there() -> None:
