@@ -1,4 +1,4 @@
-"""T2T-ViT and VOLO as they are registered: the small ones whole, the published ones as wide but with fewer layers."""
+"""T2T-ViT, VOLO and METRO as they are registered: small ones whole, published ones as wide but with fewer layers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ def family(name: str, sites: dict[str, int], size: int, channels: int = 3, **opt
     return Family(name, build, lambda: inputs, sites, grid=True, own=name.startswith("t2t"))
 
 
+def metro() -> nn.Module:
+    options = {
+        "backbone": "resnet10t", "hidden": "16,8", "between": "12", "layers": 2, "num_heads": 2, "feedforward": 16,
+        "dropout": 0.0,
+    }  # fmt: skip
+    return MODELS.get("metro")("metro", options, image_size=32, joints=4, vertices=(12, 24, 48))
+
+
 SHORT_T2T: dict[str, Any] = {"depth": 2, "stride": 16}
 SHORT_VOLO: dict[str, Any] = {"layers": "1,1,1", "stride": 16}
 FAMILIES = [
@@ -29,5 +37,13 @@ FAMILIES = [
     family("volo-cifar", {"outlook": 2, "encoder-self": 4}, 32),
     *(family(name, {"encoder-self": 2}, 64, **SHORT_T2T) for name in ("t2t-vit-14", "t2t-vit-19", "t2t-vit-24")),
     family("t2t-vit-14-performer", {"encoder-self": 2}, 64, **SHORT_T2T),
+    Family(
+        "metro",
+        metro,
+        lambda: {"images": vectors(SAMPLES, 3, 32, 32)},
+        {"encoder-self": 4},
+        lambda out: out.full,
+        own=True,
+    ),
     *(family(f"volo-d{size}", {"outlook": 1, "encoder-self": 2}, 64, **SHORT_VOLO) for size in (1, 2, 3)),
 ]
