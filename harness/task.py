@@ -122,6 +122,19 @@ MODELS.add(
     weights=True,
 )
 TASKS.add("mesh-recovery", "tasks.mesh_recovery:MeshRecovery", help="bodies as meshes (DropKey 4.4)")
+MODELS.add(
+    "qpic",
+    "adapters.qpic:build_qpic",
+    help="QPIC: DETR whose queries find a person, an object and verbs; ResNet-50, or 101 (mmdet)",
+    tasks=("interaction-detection",),
+    sample={"objects": 80, "verbs": 117},
+    weights=True,
+)
+TASKS.add(
+    "interaction-detection",
+    "tasks.interaction_detection:InteractionDetection",
+    help="what persons do with objects (DropKey 4.3)",
+)
 TASKS.add("object-detection", "tasks.object_detection:ObjectDetection", help="boxes with classes (DropKey 4.2)")
 TASKS.add(
     "language-modelling",

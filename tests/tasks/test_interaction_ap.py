@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +207,27 @@ def perfect(truth: PairedImage, verbs: int) -> Pairing:
     scores = np.zeros((len(boxes), verbs))
     scores[places.reshape(-1), truth.pairs[:, 2]] = 1
     return Pairing(truth.boxes[boxes[:, 0]], truth.boxes[boxes[:, 1]], truth.labels[boxes[:, 1]], scores)
+
+
+def test_random_detections_have_what_the_authors_code_gives(published: InteractionData) -> None:
+    """docs/parity.md has the rule: 12 pairs an image, near true ones, most with the right object."""
+    found = []
+    for truth in published.test.images:
+        random = np.random.RandomState(zlib.crc32(truth.name.encode()))
+        pairs = truth.pairs[random.randint(0, len(truth.pairs), 12)]
+        boxes = []
+        for end in (0, 1):
+            base = truth.boxes[pairs[:, end]]
+            sides = np.tile(base[:, 2:] - base[:, :2], 2)
+            boxes.append(base + 0.1 * sides * random.standard_normal((12, 4)))
+        right = random.random_sample(12) < 0.8
+        labels = np.where(right, truth.labels[pairs[:, 1]], random.randint(0, 80, 12))
+        scores = random.random_sample((12, 117)) ** 4
+        scores[np.arange(12), pairs[:, 2]] = random.random_sample(12)
+        found.append(Pairing(*boxes, labels, scores))
+    values = mean_average_precision(published.interactions, published.test.images, found)
+    golden = json.loads((Path(__file__).parents[1] / "golden" / "qpic.json").read_text())["test_hico"]
+    assert {name: values[name] for name in golden} == pytest.approx(golden, abs=1e-9)
 
 
 def test_perfect_detections_of_the_published_test_split(published: InteractionData) -> None:
