@@ -224,7 +224,7 @@ def test_random_detections_have_what_the_authors_code_gives(published: Interacti
         labels = np.where(right, truth.labels[pairs[:, 1]], random.randint(0, 80, 12))
         scores = random.random_sample((12, 117)) ** 4
         scores[np.arange(12), pairs[:, 2]] = random.random_sample(12)
-        found.append(Pairing(*boxes, labels, scores))
+        found.append(Pairing(boxes[0], boxes[1], labels, scores))
     values = mean_average_precision(published.interactions, published.test.images, found)
     golden = json.loads((Path(__file__).parents[1] / "golden" / "qpic.json").read_text())["test_hico"]
     assert {name: values[name] for name in golden} == pytest.approx(golden, abs=1e-9)
