@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from adapters.metro import Recovered, project
+from harness.engine import Interrupted, run_trial
 from harness.errors import InputError
 from harness.optimization import build_optimizer
+from harness.rundir import RunDirectory
 from harness.seeding import seed_all
 from harness.settings import Settings
 from harness.task import MODELS, TASKS
@@ -169,6 +171,26 @@ def test_it_learns() -> None:
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.5 * losses[0]
     assert task.weight(batch) == 8
+
+
+def test_training_goes_on_where_it_was_stopped_bit_for_bit(tmp_path: Path) -> None:
+    request = TrialRequest(
+        task="mesh-recovery", data="humbi-synthetic", model="metro", regularizer="dropkey", params={"ratio": 0.3},
+        overrides={**SMALL, "image_size": 32, "steps": 4, "evaluate_every": 4, "rotate": 30, "noise": 0.4},
+    )  # fmt: skip
+    made = MeshRecovery.trial_for(request, Settings.from_environment())
+
+    def trained(name: str, stop_at: int = 0) -> dict[str, Any]:
+        steps = iter(range(1000))
+        directory = RunDirectory.create(tmp_path / name, made)
+        settings = Settings.from_environment(runs=tmp_path / name, device="cpu", threads=1)
+        return run_trial(made, directory, settings, lambda: next(steps) == stop_at - 1)
+
+    whole = trained("whole")
+    with pytest.raises(Interrupted):
+        trained("cut", 2)
+    assert trained("cut") == whole
+    assert set(whole["metrics"]) >= {"test/mpve", "test/mpjpe", "test/pa-mpjpe", "dev/mpve"}
 
 
 def test_what_cannot_be_is_told_before_a_trial_is_queued() -> None:
