@@ -14,7 +14,7 @@ from tasks.data.bodies import Camera
 from tasks.data.body_model import JOINTS, Points
 from tasks.data.dataset import Dataset
 
-SUBJECTS, FRAMES, CAMERAS = 30, 6, 4
+SUBJECTS, FRAMES, CAMERAS = 30, 8, 4
 WIDTH, HEIGHT, FOCAL, DISTANCE = 128, 128, 150.0, 2.8
 BLOCK = 0.1
 """Metres along a block; a block of the surface is four squares."""
@@ -45,7 +45,7 @@ COLOURS = (
 
 
 def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
-    """Thirty subjects in six poses each, seen by four cameras, and the template that all meshes come from."""
+    """Thirty subjects in eight poses each, seen by four cameras, and the template that all meshes come from."""
     template, faces = figure()
     (folder / "body_model").mkdir(parents=True)
     write_template(folder / "body_model" / "template.obj", template, faces)
@@ -142,13 +142,13 @@ def posed(template: Points, places: dict[str, Points], weights: Points, random: 
     for number, (start, _, parent) in enumerate(BONES):
         if not number:
             turn, shift, start = (
-                Rotation.from_euler("yx", random.uniform(-0.4, 0.4, 2)).as_matrix(),
+                Rotation.from_euler("yx", random.uniform(-0.3, 0.3, 2)).as_matrix(),
                 np.zeros(3),
                 "trunk",
             )
         else:
             above, below = motion[parent]
-            own = Rotation.from_euler("zyx", random.uniform(-0.7, 0.7, 3)).as_matrix()
+            own = Rotation.from_euler("zyx", random.uniform(-0.5, 0.5, 3)).as_matrix()
             turn, shift = above @ own, above @ (places[start] - own @ places[start]) + below
         motion[start] = (turn, shift)
         moved += weights[:, number, None] * (template @ turn.T + shift)
