@@ -103,9 +103,9 @@ def _print_checked(checked: Checked) -> None:
     for split, rows in checked.rows.items():
         cells = [rows, *([checked.tokens[split]] if checked.tokens else [])]
         if checked.classes:
-            # A subset may lack a class altogether.
+            # A subset may lack a class altogether, or all of them.
             numbers = [number for number in checked.class_rows[split].values() if number]
-            cells += [len(numbers), min(numbers), max(numbers)]
+            cells += [len(numbers), min(numbers, default=0), max(numbers, default=0)]
         table.add_row(split, *(f"{cell:,}" for cell in cells))
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{checked.source.name}: {checked.source.dataset.kind}, in {checked.source.folder}", markup=False)

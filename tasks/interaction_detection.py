@@ -22,7 +22,7 @@ from harness.recipe import Recipe
 from harness.settings import Settings
 from harness.task import MODELS, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
-from tasks.data import read
+from tasks.data import SYNTHETIC, read
 from tasks.data.hico import OBJECTS, VERBS
 from tasks.data.interactions import InteractionData, PairedImage
 from tasks.interaction_ap import METRICS, Pairing, mean_average_precision
@@ -50,7 +50,8 @@ class InteractionDetection(Task):
         if not any(file.endswith("/") for file in source.layout.files):
             raise InputError(
                 f"data '{request.data}' in {source.folder} are test annotations alone: training expects "
-                f"{', '.join(source.dataset.layouts[0].files)}; get them from {source.dataset.home}"
+                f"{', '.join(source.dataset.layouts[0].files)}; get them from {source.dataset.home}, or run on a small "
+                f"generated set: {source.dataset.name}{SYNTHETIC}"
             )
         return trial
 

@@ -214,6 +214,7 @@ def test_test_annotations_alone_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=told) as error:
         trial_of(settings, "hico-det")
     assert "\n" not in str(error.value)
+    assert str(error.value).endswith("or run on a small generated set: hico-det-synthetic")
 
 
 @pytest.mark.parametrize(
