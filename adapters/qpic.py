@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,6 +32,9 @@ class QpicOptions(DetrOptions):
     """Shape of the model, as DETR's, and its loss."""
 
     verb_loss: Literal["focal", "bce"] = Field(default="focal", description="of the verbs")
+    verb_prior: float | None = Field(
+        default=None, gt=0, lt=1, description="initial probability of every verb; default: near a half, as published"
+    )
 
 
 class Found(NamedTuple):
@@ -220,7 +224,9 @@ def build_qpic(name: str, options: Mapping[str, Any], *, objects: int, verbs: in
     """
     checked = model_options(QpicOptions, name, options)
     model = build_detr(name, {key: getattr(checked, key) for key in DetrOptions.model_fields}, classes=objects)
-    model.bbox_head = PairHead(checked.embed_dim, objects, verbs, checked.verb_loss)
+    model.bbox_head = head = PairHead(checked.embed_dim, objects, verbs, checked.verb_loss)
+    if checked.verb_prior is not None:
+        nn.init.constant_(head.verb_class.bias, math.log(checked.verb_prior / (1 - checked.verb_prior)))
     return model
 
 

@@ -114,6 +114,18 @@ def test_a_sure_and_wrong_verb_has_a_finite_loss() -> None:
     assert sure.verbs.grad.isfinite().all()
 
 
+def test_verbs_may_begin_improbable() -> None:
+    """In a model from nothing, the loss of all verbs at a half would be most of what the first steps learn from."""
+    states = torch.zeros(1, 1, 1, 32)
+    with torch.no_grad():
+        as_published, improbable = (
+            model.bbox_head(states).verbs.sigmoid()  # type: ignore[operator]
+            for model in (small(), small(verb_prior=0.01))
+        )
+    assert (as_published - 0.5).abs().max() < 0.1
+    torch.testing.assert_close(improbable, torch.full_like(improbable, 0.01))
+
+
 def test_what_is_not_finite_is_told_by_the_loss() -> None:
     one = found()
     broken = one._replace(objects=one.objects * float("nan"))
