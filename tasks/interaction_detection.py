@@ -7,15 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from mmcv.transforms import Compose
-from mmdet.registry import MODELS as DETECTORS
-from mmdet.registry import TRANSFORMS
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 from torchvision.transforms.v2 import ColorJitter
 
-from adapters.detr import DetrOptions, detr_config, in_mmdet
+from adapters.detr import DetrOptions, in_mmdet
 from adapters.qpic import load_qpic_weights
 from harness.errors import InputError
 from harness.recipe import Recipe
@@ -27,9 +24,11 @@ from tasks.data.hico import OBJECTS, VERBS
 from tasks.data.interactions import InteractionData, PairedImage
 from tasks.interaction_ap import METRICS, Pairing, mean_average_precision
 from tasks.making import cached_source, check_model, located, make_trial
-from tasks.object_detection import KEPT, DetectionRecipe, scaled_pipelines
+from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen
 from tasks.weights import located_weights
 
+TRUTHS = ("labels", "verbs", "subjects", "objects")
+"""What is known of the pairs of an image."""
 JITTER = 0.4
 """Of brightness, contrast and saturation in training (QPIC's repository)."""
 
@@ -59,11 +58,7 @@ class InteractionDetection(Task):
     def check(cls, trial: Trial) -> None:
         """See `Task.check`."""
         check_model(cls, trial, lambda recipe, _: _build(trial.model, recipe))
-        if trial.weights is None and trial.recipe["model"].get("frozen", True):
-            raise InputError(
-                f"model {trial.model}: a frozen backbone with random weights learns nothing: expected --weights with a "
-                "ResNet's, a DETR's or a QPIC's, or --set model.frozen=false"
-            )
+        refuse_frozen(trial, "a ResNet's, a DETR's or a QPIC's")
 
     def setup(self) -> None:
         """Read the annotations; images are read when they are needed."""
@@ -74,13 +69,7 @@ class InteractionDetection(Task):
         cut = sum(max(0, len(image.boxes) - self.queries) for image in self.splits["train"].images)
         if cut:
             self.notes.append(f"{cut} training boxes beyond the first {self.queries} of their image left out")
-        pipelines = scaled_pipelines(self.recipe.image_size)
-        with in_mmdet():
-            self.load = TRANSFORMS.build(pipelines["train"][0])
-            _, annotations, flip, *rest = pipelines["train"]
-            steps = {"train": [annotations, flip, _jittered, *rest], "test": pipelines["test"][1:]}
-            self.pipelines = {name: Compose(made) for name, made in steps.items()}
-            self.preprocessor = DETECTORS.build(detr_config().model.data_preprocessor)
+        self.images = MmdetImages(self.recipe.image_size, change=_jittered)
 
     def build_model(self) -> nn.Module:
         """See `Task.build_model`."""
@@ -95,8 +84,8 @@ class InteractionDetection(Task):
         return len(self.splits[split])
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
-        """One image at a time: with others it would be padded, which changes the answer a little."""
-        return ([index] for index in range(self.size(split)))
+        """See `one_by_one`."""
+        return one_by_one(self.size(split))
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, list[Any]]:
         """Images (3, H, W) uint8, blue first, each of its own size, `KEPT` of each, and its P true pairs.
@@ -104,31 +93,19 @@ class InteractionDetection(Task):
         Pairs are `labels` (P,), `verbs` (P, V), `subjects` and `objects` (P, 4), whose corners are in pixels: in
         training of the image as it is given, and only where neither box was cut away; else of the image in its file.
         """
-        made: dict[str, list[Any]] = {
-            name: [] for name in ("images", "about", "labels", "verbs", "subjects", "objects")
-        }
-        for index in indices:
-            found = self._sample(split, index)
-            sample = found["data_samples"]
-            made["images"].append(found["inputs"])
-            made["about"].append({key: sample.metainfo[key] for key in KEPT})
-            for name, value in _pairs(self.splits[split].images[index], sample.gt_instances).items():
-                made[name].append(value)
-        return made
-
-    def _sample(self, split: Split, number: int) -> dict[str, Any]:
-        """What the pipeline makes of an image; the label of a box is its number in the image and its class."""
-        image, path = self.splits[split].images[number], self.splits[split].path(number)
+        made: dict[str, list[Any]] = {name: [] for name in ("images", "about", *TRUTHS)}
         most = self.queries if split == "train" else None
-        instances = [
-            {"bbox": box, "bbox_label": [place, label], "ignore_flag": 0}
-            for place, (box, label) in enumerate(zip(image.boxes.tolist(), image.labels.tolist(), strict=True))
-        ][:most]
-        try:
-            loaded = self.load({"img_path": str(path), "img_id": number, "instances": instances})
-        except Exception as error:  # of a damaged file it raises what happens to go wrong
-            raise InputError(f"{path}: the image cannot be read: {' '.join(str(error).split())[:80]}") from None
-        made: dict[str, Any] = self.pipelines["train" if split == "train" else "test"](loaded)
+        for index in indices:
+            image, path = self.splits[split].images[index], self.splits[split].path(index)
+            # The label of a box is its number in the image and its class, so that pairs find their boxes again.
+            instances = [
+                {"bbox": box, "bbox_label": [place, label], "ignore_flag": 0}
+                for place, (box, label) in enumerate(zip(image.boxes.tolist(), image.labels.tolist(), strict=True))
+            ][:most]
+            given = {"img_id": index, "instances": instances}
+            pixels, boxes, about = self.images.sample(path, given, training=split == "train")
+            for name, value in {"images": pixels, "about": about, **_pairs(image, boxes)}.items():
+                made[name].append(value)
         return made
 
     def weight(self, batch: dict[str, list[Any]]) -> float:
@@ -144,16 +121,7 @@ class InteractionDetection(Task):
 
     def _prepared(self, batch: dict[str, list[Any]]) -> tuple[Tensor, list[DetDataSample]]:
         """Normalised and padded images, and mmdet's samples."""
-        samples = []
-        for place, about in enumerate(batch["about"]):
-            sample = DetDataSample(metainfo=dict(about))
-            sample.gt_instances = InstanceData(
-                **{name: batch[name][place] for name in ("labels", "verbs", "subjects", "objects")}
-            )
-            samples.append(sample)
-        self.preprocessor.to(batch["images"][0].device)
-        made = self.preprocessor({"inputs": list(batch["images"]), "data_samples": samples}, training=False)
-        return made["inputs"], made["data_samples"]
+        return self.images.prepared(batch["images"], batch["about"], {name: batch[name] for name in TRUTHS})
 
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Pairing]:
         """What the model finds in each image, in the image's own pixels."""
@@ -181,7 +149,7 @@ class InteractionDetection(Task):
             for label, verbs in zip(batch["labels"][0].tolist(), batch["verbs"][0], strict=True)
             for verb in verbs.nonzero()[:, 0].tolist()
         )
-        return Shown(", ".join(names), image=batch["images"][0].flip(0).permute(1, 2, 0).numpy())
+        return Shown(", ".join(names), image=as_shown(batch["images"][0]))
 
 
 def _jittered(results: dict[str, Any]) -> dict[str, Any]:

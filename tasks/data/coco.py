@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.errors import InputError
+from tasks.data.annotations import check_image, file_names, held_out, is_number, is_whole, read_json, text
 from tasks.data.detection import BoxedImage, DetectionData, DetectionSplit
 from tasks.data.splits import SPLIT_SEED
 
@@ -35,14 +34,9 @@ def read(source: Source) -> DetectionData:
     train, test = _read(train_file, train_folder), _read(test_file, test_folder)
     if train.categories != test.categories:
         raise InputError(f"{test_file}: other categories than {train_file.name}: expected the same ids and names")
-    order = np.random.RandomState([SPLIT_SEED, 0]).permutation(len(train.images))
-    held = set(order[: min(MOST_DEV, len(order) // 10)].tolist())
-    kept, dev = (
-        tuple(image for place, image in enumerate(train.images) if (place in held) == chosen)
-        for chosen in (False, True)
-    )
+    kept, dev = held_out(train.images, MOST_DEV)
     notes = [
-        f"dev is {len(held)} images of train (seed {SPLIT_SEED})",
+        f"dev is {len(dev)} images of train (seed {SPLIT_SEED})",
         f"test is {test_folder.name}",
         *(
             f"{count} boxes of {split} outside of their image, or narrower than a pixel, left out"
@@ -73,16 +67,15 @@ def _read(path: Path, folder: Path) -> _Annotations:
     content = _json(path)
     categories = dict(sorted(_categories(path, content)))
     numbers = {id: number for number, id in enumerate(categories)}
-    there = _names(folder)
+    there = file_names(folder)
     heads: dict[int, tuple[str, int, int]] = {}
     for place, entry in enumerate(content["images"]):
         where = f"{path}: images[{place}]"
-        id, name = _integer(entry, "id", where), _text(entry, "file_name", where)
+        id, name = _integer(entry, "id", where), text(entry, "file_name", where)
         width, height = (_integer(entry, side, where, least=1) for side in ("width", "height"))
         if id in heads:
             raise InputError(f"{where}: a second image with id {id}")
-        if name not in there and not _below(folder, name):
-            raise InputError(f"{where}: no image '{name[:80]}' in {folder}")
+        check_image(name, folder, there, where)
         heads[id] = (name, width, height)
     boxes: dict[int, list[tuple[list[float], int, bool]]] = {id: [] for id in heads}
     left_out = 0
@@ -115,10 +108,7 @@ def _image(id: int, name: str, width: int, height: int, found: list[tuple[list[f
 
 
 def _json(path: Path) -> dict[str, list[Any]]:
-    try:
-        content: Any = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{path}: no valid JSON: {' '.join(str(error).split())}") from None
+    content = read_json(path)
     for key in ("images", "annotations", "categories"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             raise InputError(f"{path}: expected lists images, annotations and categories, as in COCO's files")
@@ -133,7 +123,7 @@ def _categories(path: Path, content: dict[str, list[Any]]) -> list[tuple[int, st
     found: dict[int, str] = {}
     for place, entry in enumerate(content["categories"]):
         where = f"{path}: categories[{place}]"
-        id, name = _integer(entry, "id", where), _text(entry, "name", where)
+        id, name = _integer(entry, "id", where), text(entry, "name", where)
         if id in found or name in found.values():
             raise InputError(f"{where}: a second category with id {id} or name '{name[:40]}'")
         found[id] = name
@@ -142,23 +132,10 @@ def _categories(path: Path, content: dict[str, list[Any]]) -> list[tuple[int, st
     return list(found.items())
 
 
-def _names(folder: Path) -> set[str]:
-    try:
-        return {entry.name for entry in folder.iterdir()}
-    except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}") from None
-
-
-def _below(folder: Path, name: str) -> bool:
-    """Whether a name with folders in it is that of a file below `folder`, and does not lead out of it."""
-    parts = PurePosixPath(name)
-    return not parts.is_absolute() and ".." not in parts.parts and (folder / parts).is_file()
-
-
 def _box(entry: dict[str, Any], where: str) -> list[float]:
     """Left, top, width, height in pixels."""
     box = entry.get("bbox")
-    if not isinstance(box, list) or len(box) != 4 or not all(_is_number(value) for value in box):
+    if not isinstance(box, list) or len(box) != 4 or not all(is_number(value) for value in box):
         raise InputError(f"{where}: bbox {str(box)[:60]}: expected [left, top, width, height]")
     if box[2] < 0 or box[3] < 0:
         raise InputError(f"{where}: bbox {box}: width and height of a box cannot be negative")
@@ -168,22 +145,11 @@ def _box(entry: dict[str, Any], where: str) -> list[float]:
 def _is_seen(box: list[float], width: int, height: int, area: Any) -> bool:
     left, top, wide, high = box
     inner = [min(left + wide, width) - max(left, 0), min(top + high, height) - max(top, 0)]
-    return min(inner) > 0 and wide >= 1 and high >= 1 and not (_is_number(area) and area <= 0)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return min(inner) > 0 and wide >= 1 and high >= 1 and not (is_number(area) and area <= 0)
 
 
 def _integer(entry: dict[str, Any], key: str, where: str, least: int = 0) -> int:
     value = entry.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not is_whole(value) or value < least:
         raise InputError(f"{where}: {key} {str(value)[:40]}: expected a whole number from {least}")
-    return value
-
-
-def _text(entry: dict[str, Any], key: str, where: str) -> str:
-    value = entry.get(key)
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{where}: {key} {str(value)[:40]}: expected a text")
     return value

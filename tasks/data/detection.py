@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
-from tasks.data.pixels import FileImages
+from tasks.data.annotations import AnnotatedSplit
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,26 +36,7 @@ class BoxedImage:
     crowd: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, eq=False)
-class DetectionSplit:
-    """Images of one file of annotations.
-
-    Attributes:
-        annotations: the file, in COCO's format.
-        folder: where the images lie.
-        images: in the file's order.
-    """
-
-    annotations: Path
-    folder: Path
-    images: tuple[BoxedImage, ...]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def path(self, index: int) -> Path:
-        """The file of an image."""
-        return self.folder / self.images[index].name
+DetectionSplit = AnnotatedSplit[BoxedImage]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +81,7 @@ class DetectionData:
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image, and hold its size beside the annotations'."""
         for split in self.splits().values():
-            files = FileImages.of(split.folder, [image.name for image in split.images])
+            files = split.files()
             for index, image in enumerate(split.images):
                 height, width, _ = files[index].shape
                 if (width, height) != (image.width, image.height):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeGuard
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
+from tasks.data.annotations import check_image, file_names, held_out, is_number, is_whole, read_json, text
 from tasks.data.interactions import RARE_BELOW, InteractionData, Interactions, InteractionSplit, PairedImage
 from tasks.data.splits import SPLIT_SEED
 
@@ -59,16 +58,11 @@ def read(source: Source) -> InteractionData:
     train = _read(train_file, files["train2015"], matrix, training=True)
     test = _read(test_file, files["test2015"], matrix)
     known = replace(known, rare=known.count(train.images) < RARE_BELOW)
-    order = np.random.RandomState([SPLIT_SEED, 0]).permutation(len(train.images))
-    held = set(order[: len(order) // 10].tolist())
-    if not held:
+    kept, dev = held_out(train.images)
+    if not dev:
         raise InputError(f"{train_file}: {len(train.images)} images: too few to be parted into train and dev")
-    kept, dev = (
-        tuple(image for place, image in enumerate(train.images) if (place in held) == chosen)
-        for chosen in (False, True)
-    )
     notes = (
-        f"dev is {len(held)} images of trainval (seed {SPLIT_SEED})",
+        f"dev is {len(dev)} images of trainval (seed {SPLIT_SEED})",
         f"{known.rare.sum()} of {len(known.classes)} interactions are rare: below {RARE_BELOW} instances in trainval",
         *([f"{train.left_out} boxes of trainval without a size left out, with their pairs"] if train.left_out else []),
     )
@@ -128,10 +122,10 @@ def _verb_names(source: Source) -> tuple[str, ...]:
 
 def _published_rare(files: Mapping[str, Path], known: Interactions) -> NDArray[np.bool_]:
     """Of rare_split.json: HICO-DET's numbers of the rare interactions, which hico_list_hoi.txt names."""
-    path, content = files["rare_split.json"], _json(files["rare_split.json"])
+    path, content = files["rare_split.json"], read_json(files["rare_split.json"])
     listed = _hoi_numbers(files["hico_list_hoi.txt"], known)
     numbers = content.get("rare") if isinstance(content, dict) else None
-    if not isinstance(numbers, list) or not all(_whole(number) and number in listed for number in numbers):
+    if not isinstance(numbers, list) or not all(is_whole(number) and number in listed for number in numbers):
         raise InputError(f"{path}: expected a list rare with numbers of interactions from 1 to {len(listed)}")
     rare = np.zeros(len(known.classes), np.bool_)
     rare[[listed[number] for number in numbers]] = True
@@ -163,20 +157,18 @@ class _Annotations:
 
 def _read(path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: bool = False) -> _Annotations:
     """One file, all of it looked at: what is wrong is told with the entry's place in its list."""
-    content = _json(path)
+    content = read_json(path)
     if not isinstance(content, list):
         raise InputError(f"{path}: expected a list of images")
-    there = {one.name for one in folder.iterdir()} if folder is not None else set()
+    there = file_names(folder) if folder is not None else set()
     images, left_out = [], 0
     for place, entry in enumerate(content):
         where = f"{path}: [{place}]"
         if not isinstance(entry, dict):
             raise InputError(f"{where}: expected an object")
-        name = entry.get("file_name")
-        if not isinstance(name, str) or not name:
-            raise InputError(f"{where}: file_name {str(name)[:40]}: expected a text")
-        if folder is not None and name not in there and not _below(folder, name):
-            raise InputError(f"{where}: no image '{name[:80]}' in {folder}")
+        name = text(entry, "file_name", where)
+        if folder is not None:
+            check_image(name, folder, there, where)
         boxes, labels = _boxes(entry, where)
         pairs = _pairs(entry, where, labels, matrix)
         sized = ((boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])) if len(boxes) else np.ones(0, np.bool_)
@@ -202,9 +194,9 @@ def _boxes(entry: dict[str, Any], where: str) -> tuple[NDArray[np.float64], NDAr
     for number, one in enumerate(_objects(entry, "annotations", where)):
         here = f"{where}: annotations[{number}]"
         box, category = one.get("bbox"), one.get("category_id")
-        if not isinstance(box, list) or len(box) != 4 or not all(_number(value) for value in box):
+        if not isinstance(box, list) or len(box) != 4 or not all(is_number(value) for value in box):
             raise InputError(f"{here}: bbox {str(box)[:60]}: expected [left, top, right, bottom]")
-        if not _whole(category) or category not in _LABELS:
+        if not is_whole(category) or category not in _LABELS:
             raise InputError(
                 f"{here}: category_id {str(category)[:40]}: expected that of one of COCO's classes, 1 to 90"
             )
@@ -221,9 +213,9 @@ def _pairs(
         here = f"{where}: hoi_annotation[{number}]"
         subject, object, verb = (one.get(key) for key in ("subject_id", "object_id", "category_id"))
         for key, index in (("subject_id", subject), ("object_id", object)):
-            if not _whole(index) or not 0 <= index < len(labels):
+            if not is_whole(index) or not 0 <= index < len(labels):
                 raise InputError(f"{here}: {key} {str(index)[:40]}: expected the index of one of {len(labels)} boxes")
-        if not _whole(verb) or not 1 <= verb <= VERBS:
+        if not is_whole(verb) or not 1 <= verb <= VERBS:
             raise InputError(f"{here}: category_id {str(verb)[:40]}: expected a verb, 1 to {VERBS}")
         if labels[subject] != _LABELS[PERSON]:
             raise InputError(f"{here}: subject_id {subject}: expected the box of a person, category_id {PERSON}")
@@ -239,24 +231,3 @@ def _objects(entry: dict[str, Any], key: str, where: str) -> list[dict[str, Any]
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise InputError(f"{where}: expected {key}, a list of objects")
     return found
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{path}: no valid JSON: {' '.join(str(error).split())}") from None
-
-
-def _below(folder: Path, name: str) -> bool:
-    """Whether a name with folders in it is that of a file below `folder`, and does not lead out of it."""
-    parts = PurePosixPath(name)
-    return not parts.is_absolute() and ".." not in parts.parts and (folder / parts).is_file()
-
-
-def _number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _whole(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)

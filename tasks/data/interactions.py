@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
-from tasks.data.pixels import FileImages
+from tasks.data.annotations import AnnotatedSplit
 
 RARE_BELOW = 10
 """An interaction with fewer training instances is rare (HICO-DET)."""
@@ -35,28 +33,7 @@ class PairedImage:
     pairs: NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class InteractionSplit:
-    """Images of one file of annotations.
-
-    Attributes:
-        annotations: the file.
-        folder: where the images lie; None where they are not there and only annotations can be used.
-        images: in the file's order.
-    """
-
-    annotations: Path
-    folder: Path | None
-    images: tuple[PairedImage, ...]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def path(self, index: int) -> Path:
-        """The file of an image."""
-        if self.folder is None:
-            raise InputError(f"{self.annotations}: its images are not there")
-        return self.folder / self.images[index].name
+InteractionSplit = AnnotatedSplit[PairedImage]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +114,7 @@ class InteractionData:
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image that is there."""
         for split in self.splits().values():
-            files = FileImages.of(split.folder, [image.name for image in split.images]) if split.folder else None
+            files = split.files() if split.folder is not None else None
             for index in range(len(split)):
                 if files is not None:
                     files[index]

@@ -20,7 +20,8 @@ from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 from tasks.data.locate import locate
-from tasks.object_detection import ObjectDetection, scaled_pipelines
+from tasks.mmdet_images import scaled_pipelines
+from tasks.object_detection import ObjectDetection
 
 SMALL = {
     "image_size": 64, "batch_size": 4, "model.num_queries": 6, "model.encoder_layers": 1, "model.decoder_layers": 1,
