@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
 
 from adapters.compat.checkpoints import mmengine_checkpoint
+from adapters.weights import give, read_state
 from harness.errors import InputError
 from harness.optimization import BACKBONE
 from harness.validation import model_options
@@ -123,27 +124,12 @@ def load_detr_weights(model: nn.Module, path: Path) -> str:
     Raises:
         InputError: there is no such file, it holds more than tensors and numbers, or they are not the model's.
     """
-    return give_weights(model, checkpoint_tensors(path), path)
+    return give_weights(model, read_mmdet_state(path), path)
 
 
-def checkpoint_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint, as mmengine or `torch.save` writes it, by the names of parameters.
-
-    Raises:
-        InputError: there is no such file, or it holds more than tensors and numbers.
-    """
-    if not path.is_file():
-        raise InputError(f"weights {path}: no such file")
-    try:
-        with mmengine_checkpoint():
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch has no error of its own for a damaged file
-        told = " ".join(str(error).split())[:80] or type(error).__name__
-        raise InputError(f"weights {path}: expected a checkpoint of tensors and numbers alone: {told}") from None
-    state = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise InputError(f"weights {path}: expected tensors by the names of parameters, or state_dict with them")
-    return dict(state)
+def read_mmdet_state(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint, as mmengine or `torch.save` writes it; raises InputError as `read_state` does."""
+    return read_state(path, mmengine_checkpoint())[0]
 
 
 def give_weights(model: nn.Module, state: Mapping[str, torch.Tensor], path: Path) -> str:
@@ -159,7 +145,6 @@ def give_weights(model: nn.Module, state: Mapping[str, torch.Tensor], path: Path
     if backbone:
         state = {f"{BACKBONE}{name}": value for name, value in state.items() if not name.startswith("fc.")}
     own = model.state_dict()
-    wanted = {name for name in own if name.startswith(BACKBONE)} if backbone else set(own)
     state, notes = dict(state), [f"{'backbone' if backbone else 'weights'} of {path.name}"]
     head = [name for name in own if name.startswith("bbox_head.fc_cls.") and name in state]
     if head and all(state[name].shape[1:] == own[name].shape[1:] for name in head):
@@ -167,11 +152,5 @@ def give_weights(model: nn.Module, state: Mapping[str, torch.Tensor], path: Path
         if there != here:
             state.update({name: own[name] for name in head})
             notes.append(f"the classifier is new: {there} classes there, {here} here")
-    wrong = sorted(wanted ^ set(state)) or sorted(name for name in wanted if state[name].shape != own[name].shape)
-    if wrong:
-        raise InputError(
-            f"weights {path}: not those of this {type(model).__name__}: {len(wrong)} are missing, unknown or of"
-            f" another shape, such as {wrong[0]}"
-        )
-    model.load_state_dict(state, strict=False)
+    give(model, state, path, BACKBONE if backbone else "")
     return "; ".join(notes)

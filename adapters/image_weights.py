@@ -7,22 +7,15 @@ transfer to CIFAR as `net`; training on several devices puts ``module.`` before 
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
-from torch.serialization import safe_globals
 
-from harness.errors import InputError
+from adapters.weights import give, read_state
 
-AVERAGED = ("state_dict_ema", "model_ema")
-WRAPPERS = (*AVERAGED, "state_dict", "model", "net")
-"""Where weights lie in a checkpoint, the first one that is there is taken: an average rather than the last step."""
 HEADS = ("head", "aux_head", "head_dist")
 """Classifiers: of the class token, of each token (VOLO), of the distillation token (DeiT)."""
 
@@ -44,53 +37,8 @@ def load_image_weights(model: nn.Module, path: Path) -> str:
     own = model.state_dict()
     notes = [f"weights of {path.name}" + f" ({wrapper})" * bool(wrapper)]
     notes += filter(None, (_new_heads(state, own), _resized_positions(state, own, model)))
-    strange = sorted(state.keys() - own.keys())
-    missing = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
-    if missing or strange:
-        parts = [
-            f"{len(keys)} {what} ({_some(keys)})" for keys, what in ((missing, "missing"), (strange, "unknown")) if keys
-        ]
-        raise InputError(f"weights {path}: not those of this {type(model).__name__}: {', '.join(parts)}")
-    for key, value in state.items():
-        if value.shape != own[key].shape:
-            raise InputError(
-                f"weights {path}: {key} has shape {tuple(value.shape)}: expected the model's {tuple(own[key].shape)}"
-            )
-    model.load_state_dict(state, strict=False)
+    give(model, state, path)
     return "; ".join(notes)
-
-
-def read_state(path: Path) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a checkpoint by the names of parameters, and in what they were wrapped ("" for nothing).
-
-    Raises:
-        InputError: as in `load_image_weights`.
-    """
-    if not path.is_file():
-        raise InputError(f"weights {path}: no such file")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            content: Any = load_file(path)
-        else:
-            # The options of the training script lie beside the weights, as plain attributes of a Namespace.
-            with safe_globals([argparse.Namespace]):
-                content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # neither library has an error of its own for a damaged file
-        # torch tells how to load it all the same; what it would run is what there is to know.
-        asked = re.search(r"GLOBAL (\S+)", str(error))
-        reason = f"it asks for {asked[1]}" if asked else " ".join(str(error).split())[:80] or type(error).__name__
-        raise InputError(f"weights {path}: expected a checkpoint of tensors and numbers alone: {reason}") from None
-    wrapper = next(
-        (key for key in WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), ""
-    )
-    state = content[wrapper] if wrapper else content
-    if not isinstance(state, Mapping) or not state or not all(isinstance(value, Tensor) for value in state.values()):
-        raise InputError(
-            f"weights {path}: expected tensors by the names of parameters, or {', '.join(WRAPPERS)} with them"
-        )
-    return {str(key).removeprefix("module."): value for key, value in state.items()}, wrapper
 
 
 def _new_heads(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> str | None:
@@ -134,7 +82,3 @@ def _resized_positions(state: dict[str, Tensor], own: Mapping[str, Tensor], mode
     image = interpolate(image, grid, mode="bicubic").flatten(2).transpose(1, 2).to(old.dtype)
     state["pos_embed"] = torch.cat([tokens[:, :prefix], image], dim=1).view_as(new)
     return f"positions resized from {before[0]}×{before[1]} to {grid[0]}×{grid[1]}"
-
-
-def _some(keys: list[str]) -> str:
-    return ", ".join(keys[:2]) + (", …" if len(keys) > 2 else "")

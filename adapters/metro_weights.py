@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 from typing import cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from adapters.image_weights import read_state
 from adapters.metro import POSITIONS, Metro, Stage
-from harness.errors import InputError
+from adapters.weights import give, read_state
 from harness.optimization import BACKBONE
 
 WORDS, SEGMENTS = 30_522, 2
@@ -48,16 +47,7 @@ def load_metro_weights(model: Metro, path: Path) -> str:
     if alone:
         state = {f"{BACKBONE}{name}": value for name, value in state.items()}
     given = {_own_name(name): value for name, value in state.items() if not UNUSED.match(name)}
-    own = {name: value for name, value in model.state_dict().items() if not alone or name.startswith(BACKBONE)}
-    wrong = [name for name in own if name not in given and not name.endswith("num_batches_tracked")]
-    wrong += [name for name in given if name not in own]
-    wrong += [name for name in own if name in given and given[name].shape != own[name].shape]
-    if wrong:
-        raise InputError(
-            f"weights {path}: not those of this {_told(model)}: {len(wrong)} are missing, unknown or of another"
-            f" shape, such as {min(wrong)}"
-        )
-    model.load_state_dict(given, strict=False)
+    give(model, given, path, BACKBONE if alone else "")
     return f"{'backbone' if alone else 'weights'} of {path.name}" + _left_out(state)
 
 
@@ -69,7 +59,3 @@ def _own_name(name: str) -> str:
 def _left_out(state: dict[str, Tensor]) -> str:
     count = sum(bool(UNUSED.match(name)) for name in state)
     return f"; {count} tensors that METRO does not use left out" if count else ""
-
-
-def _told(model: nn.Module) -> str:
-    return type(model).__name__.upper()

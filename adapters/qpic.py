@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_convert, generalized_box_iou, generalized_box_iou_loss
 
-from adapters.detr import DetrOptions, build_detr, checkpoint_tensors, give_weights
+from adapters.detr import DetrOptions, build_detr, give_weights, read_mmdet_state
 from harness.validation import model_options
 
 NO_OBJECT = 0.1
@@ -252,7 +252,7 @@ def load_qpic_weights(model: nn.Module, path: Path) -> str:
     Raises:
         InputError: there is no such file, it holds more than tensors and numbers, or they are not the model's.
     """
-    state, head = checkpoint_tensors(path), "bbox_head."
+    state, head = read_mmdet_state(path), "bbox_head."
     if f"{head}fc_cls.weight" not in state:
         return give_weights(model, state, path)
     given = {name: value for name, value in state.items() if not name.startswith(head)}

@@ -178,7 +178,7 @@ class Metric:
     Attributes:
         name: without the split: ``accuracy``; results carry ``test/accuracy``.
         higher_is_better: its direction; None where more is neither better nor worse.
-        unit: "%" for percentages (values 0 to 100), "count" for whole numbers, "" for other plain ones.
+        unit: "%" for percentages (values 0 to 100), "mm", "count" for whole numbers, "" for other plain ones.
         optional: whether there is none for some models and regularizers, which is no fault of a run.
     """
 

@@ -65,18 +65,18 @@ def show_suite(
     Raises:
         InputError: as `analyze_suite`.
     """
-    from db.report import ask, build_view, print_suite
+    from db.report import print_suite
     from db.store import open_store
 
     outcome = analyze_suite(suite, choice, settings, kind)
     with open_store(settings.database) as store:
-        print_suite(suite, choice, store, settings, as_json=as_json)
+        view = print_suite(suite, choice, store, settings, as_json=as_json)
         drawn = None
         if suite.figure is not None:
             from db.report.figures import figure
 
             try:
-                drawn = figure(build_view(suite, ask(suite, choice, settings), store), settings.runs)
+                drawn = figure(view, settings.runs)
             except InputError as error:
                 outcome.failures.append(str(error))
     if drawn is not None:

@@ -56,10 +56,7 @@ def make_trial(task: type[Task], request: TrialRequest, settings: Settings) -> T
     source = cached_source(request.data, settings)
     if source.dataset.kind != task.name:
         raise InputError(f"data '{request.data}' are for task '{source.dataset.kind}', not '{task.name}'")
-    layers = recipe_layers(task.name, request.preset, source.dataset.name, entry.name)
-    recipe = complete_recipe(task.recipe_type, [*layers, request.overrides])
-    # What only a second phase reads is no part of a trial that has none, so that a suite may set it for all its rows.
-    unread = set() if align == FINETUNE else set(FINETUNE_KEYS)
+    recipe = _recipe(task, request, source.dataset.name, entry.name, align)
     return Trial(
         task=task.name,
         data=DataRef(name=request.data, fingerprint=cached_fingerprint(source)),
@@ -70,8 +67,8 @@ def make_trial(task: type[Task], request: TrialRequest, settings: Settings) -> T
         schedule="constant" if regularizer.name == "none" else schedule,
         align=align,
         preset=request.preset,
-        overrides={key: value for key, value in request.overrides.items() if key not in unread},
-        recipe=recipe.model_dump(mode="json", exclude_none=True, exclude=unread),
+        overrides={key: value for key, value in request.overrides.items() if key not in _unread(align)},
+        recipe=recipe,
         plugins=plugin_digests((TASKS, task.name), (MODELS, entry.name), (REGULARIZERS, regularizer.name)),
         seed=request.seed,
     )
@@ -101,14 +98,23 @@ def resolved(task: type[Task], request: TrialRequest) -> Resolved | None:
     if not _file(task.name).is_file():
         return None
     data, model = DATASETS.entry(request.data).name, MODELS.entry(request.model).name
-    layers = recipe_layers(task.name, request.preset, data, model)
-    recipe = complete_recipe(task.recipe_type, [*layers, request.overrides])
-    unread = set() if request.align == FINETUNE else set(FINETUNE_KEYS)
+    recipe = _recipe(task, request, data, model, request.align)
     words = read_recipes(task.name).get("deviations", {})
     said = [words.get("all", [])]
     for group, name in (("models", model), ("data", data), ("pairs", f"{model} on {data}")):
         said.append(words.get(group, {}).get(name, []))
-    return Resolved(recipe.model_dump(mode="json", exclude_none=True, exclude=unread), tuple(chain.from_iterable(said)))
+    return Resolved(recipe, tuple(chain.from_iterable(said)))
+
+
+def _recipe(task: type[Task], request: TrialRequest, data: str, model: str, align: str) -> dict[str, Any]:
+    layers = recipe_layers(task.name, request.preset, data, model)
+    complete = complete_recipe(task.recipe_type, [*layers, request.overrides])
+    return complete.model_dump(mode="json", exclude_none=True, exclude=_unread(align))
+
+
+def _unread(align: str) -> set[str]:
+    """What only a second phase reads is no part of a trial that has none, so that a suite may set it for all rows."""
+    return set() if align == FINETUNE else set(FINETUNE_KEYS)
 
 
 @lru_cache

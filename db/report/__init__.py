@@ -22,8 +22,8 @@ def print_suite(
     *,
     as_json: bool = False,
     console: Console | None = None,
-) -> None:
-    """Print the table of a suite as it stands in the database.
+) -> View:
+    """Print the table of a suite as it stands in the database, and return it.
 
     Raises:
         InputError: the choice does not fit the suite.
@@ -39,6 +39,7 @@ def print_suite(
         typer.echo(json_of(view))
     else:
         print_table(view, console or Console(highlight=False))
+    return view
 
 
 def print_trials(ids: Sequence[str], store: Store, *, as_json: bool = False, console: Console | None = None) -> None:

@@ -54,7 +54,7 @@ def number(value: float | None, metric: Metric, *, signed: bool = False) -> str:
     """Percentages with two decimals, counts with none, other numbers with three; no sign for what rounds to zero."""
     if value is None:
         return ""
-    digits = {"%": ".2f", "count": ",.0f"}.get(metric.unit, ".3f")
+    digits = {"%": ".2f", "mm": ".2f", "count": ",.0f"}.get(metric.unit, ".3f")
     text = f"{value:{'+' if signed else ''}{digits}}"
     if float(text.replace(",", "")) == 0.0:
         text = text.lstrip("+-")
@@ -188,7 +188,9 @@ def about(view: View) -> list[str]:
     lines = [f"source: {view.suite.source}"]
     seeds = sorted({seed.seed for outcome in outcomes for seed in outcome.seeds})
     metrics = dict.fromkeys(outcome.metric for outcome in outcomes)
-    names = ", ".join(f"{metric.name} in %" if metric.unit == "%" else metric.name for metric in metrics)
+    names = ", ".join(
+        metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics
+    )
     which = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
     lines.append(f"test {names}: mean ± sample standard deviation over n seeds{which}; bold: best of its column")
     base = list(dict.fromkeys(outcome.row for outcome in outcomes if outcome.cell.baseline))
