@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.registry import Registry, load
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import build_regularizer, parse_spec
 from harness.schedules import SCHEDULES
 from harness.suite import load_suite, suite_names
-from harness.task import MODELS, TASKS
+from harness.task import TASKS
 
 
 def list_items(kind: str) -> list[dict[str, Any]]:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.registry import Registry, current_plugin
 from harness.regularizers import REGULARIZERS
 from harness.settings import Settings
-from harness.task import MODELS, TASKS
+from harness.task import TASKS
 
 _loaded: dict[str, str] = {}
 

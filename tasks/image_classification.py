@@ -13,9 +13,10 @@ from torch.nn.functional import cross_entropy
 
 from adapters.image_weights import load_image_weights
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
 from tasks.augmentation import mixed, moved_and_mirrored, normalised, random_augment, random_erasing, resized_crop

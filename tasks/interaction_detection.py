@@ -15,9 +15,10 @@ from torchvision.transforms.v2 import ColorJitter
 from adapters.detr import DetrOptions, in_mmdet
 from adapters.qpic import load_qpic_weights
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.data import SYNTHETIC, read
 from tasks.data.hico import OBJECTS, VERBS

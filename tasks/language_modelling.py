@@ -15,10 +15,11 @@ from torch.nn.functional import cross_entropy
 from harness.errors import InputError
 from harness.feed import to_device
 from harness.mask_statistics import mask_statistics, mean_statistics
+from harness.models import MODELS
 from harness.penalty import penalty
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.making import check_model, located, make_trial
 

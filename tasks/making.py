@@ -13,6 +13,7 @@ import yaml
 from harness.align import FINETUNE, FINETUNE_KEYS, checked_align
 from harness.deviations import Resolved
 from harness.errors import InputError, unknown_name
+from harness.models import MODELS
 from harness.plugins import plugin_digests
 from harness.recipe import Recipe, complete_recipe
 from harness.regularizers import REGULARIZERS
@@ -20,7 +21,7 @@ from harness.regularizers.spec import complete_spec
 from harness.schedules import SCHEDULES
 from harness.settings import Settings
 from harness.site import Site
-from harness.task import MODELS, TASKS, Task
+from harness.task import TASKS, Task
 from harness.trial import DataRef, Trial, TrialRequest
 from tasks.data import DATASETS, Source, locate
 from tasks.weights import weights_ref

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from adapters.metro import Metro, Recovered
 from adapters.metro_weights import load_metro_weights
+from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.augmentation import normalised
 from tasks.data import read

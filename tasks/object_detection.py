@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from adapters.detr import in_mmdet, load_detr_weights
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.boxes_ap import METRICS, Prediction, average_precision, ground_truth
 from tasks.data import read

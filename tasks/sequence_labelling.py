@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from harness.errors import InputError, unknown_name
+from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Shown, Split
+from harness.task import Metric, Shown, Split
 from harness.trial import Trial, TrialRequest
 from tasks.data import DATASETS, read
 from tasks.data.tagged import TaggedData, TaggedSplit

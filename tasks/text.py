@@ -13,10 +13,11 @@ from torch.nn.functional import cross_entropy
 
 from harness.analysis.subset import random_subset
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.registry import load
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Split, Task
+from harness.task import Metric, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
 from tasks.making import check_model, make_trial

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, softmax
 
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.recipe import Recipe
-from harness.task import MODELS
 from harness.trial import Trial
 from tasks.data.classification import ImageSource
 from tasks.data.label_maps import LabelMaps, locate_maps, maps_fingerprint

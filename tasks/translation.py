@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from harness.analysis.subset import random_subset
 from harness.errors import InputError
 from harness.feed import to_device
+from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.seeding import derive
 from harness.settings import Settings
-from harness.task import MODELS, Metric, Shown, Split, Task
+from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.data import read
 from tasks.data.binarise import prepare

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from harness.task import MODELS
+from harness.models import MODELS
 from tests.adapters.families import SAMPLES, Family, vectors
 
 

@@ -12,7 +12,7 @@ from adapters.decoder import Decoder, build_decoder, parameter_count
 from harness.binding import bind, sites
 from harness.errors import InputError
 from harness.listing import list_items
-from harness.task import MODELS
+from harness.models import MODELS
 
 SMALL = {"layers": 2, "dim": 12, "heads": 3}
 

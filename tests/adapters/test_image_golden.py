@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from adapters.t2t_vit import positions
-from harness.task import IMAGENET, MODELS
+from harness.models import IMAGENET, MODELS
 
 FOLDER = Path(__file__).parents[1] / "golden"
 GOLDEN: dict[str, Any] = {

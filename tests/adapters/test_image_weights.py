@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from adapters.image_weights import load_image_weights
 from harness import InputError
-from harness.task import IMAGENET, MODELS
+from harness.models import IMAGENET, MODELS
 
 FOLDER = Path(__file__).parents[1] / "golden"
 LAYOUTS: dict[str, list[Any]] = {

@@ -13,8 +13,8 @@ from adapters.decoder import build_decoder
 from adapters.mixture_of_experts import MixtureOfExperts, build_mixture
 from harness.binding import bind
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.penalty import penalty
-from harness.task import MODELS
 
 NAME = "learned-dropout-lm-moe"
 SMALL = {"layers": 2, "dim": 12, "heads": 3, "experts": 4, "active": 2, "feedforward": 10}

@@ -17,10 +17,10 @@ from harness.analysis import ANALYSES, Options
 from harness.analysis.trained import Trained
 from harness.binding import bind, watch
 from harness.listing import list_sites
+from harness.models import CIFAR, IMAGENET, MODELS
 from harness.optimization import build_optimizer
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import CIFAR, IMAGENET, MODELS
 from tests.harness.trained_runs import make_run, make_trial
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from adapters.text_features import CHARACTERS, FeatureEmbedding
 from harness.binding import bind, watch
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.site import Site
-from harness.task import MODELS
 
 SMALL: dict[str, dict[str, Any]] = {
     "text-transformer": {"layers": 2, "dim": 12, "heads": 2, "feedforward": 16, "dropout": 0.0},

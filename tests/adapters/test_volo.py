@@ -13,7 +13,7 @@ from adapters.volo import Box, Volo, build_volo, random_box
 from harness import InputError, Site
 from harness.binding import bind, watch
 from harness.listing import list_sites
-from harness.task import CIFAR, IMAGENET, MODELS
+from harness.models import CIFAR, IMAGENET, MODELS
 
 D1, D2, D3 = "volo-d1", "volo-d2", "volo-d3"
 

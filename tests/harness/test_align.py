@@ -16,12 +16,13 @@ from harness.align import MOST_DRAWS, checked_align, draws_of, monte_carlo, sibl
 from harness.binding import bind, sites
 from harness.engine import Interrupted, run_trial
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.regularizers.drop import UnitDrop
 from harness.regularizers.spec import complete_spec
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.site import Site
-from harness.task import MODELS, TASKS
+from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 
 OPTIONS = {

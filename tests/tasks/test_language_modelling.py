@@ -13,9 +13,10 @@ from torch import nn
 from harness.engine import Diverged, run_trial
 from harness.errors import InputError
 from harness.feed import StepBatches
+from harness.models import MODELS
 from harness.rundir import RunDirectory
 from harness.settings import Settings
-from harness.task import MODELS, TASKS
+from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 from tasks.gpt2_files import gpt2_digest
 from tasks.language_modelling import LanguageModelling, parameters

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.settings import Settings
 from harness.suite import SUITES
-from harness.task import MODELS, TASKS
+from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 from tasks.making import RECIPES, located, read_recipes
 
@@ -40,6 +41,15 @@ def test_the_recipe_is_preset_then_data_then_overrides() -> None:
 def test_no_regularizer_has_no_schedule_and_no_parameters() -> None:
     assert make(schedule="decreasing").id == make().id
     assert make(regularizer="none", params={"ratio": 0.0}).id == make().id
+
+
+def test_nothing_to_align_has_no_second_phase_and_is_the_same_trial() -> None:
+    plain, aligned = make(), make(align="finetune", overrides={"finetune_epochs": 3})
+    assert aligned.align == "none"
+    assert "finetune_epochs" not in {**aligned.recipe, **aligned.overrides}
+    assert aligned.id == plain.id
+    dropkey = make(regularizer="dropkey", align="finetune", overrides={"finetune_epochs": 3})
+    assert dropkey.recipe["finetune_epochs"] == 3
 
 
 def test_an_alias_and_its_name_are_the_same_trial() -> None:

@@ -13,11 +13,12 @@ import torch
 from adapters.metro import Recovered, project
 from harness.engine import Interrupted, run_trial
 from harness.errors import InputError
+from harness.models import MODELS
 from harness.optimization import build_optimizer
 from harness.rundir import RunDirectory
 from harness.seeding import seed_all
 from harness.settings import Settings
-from harness.task import MODELS, TASKS
+from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 from tasks.mesh_losses import Body, mesh_losses
 from tasks.mesh_recovery import MeshRecovery
