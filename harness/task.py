@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from harness.recipe import Recipe
 from harness.registry import Registry, load
@@ -88,6 +88,43 @@ class Shown:
     label: str
     image: NDArray[np.uint8] | None = None
     words: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """Something in an image that figures draw over it, such as a box or a mesh.
+
+    Attributes:
+        label: what it is, in a few words; "" where that goes without saying.
+        line: its outline (N, 2), right and down in pixels of the image; it is broken off at rows of NaN.
+        score: how sure the model is of it, 0 to 1; None of what is true.
+    """
+
+    label: str
+    line: NDArray[np.float64]
+    score: float | None = None
+
+
+class Marks(NamedTuple):
+    """What is in an image, and what a model finds in it."""
+
+    true: list[Mark]
+    found: list[Mark]
+
+
+@dataclass(frozen=True, eq=False)
+class BodyTokens:
+    """A model's tokens that are points of a body: first its joints, then vertices; T of them.
+
+    Attributes:
+        joints: names of the first.
+        rest: (T, 3), where they are at rest, in millimetres.
+        places: (T, 2), where the model finds them in an image, right and down in its pixels.
+    """
+
+    joints: tuple[str, ...]
+    rest: NDArray[np.float64]
+    places: NDArray[np.float64]
 
 
 class Task(ABC):
@@ -181,6 +218,14 @@ class Task(ABC):
 
     def shown(self, split: Split, index: int) -> Shown | None:
         """A sample as a person sees it; None: the task has no way to show it."""
+        return None
+
+    def marks(self, model: nn.Module, split: Split, index: int) -> Marks | None:
+        """What is to be found in the image of `shown`, and what the model, as in `evaluate`, finds; None: no marks."""
+        return None
+
+    def body_tokens(self, model: nn.Module, split: Split, index: int) -> BodyTokens | None:
+        """Where the model, as in `evaluate`, finds its tokens in the image of `shown`; None: they are no points."""
         return None
 
     def without_words(self, batch: Any, share: float, generator: Generator) -> Any | None:

@@ -15,17 +15,19 @@ from torchvision.transforms.v2 import ColorJitter
 from adapters.detr import DetrOptions, in_mmdet
 from adapters.qpic import load_qpic_weights
 from harness.errors import InputError
+from harness.feed import to_device
 from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import Metric, Shown, Split, Task
+from harness.task import Mark, Marks, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.data import SYNTHETIC, read
 from tasks.data.hico import OBJECTS, VERBS
 from tasks.data.interactions import InteractionData, PairedImage
 from tasks.interaction_ap import METRICS, Pairing, mean_average_precision
 from tasks.making import cached_source, check_model, located, make_trial
-from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen
+from tasks.marking import joined_boxes
+from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
 from tasks.weights import located_weights
 
 TRUTHS = ("labels", "verbs", "subjects", "objects")
@@ -151,6 +153,25 @@ class InteractionDetection(Task):
             for verb in verbs.nonzero()[:, 0].tolist()
         )
         return Shown(", ".join(names), image=as_shown(batch["images"][0]))
+
+    def marks(self, model: nn.Module, split: Split, index: int) -> Marks:
+        """Pairs, a verb each; of those found as many as there are true ones, the likeliest, but one at least."""
+        batch, known = self.batch(split, [index]), self.data.interactions
+        scale = batch["about"][0]["scale_factor"]
+
+        def mark(pair: Sequence[Any], verb: int, score: float | None = None) -> Mark:
+            label, subject, thing = pair
+            boxes = scaled(np.stack([subject, thing]), scale)
+            return Mark(f"{known.verbs[verb]} {known.objects[label]}", joined_boxes(boxes[0], boxes[1]), score)
+
+        pairs = list(zip(*(batch[name][0].numpy() for name in ("labels", "subjects", "objects")), strict=True))
+        true = [mark(pairs[pair], verb) for pair, verb in np.argwhere(batch["verbs"][0].numpy())]
+        (found,) = self.predict(model, to_device(batch, next(model.parameters()).device))
+        pairs = list(zip(found.labels, found.subjects, found.objects, strict=True))
+        likeliest = found.scores.argsort(axis=None)[::-1][: max(1, len(true))]
+        places = zip(*np.unravel_index(likeliest, found.scores.shape), strict=True)
+        best = [mark(pairs[query], verb, float(found.scores[query, verb])) for query, verb in places]
+        return Marks(true, best)
 
 
 def _jittered(results: dict[str, Any]) -> dict[str, Any]:

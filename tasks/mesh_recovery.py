@@ -11,20 +11,21 @@ from pydantic import Field
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
-from adapters.metro import Metro, Recovered
+from adapters.metro import Metro, Recovered, project
 from adapters.metro_weights import load_metro_weights
 from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import Metric, Shown, Split, Task
+from harness.task import BodyTokens, Mark, Marks, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.augmentation import normalised
 from tasks.data import read
 from tasks.data.bodies import BodyData
-from tasks.data.body_model import JOINTS
+from tasks.data.body_model import JOINTS, Points
 from tasks.making import check_model, located, make_trial
+from tasks.marking import mesh_line
 from tasks.mesh_losses import Body, mesh_losses
-from tasks.mesh_metrics import METRICS, Frame, body_errors
+from tasks.mesh_metrics import METRICS, MILLIMETRES, Frame, body_errors
 from tasks.person_crop import PersonCrop, turned
 from tasks.weights import located_weights
 
@@ -174,6 +175,32 @@ class MeshRecovery(Task):
         image, _, _ = self._sample(split, index, training=False)
         shot = self.splits[split][index]
         return Shown(f"subject {shot.subject}", image=image)
+
+    def marks(self, model: nn.Module, split: Split, index: int) -> Marks:
+        """The body's mesh, as the true camera sees it and as the found one does."""
+        shot = self.splits[split][index]
+        seen = shot.camera.pixels(self.data.vertices(shot))
+        true = PersonCrop.around(seen, self.recipe.image_size).places(seen)
+        found = self._found(model, split, index)
+        meshes = (true, project(found.full, found.camera)[0].double().cpu().numpy())
+        lines = [mesh_line(self._pixels(points), self.body.faces) for points in meshes]
+        return Marks([Mark("", lines[0])], [Mark("", lines[1])])
+
+    def body_tokens(self, model: nn.Module, split: Split, index: int) -> BodyTokens:
+        """Joints and coarsest mesh."""
+        found = self._found(model, split, index)
+        points = project(torch.cat([found.joints, found.coarse], dim=1), found.camera)[0].double().cpu().numpy()
+        return BodyTokens(self.body.joints, self.body.tokens() * MILLIMETRES, self._pixels(points))
+
+    def _found(self, model: nn.Module, split: Split, index: int) -> Recovered:
+        pixels = self.batch(split, [index])["images"]
+        found: Recovered = model(pixels.to(next(model.parameters()).device))
+        return Recovered(*(part.float() for part in found))
+
+    def _pixels(self, points: Points) -> Points:
+        """From −1 to 1 from edge to edge, to the model's input's pixels."""
+        found: Points = (points + 1) / 2 * self.recipe.image_size
+        return found
 
 
 def _build(model: str, recipe: MeshRecipe, joints: int, vertices: tuple[int, int, int]) -> Metro:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mmcv.transforms import Compose
 from mmdet.registry import MODELS, TRANSFORMS
 from mmdet.structures import DetDataSample
@@ -99,6 +100,17 @@ def as_shown(image: Tensor) -> NDArray[Any]:
     """(3, H, W), blue first → (H, W, 3), red first."""
     shown: NDArray[Any] = image.flip(0).permute(1, 2, 0).numpy()
     return shown
+
+
+def scaled(boxes: NDArray[Any], factor: Sequence[float]) -> NDArray[Any]:
+    """Corners (N, 4) in pixels of an image in its file → in those of the image that the model gets.
+
+    Args:
+        boxes: left, top, right, bottom.
+        factor: of width and height; ``scale_factor`` of `KEPT`.
+    """
+    made: NDArray[Any] = boxes * np.array([*factor, *factor])
+    return made
 
 
 def one_by_one(count: int) -> Iterator[list[int]]:

@@ -11,16 +11,18 @@ from torch import Tensor, nn
 
 from adapters.detr import in_mmdet, load_detr_weights
 from harness.errors import InputError
+from harness.feed import to_device
 from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.settings import Settings
-from harness.task import Metric, Shown, Split, Task
+from harness.task import Mark, Marks, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.boxes_ap import METRICS, Prediction, average_precision, ground_truth
 from tasks.data import read
 from tasks.data.detection import DetectionData
 from tasks.making import check_model, located, make_trial
-from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen
+from tasks.marking import box_line
+from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
 from tasks.weights import located_weights
 
 LEAST_SIDE = 32
@@ -157,6 +159,20 @@ class ObjectDetection(Task):
         batch = self.batch(split, [index])
         names = dict.fromkeys(self.classes[label] for label in batch["labels"][0].tolist())
         return Shown(", ".join(names), image=as_shown(batch["images"][0]))
+
+    def marks(self, model: nn.Module, split: Split, index: int) -> Marks:
+        """Boxes; of those found as many as there are true ones, the likeliest, but one at least."""
+        batch = self.batch(split, [index])
+        scale = batch["about"][0]["scale_factor"]
+
+        def mark(corners: Any, label: int, score: float | None = None) -> Mark:
+            return Mark(self.classes[label], box_line(scaled(corners[None], scale)[0]), score)
+
+        true = [mark(*one) for one in zip(batch["boxes"][0].numpy(), batch["labels"][0].tolist(), strict=True)]
+        (found,) = self.predict(model, to_device(batch, next(model.parameters()).device))
+        likeliest = found["scores"].argsort()[::-1][: max(1, len(true))]
+        best = [mark(found["bboxes"][n], found["labels"][n], float(found["scores"][n])) for n in likeliest]
+        return Marks(true, best)
 
 
 def _build(model: str, recipe: Recipe, classes: int) -> nn.Module:

@@ -9,12 +9,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from db.report.view import Outcome, View
 from harness.analysis import analysis_of
-from harness.analysis.attention_figure import draw_over
+from harness.analysis.attention_figure import SCALE, draw_between, draw_over
 from harness.analysis.figures import png
 from harness.errors import InputError
 from harness.rundir import RunDirectory
@@ -161,15 +162,20 @@ def _maps(view: View, runs: Path) -> Figure:
         axes.spines[:].set_visible(False)
     every = [[arrays[f"map.{place}"] for place in range(len(samples))] for _, arrays in rows]
     top = max(1.0, *(float(found.max() * found.size) for line in every for found in line))
-    drawn = None
+    drawn: ScalarMappable | None = None
     for place, image in enumerate(samples):
         grid[0, place].imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        for line in range(len(rows)):
-            drawn = draw_over(grid[line + 1, place], image, every[line][place], top)
+        for line, (_, arrays) in enumerate(rows):
+            axes, found = grid[line + 1, place], every[line][place]
+            if f"places.{place}" in arrays:
+                drawn = draw_between(axes, image, arrays[f"places.{place}"], int(arrays["query"]), found, top)
+            else:
+                drawn = draw_over(axes, image, found, top)
     for axes, label in zip(grid[:, 0], ("sample", *(row for row, _ in rows)), strict=True):
         axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
     assert drawn is not None
-    made.colorbar(drawn, ax=grid, shrink=0.6).set_label("attention weight × patches (1: even)", fontsize=9)
+    what = "tokens" if "places.0" in first else "patches"
+    made.colorbar(drawn, ax=grid, shrink=0.6).set_label(SCALE.format(what), fontsize=9)
     return made
 
 

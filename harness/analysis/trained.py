@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -140,17 +140,21 @@ class Trained:
             InputError: more samples than the split has.
         """
         indices = self.indices(options)
+        with self.looking(), watch(self.model, probe, ATTENTION) if probe is not None else nullcontext():
+            return self.task.evaluate(self.model, options.split, self._batches(options.split, indices, change))
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Within it the model may be called as at the trial's end, without gradients."""
         seed_all(derive(self.trial.seed, "evaluate", self.result["steps"]))
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             stack.enter_context(monte_carlo(self.model, draws_of(self.trial.align)))
             stack.enter_context(through_attend())
-            if probe is not None:
-                stack.enter_context(watch(self.model, probe, ATTENTION))
             dtype = AMP.get(self.task.recipe.amp)
             if dtype is not None:
                 stack.enter_context(torch.autocast(self.device.type, dtype=dtype))
-            return self.task.evaluate(self.model, options.split, self._batches(options.split, indices, change))
+            yield
 
     def _batches(self, split: Split, indices: list[int], change: Callable[[Any], Any] | None) -> Iterator[Any]:
         size = self.task.recipe.batch_size

@@ -14,19 +14,35 @@ from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 
-SMALL = {
-    "digits": {"model.depth": 2, "model.embed_dim": 16, "batch_size": 64},
-    "trec-synthetic": {"model.layers": 2, "model.dim": 16, "model.heads": 2, "batch_size": 32},
-}
+_DETR = {
+    "image_size": 64, "model.embed_dim": 16, "model.num_heads": 2, "model.feedforward": 32, "model.num_queries": 6,
+}  # fmt: skip
+SMALL: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "digits": ("image-classification", "vit-digits", {"model.depth": 2, "model.embed_dim": 16, "batch_size": 64}),
+    "trec-synthetic": (
+        "text-classification",
+        "text-transformer",
+        {"model.layers": 2, "model.dim": 16, "model.heads": 2, "batch_size": 32},
+    ),
+    "coco-synthetic": ("object-detection", "detr", _DETR),
+    "hico-det-synthetic": ("interaction-detection", "qpic", _DETR),
+    "humbi-synthetic": (
+        "mesh-recovery",
+        "metro",
+        {
+            "image_size": 64, "batch_size": 32, "model.hidden": "32,16", "model.between": "16", "model.layers": 1,
+            "model.num_heads": 2, "model.feedforward": 32,
+        },
+    ),
+}  # fmt: skip
+"""Task, model and hyper-parameters of a small trial on each of these data."""
 
 
 def make_trial(data: str = "digits", regularizer: str = "dropkey", **changes: Any) -> Trial:
-    """A small trial on images or texts; `params`, `schedule`, `align` and `overrides` as in a request."""
-    task, model = (
-        ("image-classification", "vit-digits") if data == "digits" else ("text-classification", "text-transformer")
-    )
+    """A small trial; `params`, `schedule`, `align` and `overrides` as in a request."""
+    task, model, small = SMALL[data]
     params = {} if regularizer in ("none", "learned-dropout") else {"ratio": 0.3}
-    changes["overrides"] = {**SMALL[data], **changes.get("overrides", {})}
+    changes["overrides"] = {**small, **changes.get("overrides", {})}
     request = TrialRequest(
         **{"task": task, "data": data, "model": model, "regularizer": regularizer, "params": params, **changes}
     )
@@ -43,7 +59,7 @@ def make_run(runs: Path, trial: Trial) -> RunDirectory:
     bind(model, trial.regularizer.build(), schedule=trial.schedule)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "qkv" in name and "regularization" not in name:
+            if any(part in name for part in ("qkv", "in_proj", "query.", "key.")) and "regularization" not in name:
                 weight.mul_(20)
     checkpoint.save_weights(directory.path / "checkpoint", 7, model.state_dict())
     batches = [task.batch("test", part) for part in task.evaluation_batches("test", task.recipe.batch_size)]
