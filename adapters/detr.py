@@ -26,8 +26,8 @@ from harness.optimization import BACKBONE
 from harness.validation import model_options
 
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
-CHANNELS = {18: 512, 34: 512, 50: 2048, 101: 2048}
-"""Of a ResNet's last stage, by its depth."""
+EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
+"""Channels that a stage of a ResNet gives over those it works with, by its depth."""
 
 
 class DetrOptions(BaseModel):
@@ -40,6 +40,10 @@ class DetrOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     depth: Literal[18, 34, 50, 101] = Field(default=50, description="of the ResNet")
+    stages: Literal[3, 4] = Field(
+        default=4, description="of the ResNet that are there: after the third, a cell is 16 pixels wide, then 32"
+    )
+    channels: int = Field(default=64, ge=1, description="of the ResNet's first stage")
     frozen: bool = Field(default=True, description="whether the backbone's norms and first stage stay as they are")
     num_queries: int = Field(default=100, ge=1)
     encoder_layers: int = Field(default=6, ge=1)
@@ -88,7 +92,13 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
     bottleneck = {} if checked.frozen else {"frozen_stages": -1, "norm_eval": False}
     config.backbone.update(depth=checked.depth, init_cfg=None, **bottleneck)
     config.backbone.norm_cfg.requires_grad = not checked.frozen
-    config.neck.update(in_channels=[CHANNELS[checked.depth]], out_channels=dim)
+    stages = checked.stages
+    config.backbone.update(
+        num_stages=stages, out_indices=(stages - 1,), strides=(1, 2, 2, 2)[:stages], dilations=(1,) * stages
+    )
+    config.backbone.base_channels = checked.channels
+    last = checked.channels * EXPANSION[checked.depth] * 2 ** (stages - 1)
+    config.neck.update(in_channels=[last], out_channels=dim)
     config.num_queries = checked.num_queries
     config.test_cfg.max_per_img = min(config.test_cfg.max_per_img, checked.num_queries)
     config.positional_encoding.num_feats = dim // 2

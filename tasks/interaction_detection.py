@@ -72,7 +72,7 @@ class InteractionDetection(Task):
         cut = sum(max(0, len(image.boxes) - self.queries) for image in self.splits["train"].images)
         if cut:
             self.notes.append(f"{cut} training boxes beyond the first {self.queries} of their image left out")
-        self.images = MmdetImages(self.recipe.image_size, change=_jittered)
+        self.images = MmdetImages(self.recipe, change=_jittered)
 
     def build_model(self) -> nn.Module:
         """See `Task.build_model`."""

@@ -34,24 +34,32 @@ class DetectionRecipe(Recipe):
         ge=32,
         description="shorter side of images in evaluation, in pixels; those of training are published shares of it",
     )
+    augment: bool = Field(
+        default=True, description="whether images of training are changed at random; if not, they are as in evaluation"
+    )
 
 
 class MmdetImages:
     """mmdet's pipelines for single images, and what it does with a batch of them.
 
     Args:
-        size: shorter side of images in evaluation, in pixels; all other sizes are in proportion to it.
-        change: what training does with an image behind the flip, beside what mmdet does.
+        recipe: says which sizes images have, and whether those of training are changed.
+        change: what training then does with an image behind the flip, beside what mmdet does.
     """
 
-    def __init__(self, size: int, change: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> None:
-        pipelines = scaled_pipelines(size)
+    def __init__(
+        self, recipe: DetectionRecipe, change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    ) -> None:
+        pipelines = scaled_pipelines(recipe.image_size)
         load, annotations, flip, *rest = pipelines["train"]
         changes = [change] if change is not None else []
+        evaluated = pipelines["test"][1:]
         with in_mmdet():
             self.load = TRANSFORMS.build(load)
-            self.train = Compose([annotations, flip, *changes, *rest])
-            self.evaluated = Compose(pipelines["test"][1:])
+            # Boxes are scaled with their image where they are read before it is.
+            plain = [annotations, evaluated[0], rest[-1]]
+            self.train = Compose([annotations, flip, *changes, *rest] if recipe.augment else plain)
+            self.evaluated = Compose(evaluated)
             self.preprocessor = MODELS.build(detr_config().model.data_preprocessor)
 
     def sample(self, path: Path, given: Mapping[str, Any], *, training: bool) -> tuple[Tensor, Any, dict[str, Any]]:

@@ -63,7 +63,7 @@ class ObjectDetection(Task):
         self.notes += self.data.notes
         if len(kept) < len(train):
             self.notes.append(f"{len(train) - len(kept)} training images without boxes, or too small, left out")
-        self.images = MmdetImages(self.recipe.image_size)
+        self.images = MmdetImages(self.recipe)
         self.truths: dict[Split, Any] = {}
 
     def build_model(self) -> nn.Module:

@@ -56,6 +56,24 @@ def outputs(model: nn.Module, given: tuple[Tensor, list[DetDataSample]]) -> list
         return list(model(given[0], given[1], mode="tensor"))
 
 
+@pytest.mark.parametrize(("stages", "cell"), [(3, 16), (4, 32)])
+@pytest.mark.parametrize("depth", [18, 50])
+def test_a_backbone_may_end_with_its_third_stage(stages: int, cell: int, depth: int) -> None:
+    """Its weights are then those of the first stages of the whole one, and cells half as wide."""
+    whole = build_detr("detr", {**SMALL, "depth": depth}, classes=4)
+    ours = build_detr("detr", {**SMALL, "depth": depth, "stages": stages}, classes=4)
+    assert ours.state_dict().keys() <= whole.state_dict().keys()
+    assert len(ours.backbone.res_layers) == stages  # type: ignore[arg-type,union-attr]
+    with torch.no_grad():
+        (cells,) = ours.extract_feat(torch.zeros(1, 3, 64, 96))  # type: ignore[operator]
+    assert cells.shape == (1, SMALL["embed_dim"], 64 // cell, 96 // cell)
+    narrow = build_detr("detr", {**SMALL, "depth": depth, "stages": stages, "channels": 16}, classes=4)
+    (weight,) = [value for name, value in narrow.state_dict().items() if name == "neck.convs.0.conv.weight"]
+    assert weight.shape[1] * 4 == ours.state_dict()["neck.convs.0.conv.weight"].shape[1]
+    with torch.no_grad():
+        assert narrow.extract_feat(torch.zeros(1, 3, 64, 96))[0].shape == cells.shape  # type: ignore[operator]
+
+
 def test_the_parameters_are_those_of_stock_mmdet() -> None:
     ours, theirs = build_detr("detr", {}, classes=80), stock()
     assert ours.state_dict().keys() == theirs.state_dict().keys()

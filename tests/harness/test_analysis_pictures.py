@@ -93,13 +93,13 @@ def test_a_true_mesh_lies_on_the_body_in_the_image(bodies: Trained) -> None:
 
 @pytest.mark.parametrize("data", ["coco-synthetic", "hico-det-synthetic"])
 def test_true_boxes_lie_on_the_shapes_in_the_image(tmp_path: Path, data: str) -> None:
-    """Images are scaled, and boxes with them: within a box there is colour, at its corners' outside there is ground."""
+    """Images are scaled, and boxes with them: the ground is everywhere somewhat blue, shapes wholly or not at all."""
     trained = made(tmp_path, data)
     findings = ANALYSES.get("predictions")(trained, Options(samples=4))
     seen = 0
     for place in range(4):
         image = findings.arrays[f"shown.{place}"].astype(int)
-        ground = np.median(image.reshape(-1, 3), axis=0)
+        assert abs(image[2, 2, 2] - 128) < 40
         count = len(findings.arrays[f"true.{place}.labels"])
         assert len(findings.arrays[f"found.{place}.labels"]) == max(1, count)
         assert ((scores := findings.arrays[f"found.{place}.scores"]) >= 0).all()
@@ -109,7 +109,7 @@ def test_true_boxes_lie_on_the_shapes_in_the_image(tmp_path: Path, data: str) ->
             for box in [line] if data.startswith("coco") else [line[:5], line[6:11]]:
                 (left, top), (right, bottom) = box[0], box[2]
                 middle = image[int((top + bottom) / 2), int((left + right) / 2)]
-                assert np.abs(middle - ground).sum() > 60
+                assert abs(middle[2] - 128) > 80
                 assert -0.5 <= left < right <= image.shape[1] + 0.5
                 assert -0.5 <= top < bottom <= image.shape[0] + 0.5
                 seen += 1

@@ -20,7 +20,7 @@ from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 from tasks.data.locate import locate
-from tasks.mmdet_images import scaled_pipelines
+from tasks.mmdet_images import scaled, scaled_pipelines
 from tasks.object_detection import ObjectDetection
 
 SMALL = {
@@ -78,6 +78,22 @@ def test_samples_are_those_of_mmdets_data_set(split: str) -> None:
         assert torch.equal(ours["boxes"][0], truth.bboxes.tensor)
         assert torch.equal(ours["labels"][0], truth.labels)
         assert ours["about"][0]["img_shape"] == sample["data_samples"].img_shape
+
+
+def test_images_of_training_may_stay_as_they_are_in_evaluation() -> None:
+    """Their boxes are then scaled with them, and nothing is drawn."""
+    task = make(augment=False)
+    resized = set()
+    for index in range(8):
+        batch = task.batch("train", [index])
+        (about,), (boxes,) = batch["about"], batch["boxes"]
+        image = task.splits["train"].images[task.numbers["train"][index]]
+        path = task.splits["train"].path(task.numbers["train"][index])
+        pixels, _, _ = task.images.sample(path, {"img_id": image.id, "instances": []}, training=False)
+        assert torch.equal(batch["images"][0], pixels)
+        assert np.allclose(boxes, scaled(image.boxes, about["scale_factor"]), atol=1e-3)
+        resized.add(about["img_shape"] != about["ori_shape"])
+    assert True in resized
 
 
 def test_the_loss_is_the_sum_of_mmdets() -> None:
