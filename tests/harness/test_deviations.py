@@ -60,7 +60,7 @@ def test_changes_are_told_shortly(found: list[Change], told: list[str]) -> None:
 def test_a_trial_of_mini_tells_its_keys_and_one_of_paper_its_words() -> None:
     task, mini = make()
     told = deviations(task, mini)
-    assert {"epochs 15 (310)", "batch_size 64 (128)", "token_labels none (image)", "model.embed_dim 96"} <= set(told)
+    assert {"epochs 15 (310)", "batch_size 32 (128)", "token_labels none (image)", "model.embed_dim 96"} <= set(told)
     task, paper = make(preset="paper")
     words = deviations(task, paper)
     assert set(words) < set(told)

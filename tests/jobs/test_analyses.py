@@ -23,7 +23,7 @@ SUITE: dict[str, Any] = {
     "source": "these tests",
     "metric": "accuracy",
     "trial": {
-        "task": "image-classification", "data": "digits", "model": "vit-digits", "overrides": SMALL["digits"],
+        "task": "image-classification", "data": "digits", "model": "vit-digits", "overrides": SMALL["digits"][2],
     },
     "columns": [
         {"label": "all", "metric": "accuracy"},

@@ -14,7 +14,7 @@ from sklearn.naive_bayes import MultinomialNB
 from harness.errors import InputError
 from tasks.data import DATASETS, locate, read_any
 from tasks.data.classification import ImageClassificationData, ImageSplit, TextClassificationData
-from tasks.data.synthetic import write_synthetic
+from tasks.data.synthetic import SEED, VERSION, write_synthetic
 
 NAMES = [name for name in DATASETS if DATASETS.get(name).synthetic]
 CLASSIFIED = [name for name in NAMES if DATASETS.get(name).kind in ("text-classification", "image-classification")]
@@ -68,14 +68,14 @@ def test_equal_seeds_give_equal_files_and_others_do_not(name: str, tmp_path: Pat
 def test_it_is_written_once(cache: Path) -> None:
     first = locate("trec-synthetic").files[0].stat()
     assert locate("trec-synthetic").files[0].stat().st_ino == first.st_ino
-    assert [path.name for path in (cache / "dropbench").iterdir()] == ["trec-synthetic-1-1"]
+    assert [path.name for path in (cache / "dropbench").iterdir()] == [f"trec-synthetic-{VERSION}-{SEED}"]
 
 
 def test_many_at_once_write_it_once(cache: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         prints = list(pool.map(lambda _: locate("imagenet-synthetic").fingerprint(), range(8)))
     assert len(set(prints)) == 1
-    assert [path.name for path in (cache / "dropbench").iterdir()] == ["imagenet-synthetic-1-1"]
+    assert [path.name for path in (cache / "dropbench").iterdir()] == [f"imagenet-synthetic-{VERSION}-{SEED}"]
 
 
 def test_a_folder_of_the_users_is_taken_instead(tmp_path: Path, cache: Path) -> None:
