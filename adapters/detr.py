@@ -89,14 +89,18 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
     if dim % heads or dim % 4:
         raise InputError(f"model {name}: embed_dim={dim}: expected a multiple of 4 and of num_heads={heads}")
     config = deepcopy(detr_config().model)
-    bottleneck = {} if checked.frozen else {"frozen_stages": -1, "norm_eval": False}
-    config.backbone.update(depth=checked.depth, init_cfg=None, **bottleneck)
-    config.backbone.norm_cfg.requires_grad = not checked.frozen
-    stages = checked.stages
+    stages, trained = checked.stages, {} if checked.frozen else {"frozen_stages": -1, "norm_eval": False}
     config.backbone.update(
-        num_stages=stages, out_indices=(stages - 1,), strides=(1, 2, 2, 2)[:stages], dilations=(1,) * stages
+        depth=checked.depth,
+        init_cfg=None,
+        base_channels=checked.channels,
+        num_stages=stages,
+        out_indices=(stages - 1,),
+        strides=(1, 2, 2, 2)[:stages],
+        dilations=(1,) * stages,
+        **trained,
     )
-    config.backbone.base_channels = checked.channels
+    config.backbone.norm_cfg.requires_grad = not checked.frozen
     last = checked.channels * EXPANSION[checked.depth] * 2 ** (stages - 1)
     config.neck.update(in_channels=[last], out_channels=dim)
     config.num_queries = checked.num_queries

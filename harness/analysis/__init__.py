@@ -61,11 +61,7 @@ for _name, _target, _help in (
     ("occlusion", "occlusion:occlusion", "accuracy with patches or words hidden (DropKey, Table 3)"),
     ("attention-map", "attention_map:attention_map", "what the class token attends to (DropKey, Fig. 5)"),
     ("interactions", "interactions:interactions", "what a body's joints attend to (DropKey, Fig. 6)"),
-    (
-        "predictions",
-        "predictions:predictions",
-        "boxes, pairs and meshes found, beside the true ones",
-    ),
+    ("predictions", "predictions:predictions", "boxes, pairs and meshes found, beside the true ones"),
     ("keep-rate", "keep_rate:keep_rate", "share that training keeps, and statistics of learned masks"),
 ):
     ANALYSES.add(_name, f"harness.analysis.{_target}", help=_help)

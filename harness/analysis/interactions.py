@@ -17,8 +17,6 @@ from harness.errors import InputError
 from harness.site import Site
 from harness.task import BodyTokens, Shown
 
-Array = NDArray[np.float64]
-
 DRAWN = 4
 """Samples that the figure shows."""
 JOINT = "elbow"

@@ -125,3 +125,14 @@ def test_the_trials_of_figures_are_those_of_table_1(name: str) -> None:
 
     column = {"fig4": "last layer", "fig5": "largest weight against even ones"}[name]
     assert trials("table1", "CIFAR100, scheduled ↓") <= trials(name, column)
+
+
+def test_the_trials_of_figure_6_are_those_of_table_7() -> None:
+    requests = [
+        {cell.request.model_dump_json() for cell in load_suite(f"dropkey/{name}").cells(Choice(preset=preset))}
+        for preset in ("mini", "paper")
+        for name in ("table7", "fig6")
+    ]
+    assert requests[0] == requests[1]
+    assert requests[2] == requests[3]
+    assert len(requests[0]) == len(requests[2]) == 3
