@@ -12,7 +12,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from harness.adapter import Adapter, Patch, idle, patched_class, place, stack_of
+from harness.adapter import Adapter, Patch, idle, patched_class, place, stack_of, unasked
 from harness.attention import attend, attention_weights, masked_softmax
 from harness.attention_logits import attend_logits
 from harness.site import Site, SiteKind
@@ -23,6 +23,8 @@ State = dict[str, dict[str, Tensor | None]]
 @patched_class(MultiheadAttention)
 class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
     """Self and cross attention, with fairseq's masks; evaluation and beam search are fairseq's own.
+
+    So is training where nothing is dropped: to the bit, as its gradients of a bias add up in another order than ours.
 
     Weights that are asked for in training are those before anything is dropped.
     """
@@ -44,7 +46,7 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Shapes and masks as in fairseq: query (T, B, C), key and value (S, B, C); padding (B, S), True there."""
-        if before_softmax or idle(self):
+        if before_softmax or idle(self) or self._drops_nothing():
             out: tuple[Tensor, Tensor | None] = super().forward(
                 query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
                 before_softmax, need_head_weights,
@@ -64,6 +66,10 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
         return joined, weights
+
+    def _drops_nothing(self) -> bool:
+        undropped = self.site.regularizer is None or self.site.ratio == 0.0
+        return undropped and self.dropout_module.p == 0.0 and unasked(self)
 
     def _heads(self, projected: Tensor) -> Tensor:
         """(T, B, C) → (B, H, T, d)."""

@@ -111,9 +111,13 @@ def site_of(module: nn.Module) -> Site | None:
 
 def idle(module: nn.Module) -> bool:
     """Whether a patched module may compute what its library does: evaluation, and the site asks for nothing then."""
+    return not module.training and unasked(module)
+
+
+def unasked(module: nn.Module) -> bool:
+    """Whether nobody looks at a patched module's attention, or changes it in evaluation."""
     site: Any = module.site
-    asked = (site.probe, site.module, site.hidden, site.draws or None)
-    return not module.training and all(wish is None for wish in asked)
+    return all(wish is None for wish in (site.probe, site.module, site.hidden, site.draws or None))
 
 
 def stack_of(model: nn.Module, path: str) -> str:

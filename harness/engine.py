@@ -21,7 +21,7 @@ from harness.deviations import deviations
 from harness.environment import environment
 from harness.feed import SplitBatches, StepBatches, ahead, feed
 from harness.files import write_json
-from harness.optimization import build_optimizer, learning_rate, set_rate
+from harness.optimization import divide_gradients, learning_rate, set_rate
 from harness.penalty import with_penalty
 from harness.rundir import RunDirectory
 from harness.seeding import derive, seed_all
@@ -111,7 +111,7 @@ class Run:
         self.sites = str(report).splitlines()
         self.plain: nn.Module = model.to(self.accelerator.device)
         self.model: nn.Module
-        self.model, self.optimizer = self.accelerator.prepare(self.plain, build_optimizer(self.plain, recipe))
+        self.model, self.optimizer = self.accelerator.prepare(self.plain, task.build_optimizer(self.plain))
         self.average = (
             AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
             if recipe.ema
@@ -178,6 +178,7 @@ class Run:
         weights = [self.task.weight(part) for part in batch]
         # Gradients are averaged over the processes.
         whole = self.summed(sum(weights)) / self.accelerator.num_processes
+        early, late = (1.0, whole) if self.task.divides_gradients else (whole, 1.0)
         for micro, part in enumerate(batch):
             # Seeded here and not once a run: whatever the model draws depends on (seed, step, micro-batch, rank).
             rank = self.accelerator.process_index
@@ -189,16 +190,18 @@ class Run:
                 else:
                     with self.accelerator.no_sync(self.model):
                         loss = self.task.loss(self.model, part)
-                loss = with_penalty(loss, self.plain, self.progress.step) * weights[micro] / whole
+                loss = with_penalty(loss, self.plain, self.progress.step) * weights[micro] / early
             self.accelerator.backward(loss)
             total += loss.detach()
+        if late != 1.0:
+            divide_gradients(self.plain, late)
         if self.recipe.clip_norm is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update_parameters(self.plain)
-        return total
+        return total / late
 
     def log(self, rate: float) -> None:
         """Write a train event with the mean loss since the last one."""

@@ -37,6 +37,12 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
 
 
+def divide_gradients(model: nn.Module, number: float) -> None:
+    """Divide every gradient of a model, in place."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    torch._foreach_mul_(gradients, 1 / number)
+
+
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of the next step."""
     for group in optimizer.param_groups:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Generator, Tensor, nn
+    from torch.optim import Optimizer
 
     from harness.deviations import Resolved
 
@@ -192,6 +193,17 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """The training loss of a batch, a scalar: the mean over its samples."""
+
+    @property
+    def divides_gradients(self) -> bool:
+        """Whether a step divides the gradients of the sum over its terms, and not the sum; only roundings differ."""
+        return False
+
+    def build_optimizer(self, model: nn.Module) -> Optimizer:
+        """The recipe's optimizer; its groups have the `share` that `harness.optimization.set_rate` asks for."""
+        from harness.optimization import build_optimizer  # which needs torch
+
+        return build_optimizer(model, self.recipe)
 
     def weight(self, batch: Any) -> float:
         """How many terms the loss of a batch is the mean of, such as tokens: what it counts for in its step.

@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.data_utils import numpy_seed
+from fairseq.optim.adam import Adam
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from harness.analysis.subset import random_subset
 from harness.errors import InputError
@@ -47,7 +49,8 @@ class TranslationRecipe(Recipe):
     pieces: int = Field(default=8000, ge=1, description="size of the joint BPE of sets of raw text")
     symbols: int = Field(default=32_768, ge=5, description="largest joint dictionary of sets that come in pieces")
     order: Literal["dropbench", "fairseq"] = Field(
-        default="dropbench", description="fairseq: initial weights and batches are those of fairseq-train --seed"
+        default="dropbench",
+        description="fairseq: initial weights, batches and each update are those of fairseq-train --seed",
     )
     beam: int = Field(default=5, ge=1, description="hypotheses of the beam search")
     lenpen: float = Field(default=1.0, description="exponent of the length that scores are divided by")
@@ -136,6 +139,19 @@ class Translation(Task):
             torch.manual_seed(self.trial.seed)
         source, target = self.fairseq.source_dictionary, self.fairseq.target_dictionary
         return _build(self.trial.model, self.recipe, len(source), len(target), joined=source == target)
+
+    @property
+    def divides_gradients(self) -> bool:
+        """See `Task.divides_gradients`; fairseq does."""
+        return self.recipe.order == "fairseq"
+
+    def build_optimizer(self, model: nn.Module) -> Optimizer:
+        """See `Task.build_optimizer`; fairseq's Adam has ε beside a second moment that is not yet corrected."""
+        built = super().build_optimizer(model)
+        if self.recipe.order != "fairseq" or self.recipe.optimizer != "adam":
+            return built
+        adam: Optimizer = Adam(built.param_groups, lr=self.recipe.lr, betas=(self.recipe.beta1, self.recipe.beta2))
+        return adam
 
     def size(self, split: Split) -> int:
         """See `Task.size`."""

@@ -71,7 +71,9 @@ def test_the_loss_curve_is_that_of_fairseq_train(
         sum(loss for loss, _ in theirs[a:b]) / sum(n for _, n in theirs[a:b]) for a, b in starts if b <= len(theirs)
     ]
     assert len(ours) == 20
-    assert ours == pytest.approx(means[:20], abs=1e-3)
+    # The weights are equal bit for bit, and so are the losses but for the rounding of their means: anything else would
+    # grow by a factor of ten every twenty updates.
+    assert ours == pytest.approx(means[:20], abs=2e-6)
     assert ours[-1] < ours[0] - 0.5
 
 
