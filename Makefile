@@ -30,7 +30,7 @@ bench: setup
 	$(BIN)/dropbench run quickstart
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 5 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check .

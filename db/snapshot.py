@@ -21,7 +21,7 @@ AttemptState = Literal[
     "interrupted",
 ]  # fmt: skip
 
-_AFTER: dict[str, TrialState] = {
+AFTER: dict[str, TrialState] = {
     "failed": "failed", "out_of_memory": "failed", "cancelled": "cancelled",
     "preempted": "queued", "timeout": "queued", "node_failure": "queued", "lost": "queued", "interrupted": "queued",
 }  # fmt: skip
@@ -118,7 +118,7 @@ def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) 
         return "cancelled", "cancelled by the user"
     if last is None:
         return "queued", None
-    return _AFTER.get(last["state"], "queued"), last["cause"]
+    return AFTER.get(last["state"], "queued"), last["cause"]
 
 
 def _attempts(directory: RunDirectory) -> list[dict[str, Any]]:

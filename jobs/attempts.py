@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import gethostname
@@ -89,11 +90,26 @@ class Attempt:
             self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
 
 
-def settle(directory: RunDirectory) -> None:
+Death = Callable[[dict[str, Any]], tuple[str, str] | None]
+"""Tells the state of an attempt whose process died, and why, where something else than that process knows."""
+
+
+def explain(directory: RunDirectory, death: Death) -> None:
+    """Tell why attempts were lost, where that is known: the worker that goes on with a trial is quicker than SLURM."""
+    for attempt in directory.attempts():
+        if attempt["state"] == "lost" and (told := death(attempt)) is not None:
+            _rewrite(directory, attempt["number"], {**attempt, "state": told[0], "cause": told[1]})
+
+
+def settle(directory: RunDirectory, death: Death | None = None) -> None:
     """Write the last word of an attempt whose process died without one; the caller holds the directory's lock.
 
     The attempt is "lost", so that the trial goes on from its last checkpoint, unless it is the `LIMIT`-th in a row
     that left no new checkpoint: then it has "failed", and so has the trial.
+
+    Args:
+        directory: of the trial.
+        death: what may know more.
     """
     attempts = directory.attempts()
     if not attempts or attempts[-1]["state"] != "running":
@@ -106,9 +122,12 @@ def settle(directory: RunDirectory) -> None:
         step = checkpoint_step(directory)
         cause = "its process ended without a word: killed, out of memory, or the machine went down"
         ending = {"state": "lost", "cause": cause, "steps_done": step}
+        known = death(last) if death else None
         earlier = ((old.get("state"), old.get("steps_done")) for old in reversed(before))
         fruitless = 1 + sum(1 for _ in itertools.takewhile(("lost", step).__eq__, earlier))
-        if fruitless >= LIMIT:
+        if known:
+            ending |= {"state": known[0], "cause": known[1]}
+        elif fruitless >= LIMIT:
             given_up = f"{GAVE_UP} after {fruitless} attempts in a row that left no new checkpoint; {cause}"
             ending |= {"state": "failed", "cause": given_up}
     signs = [directory.path / "events.jsonl", directory.path / "log.txt", _file(directory, last["number"])]

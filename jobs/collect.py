@@ -5,33 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from db.snapshot import Snapshot, snapshot
+from db.snapshot import AFTER, Snapshot, snapshot
 from db.store import Store, TrialRow
 from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.trial import TrialState
-from jobs import executors, places
-from jobs.attempts import settle
+from jobs import places
+from jobs.attempts import explain, settle
+from jobs.job import Job, find, withdraw
 from jobs.worker import CANCELLED
 
 ACTIVE = "state=submitted,running"
 """The filter of the trials that a run directory may know more about than the database."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What can be known of a submission from here.
-
-    Attributes:
-        id: the submission's.
-        alive: whether it runs, or will.
-        near: whether its workers are on this machine, so that their locks tell the truth.
-    """
-
-    id: str
-    alive: bool
-    near: bool
 
 
 @dataclass(frozen=True)
@@ -54,24 +40,33 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
     last = attempts[-1] if attempts else None
     result = (directory.path / "result.json").exists()
     running = last is not None and last["state"] == "running"
-    alive = job is not None and job.alive
+    alive = job is not None and job.lives(directory.id)
     if locked or (running and directory.locked()):
         return Verdict("running")
-    if running and job is not None and job.alive and not job.near and not result:
+    if running and job is not None and alive and not job.near and not job.waits(directory.id) and not result:
         return Verdict("running")
     died = running
     if result:
         return Verdict("succeeded", died=died)
     if died:
-        return Verdict("queued", "its worker was killed", died=True)
+        told = job.death(last) if job is not None and last is not None else None
+        state = AFTER.get(told[0], "queued") if told else "queued"
+        if state == "queued" and job is not None and alive and not job.near:
+            state = "submitted"  # requeued
+        return Verdict(state, told[1] if told else "its worker was killed", died=True)
     if (directory.path / CANCELLED).exists():
         return Verdict("cancelled", "cancelled by the user")
     if last is None or (job is not None and last.get("submission") != job.id):
-        return Verdict("submitted" if alive else "queued")
+        if alive:
+            return Verdict("submitted")
+        state, reason = (job.stillborn(directory.id) if job else None) or ("queued", None)
+        return Verdict(state, reason)
     if last["state"] in ("failed", "out_of_memory"):
         return Verdict("failed", last["cause"])
     if last["state"] == "cancelled":
         return Verdict("cancelled", last["cause"])
+    if job is not None and not alive and (told := job.death(last)) and told[0] == "cancelled":
+        return Verdict("cancelled", told[1])
     # Preempted, the same job goes on with it; on a cluster also after a SIGTERM, which is how a requeue begins.
     if job is not None and alive and (last["state"] == "preempted" or not job.near):
         return Verdict("submitted", last["cause"])
@@ -81,10 +76,7 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
 def look(store: Store, settings: Settings) -> dict[str, tuple[TrialRow, Job | None, Verdict]]:
     """Every active trial: what the database has, its job, and how it really is. Changes nothing."""
     rows = store.states(store.find(ACTIVE))
-    jobs = {
-        job.id: Job(job.id, executors.alive(job.executor, settings.runs, job.id), job.executor != "slurm")
-        for job in (store.open_submissions() if rows else ())
-    }
+    jobs = find(store.open_submissions() if rows else (), settings, causes=True)
     found = {}
     for id, row in rows.items():
         job = jobs.get(row.submission_id or "")
@@ -119,6 +111,8 @@ def collect(store: Store, settings: Settings, *, thorough: bool = False) -> dict
             directory = RunDirectory(settings.runs / id)
             if verdict.died:
                 verdict = bury(directory, job)
+            if job is not None and not job.near:
+                explain(directory, job.death)
             if verdict.state in ("submitted", "running"):
                 busy.add(row.submission_id)
             if (verdict.state, verdict.reason) != (row.state, row.reason):
@@ -131,11 +125,13 @@ def collect(store: Store, settings: Settings, *, thorough: bool = False) -> dict
                 unreadable[id] = damaged(directory, verdict, error)
         store.record(snapshots)
         store.set_states(unreadable)
-        for submission in store.open_submissions():
-            living = executors.alive(submission.executor, settings.runs, submission.id)
-            if submission.id not in busy and not living:
-                store.end_submission(submission.id)
-                places.clear(settings.runs, submission.id)
+        submissions = [one for one in store.open_submissions() if one.id not in busy]
+        for id, job in find(submissions, settings).items():
+            if not job.alive:
+                if not job.near:
+                    withdraw(job.folder)
+                store.end_submission(id)
+                places.clear(settings.runs, id)
     return changed
 
 
@@ -143,7 +139,7 @@ def bury(directory: RunDirectory, job: Job | None) -> Verdict:
     """Note the end of an attempt whose worker died, unless another worker has come in between; the verdict after it."""
     with directory.lock() as mine:
         if mine:
-            settle(directory)
+            settle(directory, job.death if job else None)
     return judge(directory, job)
 
 

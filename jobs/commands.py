@@ -122,7 +122,15 @@ def submit(
     ] = None,
     executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
     profile: Annotated[str, typer.Option(metavar="NAME", help="Table [profiles.NAME] of dropbench.toml.")] = "default",
-    parallel: Parallel = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--parallel", "--max-parallel", min=1, metavar="N", help="Workers at a time; on a cluster: of an array."
+        ),
+    ] = None,
+    pack: Annotated[
+        int, typer.Option("--trials-per-job", min=1, metavar="N", help="On a cluster: trials a job, one after another.")
+    ] = 1,
     device: Device = "auto",
     checkpoint_seconds: Every = 300.0,
     data: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="Where a data set lies.")] = None,
@@ -133,7 +141,7 @@ def submit(
     from jobs.collect import collect
     from jobs.submit import preview, submit_all
 
-    plan = _plan(executor, parallel, ("local", "slurm", "debug"), profile)
+    plan = _plan(executor, parallel, ("local", "slurm", "debug"), profile, pack)
     settings = _settings(data, device, checkpoint_seconds)
     with open_store(settings.database) as store:
         if not dry_run:
@@ -250,7 +258,7 @@ def _settings(data: list[str] | None = None, device: str = "auto", checkpoint_se
     return with_folders(settings, data)[0] if data else settings
 
 
-def _plan(executor: str, parallel: int | None, known: tuple[str, ...], profile: str = "default") -> Plan:
+def _plan(executor: str, parallel: int | None, known: tuple[str, ...], profile: str = "default", pack: int = 1) -> Plan:
     from harness.errors import unknown_name
     from jobs.dispatch import Plan
     from jobs.executors import visible_devices
@@ -264,7 +272,9 @@ def _plan(executor: str, parallel: int | None, known: tuple[str, ...], profile: 
     # Who shares the machine says so by OpenMP's own variable; a thread that waits for a busy core slows all others.
     if (limit := os.environ.get("OMP_NUM_THREADS", "")).isdecimal() and int(limit):
         threads = min(threads, int(limit))
-    return Plan(executor, workers, threads, load_profile(profile) if executor == "slurm" else None)
+    if executor == "slurm":
+        return Plan(executor, profile=load_profile(profile), throttle=parallel, pack=pack)
+    return Plan(executor, workers, threads)
 
 
 def _report_failures(outcome: Outcome) -> None:

@@ -11,18 +11,16 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from db.store import Store, SubmissionRow
+from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.settings import Settings
-from jobs import executors, places
+from jobs import executors, job, places, slurm
 from jobs.attempts import sweep
 from jobs.worker import Worker
 
 if TYPE_CHECKING:
     from jobs.places import Place
     from jobs.profile import Profile
-
-MAX_ARRAY = 1000
-"""Jobs of one array; SLURM takes at most 1001 (MaxArraySize) unless its administrator says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +32,28 @@ class Plan:
         parallel: local workers at a time, those of all command lines together.
         threads: CPU threads a local worker.
         profile: what to ask a cluster for.
+        throttle: jobs of an array at a time; None: as many as the cluster gives.
+        pack: trials a job, one after the other.
+        after: number of the array whose end the next one waits for.
     """
 
     executor: str = "local"
     parallel: int = 1
     threads: int = 0
     profile: Profile | None = None
+    throttle: int | None = None
+    pack: int = 1
+    after: str | None = None
 
 
 @dataclass(frozen=True)
 class Dispatched:
-    """A submission that was made: its id, its trials, and how many workers share them."""
+    """A submission that was made: its id, its trials, how many workers share them, and what its executor calls it."""
 
     submission: str
     trials: list[str]
     workers: int
+    job: str | None = None
 
 
 def dispatch(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> Dispatched | None:
@@ -77,7 +82,7 @@ def _start_local(
 ) -> Dispatched | None:
     """Workers in the background, which share the trials among themselves."""
     claimed: list[str] = []
-    jobs: list[str] = []
+    numbers: list[str] = []
     with places.keeper(settings.runs):
         held = places.take(settings.runs, submission.id, len(queued), plan.parallel)
         try:
@@ -87,15 +92,15 @@ def _start_local(
             settings = replace(settings, threads=plan.threads)
             for place in held[: len(claimed)]:
                 worker = _worker(settings, claimed, submission, place=place)
-                jobs.append(executors.start_local(worker, place, plan.threads, devices))
+                numbers.append(executors.start_local(worker, place, plan.threads, devices))
             if claimed:
-                store.submitted(submission.id, ",".join(jobs))
+                store.submitted(submission.id, ",".join(numbers))
         finally:
             for place in held:
                 place.close()
             if not claimed:
                 places.clear(settings.runs, submission.id)
-    return Dispatched(submission.id, claimed, len(jobs)) if claimed else None
+    return Dispatched(submission.id, claimed, len(numbers)) if claimed else None
 
 
 def _start_debug(
@@ -118,24 +123,35 @@ def _start_debug(
 def _start_slurm(
     store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow
 ) -> Dispatched | None:
-    """One job a trial, as an array; should this process die on the way, the jobs are found by their name."""
+    """An array of jobs; should this process die on the way, they are found by their name."""
     assert plan.profile is not None
-    executors.slurm_executor(Path(submission.folder), plan.profile, "check")  # before anything is claimed
+    folder, name = Path(submission.folder), job.name(submission.id)
+    executor = executors.ArrayExecutor(folder, plan.profile, name, throttle=plan.throttle, after=plan.after)
     settings = replace(settings, threads=plan.profile.cpus)
     with places.keeper(settings.runs):
-        claimed = _claim(store, settings, queued[:MAX_ARRAY], submission)
+        claimed = _claim(store, settings, queued[: slurm.largest_array() * plan.pack], submission)
         if not claimed:
             return None
+        packs = [claimed[at : at + plan.pack] for at in range(0, len(claimed), plan.pack)]
         try:
-            workers = [_worker(settings, [id], submission) for id in claimed]
-            job = executors.start_slurm(workers, plan.profile, executors.job_name(submission.id))
-        except BaseException:
-            if not executors.alive("slurm", settings.runs, submission.id):
+            job.write_elements(folder, packs)
+            number = executors.start_slurm([_worker(settings, pack, submission) for pack in packs], executor)
+        except BaseException as error:
+            view = slurm.look([(name, None)])
+            if view.answered and not view.alive(name):
+                job.withdraw(folder)
                 store.set_states(dict.fromkeys(claimed, ("queued", None)), only_from={"submitted"})
                 store.end_submission(submission.id)
-            raise
-        store.submitted(submission.id, job)
-    return Dispatched(submission.id, claimed, len(claimed))
+            if not isinstance(error, slurm.NoAnswerError):
+                raise
+            if not view.answered:
+                lost = f"{error}; whether {len(packs)} jobs '{name}' are there is not known"
+                raise InputError(f"{lost}: dropbench collect finds out when SLURM answers again") from None
+            if name not in view.numbers:
+                raise InputError(f"sbatch refuses: {error}") from None
+            number = view.numbers[name]
+        store.submitted(submission.id, number)
+    return Dispatched(submission.id, claimed, len(packs), number)
 
 
 def _busy(settings: Settings, id: str) -> bool:

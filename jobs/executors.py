@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import io
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import submitit
 
 from harness.errors import InputError
-from jobs import places
+from harness.files import write_atomic
+from jobs import slurm
 from jobs.worker import Worker
 
 if TYPE_CHECKING:
@@ -113,59 +113,67 @@ def run_here(worker: Worker) -> None:
             raise
 
 
-def start_slurm(workers: Sequence[Worker], profile: Profile, name: str) -> str:
-    """Submit workers as one job array; returns its job id.
+class ArrayExecutor(submitit.SlurmExecutor):
+    """Submitit's executor for SLURM, but always an array, whose jobs find their pickles whatever becomes of us.
+
+    Submitit names the pickles after the job's number, when sbatch has told it: were it killed in between, every job
+    would wait for its pickle for a minute, and fail. Here they are written before, and each job takes its own.
+    """
+
+    def __init__(self, folder: Path, profile: Profile, name: str, *, throttle: int | None, after: str | None) -> None:
+        for program in ("srun", "sbatch", "squeue"):
+            if shutil.which(program) is None:
+                raise InputError(f"executor slurm: no {program} here: expected a machine of a SLURM cluster")
+        super().__init__(folder, max_num_timeout=_FOREVER)
+        # The array waits for the end of the one before it; should that be impossible one day, it does not for ever.
+        more = {"dependency": f"afterany:{after}"} if after else {}
+        self.update_parameters(
+            **profile.parameters(), job_name=name, additional_parameters={"kill-on-invalid-dep": "yes", **more}
+        )
+        self.throttle = throttle
+
+    def script(self, jobs: int) -> str:
+        """The sbatch script of an array of so many jobs."""
+        place = shlex.quote(str(self.folder))
+        pickle, named = "$SLURM_ARRAY_TASK_ID.pkl", "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}_submitted.pkl"
+        # Requeued, it has taken it already.
+        take = f"[ ! -e {place}/{pickle} ] || mv {place}/{pickle} {place}/{named}"
+        kept = dict(self.parameters)
+        try:
+            self.parameters |= {
+                "map_count": jobs,
+                "array_parallelism": self.throttle or jobs,
+                "setup": [*(kept.get("setup") or []), take],
+            }
+            return str(self._make_submission_file_text(self._submitit_command_str, ""))
+        finally:
+            self.parameters = kept
+
+    def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[submitit.Job[Any]]:
+        for element, delayed in enumerate(delayed_submissions):
+            delayed.set_timeout(self.parameters["time"], self.max_num_timeout)
+            delayed.dump(self.folder / f"{element}.pkl")
+        script = self.folder / "submission.sh"
+        write_atomic(script, self.script(len(delayed_submissions)).encode())
+        number = slurm.submit(str(script))
+        return [
+            submitit.SlurmJob(folder=self.folder, job_id=f"{number}_{element}", tasks=[0])
+            for element in range(len(delayed_submissions))
+        ]
+
+
+def start_slurm(workers: Sequence[Worker], executor: ArrayExecutor) -> str:
+    """Submit workers as one job array; returns its number.
 
     Raises:
-        InputError: there is no SLURM here, or it refuses; the message is its own.
+        slurm.NoAnswerError: sbatch refuses, or does not answer; then the array may be there all the same.
     """
-    executor = slurm_executor(Path(workers[0].folder), profile, name)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # Submitit prints there what it raises as well
-            jobs = executor.submit_array(workers)
-    except submitit.core.utils.FailedJobError as error:
-        raise InputError(f"sbatch refuses: {' '.join(str(error).split())}") from None
-    return jobs[0].job_id.partition("_")[0]
-
-
-def slurm_script(folder: Path, profile: Profile, name: str) -> str:
-    """The sbatch script of a job."""
-    inner: Any = slurm_executor(folder, profile, name)._executor
-    return str(inner._make_submission_file_text(inner._submitit_command_str, "dry-run"))
-
-
-def slurm_executor(folder: Path, profile: Profile, name: str) -> submitit.AutoExecutor:
-    """Submitit's executor for a profile; `name` is the job's, by which it is found again."""
-    for program in ("srun", "sbatch", "squeue"):
-        if shutil.which(program) is None:
-            raise InputError(f"executor slurm: no {program} here: expected a machine of a SLURM cluster")
-    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=1000)
-    executor.update_parameters(**profile.parameters(), slurm_job_name=name)
-    return executor
+    return str(executor.submit_array(list(workers))[0].job_id).partition("_")[0]
 
 
 def job_name(submission: str) -> str:
     """The name of a submission's jobs on a cluster."""
     return f"dropbench-{submission}"
-
-
-def alive(executor: str, runs: Path, submission: str) -> bool:
-    """Whether a submission's job is running, or will. When in doubt, it is: what is declared dead runs again."""
-    if executor != "slurm":
-        return places.alive(runs, submission)
-    command = ["squeue", "--noheader", "--name", job_name(submission), "--format", "%T"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return True
-    return bool(found.stdout.strip())
-
-
-def cancel(executor: str, submission: str) -> None:
-    """Take a submission's jobs out of the queue; local workers find out by themselves."""
-    if executor == "slurm":
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(["scancel", "--name", job_name(submission)], capture_output=True, timeout=60, check=False)
 
 
 def visible_devices() -> list[str]:

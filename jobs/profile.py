@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -29,20 +30,22 @@ class Profile(BaseModel):
     time: int = Field(default=60, ge=1, description="minutes a job")
     signal_delay: int = Field(default=90, ge=1, description="seconds between the signal to checkpoint and the end")
     setup: list[str] = Field(default_factory=list, description="shell lines before the job")
+    environment: dict[str, str] = Field(default_factory=dict, description="variables of the job")
 
     def parameters(self) -> dict[str, Any]:
-        """As Submitit's AutoExecutor takes them."""
+        """As Submitit's SlurmExecutor takes them."""
+        variables = [f"export {name}={shlex.quote(value)}" for name, value in self.environment.items()]
         given = {
-            "timeout_min": self.time,
+            "time": self.time,
             "cpus_per_task": self.cpus,
             "gpus_per_node": self.gpus or None,
-            "mem_gb": self.memory,
-            "slurm_partition": self.partition,
-            "slurm_account": self.account,
-            "slurm_qos": self.qos,
-            "slurm_constraint": self.constraint,
-            "slurm_signal_delay_s": self.signal_delay,
-            "slurm_setup": self.setup or None,
+            "mem": f"{self.memory * 1024:.0f}MB" if self.memory else None,
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            "signal_delay_s": self.signal_delay,
+            "setup": [*variables, *self.setup] or None,
         }
         return {key: value for key, value in given.items() if value is not None}
 

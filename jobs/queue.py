@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from db.store import Enqueued, Store
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial
-from jobs import executors, places
+from jobs import job, places, slurm
 from jobs.attempts import GAVE_UP
 from jobs.collect import adopt, collect
 from jobs.worker import CANCELLED
@@ -81,12 +83,14 @@ def cancel(store: Store, settings: Settings, ids: Iterable[str]) -> Cancelled:
 
 def _cancel_jobs(store: Store) -> None:
     """Take jobs that have nothing left to do out of a cluster's queue."""
-    submissions = [job for job in store.open_submissions() if job.executor == "slurm"]
+    submissions = [one for one in store.open_submissions() if one.executor == "slurm"]
     if submissions:
         wanted = {row.submission_id for row in store.states(store.find("state=submitted,running")).values()}
-        for job in submissions:
-            if job.id not in wanted:
-                executors.cancel(job.executor, job.id)
+        for one in submissions:
+            if one.id not in wanted:
+                job.withdraw(Path(one.folder))
+                with contextlib.suppress(slurm.NoAnswerError):  # they end when they begin
+                    slurm.cancel(job.name(one.id))
 
 
 def _call_back(directory: RunDirectory) -> None:

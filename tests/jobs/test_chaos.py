@@ -26,7 +26,7 @@ from db.rebuild import rebuild
 from db.store import open_store
 
 if TYPE_CHECKING:
-    from tests.jobs.conftest import Workplace
+    from tests.jobs.workplace import Workplace
 
 KILLS = 20
 PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "90"))

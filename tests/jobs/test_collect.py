@@ -14,13 +14,14 @@ from harness.rundir import RunDirectory
 from harness.trial import Trial
 from jobs import places
 from jobs.attempts import LIMIT, Attempt, settle
-from jobs.collect import Job, adopt, collect, judge
+from jobs.collect import adopt, collect, judge
+from jobs.job import Job
 from jobs.queue import cancel, enqueue, retry, revive
 from jobs.status import look_at
 from jobs.worker import CANCELLED
 
 if TYPE_CHECKING:
-    from tests.jobs.conftest import Workplace
+    from tests.jobs.workplace import Workplace
 
 ALIVE = Job("s1", alive=True, near=True)
 DEAD = Job("s1", alive=False, near=True)

@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.jobs.conftest import Workplace
+    from tests.jobs.workplace import Workplace
 
 Wait = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.jobs.conftest import Workplace
+    from tests.jobs.workplace import Workplace
 
 # A process namespace too: what still runs at the end goes with it.
 NAMESPACE = ["unshare", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

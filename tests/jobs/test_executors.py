@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import executors, places
+from jobs import executors, places, slurm
 from jobs.executors import DetachedExecutor
 
 
@@ -34,8 +34,15 @@ def test_workers_are_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_cluster_that_does_not_answer_is_not_taken_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert executors.alive("slurm", tmp_path, "s1"), "there is no squeue"
-    for script, alive in (("exit 1", True), ("echo PENDING", True), ("", False)):
+    assert slurm.look([("a", None)]).alive("a"), "there is no squeue"
+    for script, alive in (
+        ("exit 1", True),
+        ("echo '7|N/A|PENDING||N/A|a'", True),
+        ("echo '7|3|COMPLETED|node1|N/A|a'; echo '7|[4-5]|RUNNING|node1|N/A|a'", True),
+        ("echo '7|3|COMPLETED|node1|N/A|a'", False),
+        ("echo 'a warning'", True),
+        ("", False),
+    ):
         (tmp_path / "squeue").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "squeue").chmod(0o755)
-        assert executors.alive("slurm", tmp_path, "s1") == alive
+        assert slurm.look([("a", None)]).alive("a") == alive

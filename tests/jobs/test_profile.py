@@ -9,7 +9,7 @@ from harness.errors import InputError
 from jobs.profile import Profile, load_profile
 
 if TYPE_CHECKING:
-    from tests.jobs.conftest import Workplace
+    from tests.jobs.workplace import Workplace
 
 TOML = """
 [profiles.a100]
@@ -33,7 +33,9 @@ def test_what_a_profile_asks_for(tmp_path: Path) -> None:
         partition="gpu", account="vision", qos="long", constraint="a100", gpus=1, cpus=8, memory=32.0, time=720,
         signal_delay=120, setup=["module load cuda", "export X=1"],
     )  # fmt: skip
-    assert Profile().parameters() == {"timeout_min": 60, "cpus_per_task": 1, "slurm_signal_delay_s": 90}
+    assert Profile().parameters() == {"time": 60, "cpus_per_task": 1, "signal_delay_s": 90}
+    quoted = Profile(environment={"TOKENS": "a b"}, setup=["module load cuda"])
+    assert quoted.parameters()["setup"] == ["export TOKENS='a b'", "module load cuda"]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,9 @@ def test_the_script_that_sbatch_would_get(place: Workplace) -> None:
     assert done.returncode == 0, done.stderr
     for line in (
         "#SBATCH --partition=gpu", "#SBATCH --account=vision", "#SBATCH --qos=long", "#SBATCH --constraint=a100",
-        "#SBATCH --gpus-per-node=1", "#SBATCH --cpus-per-task=8", "#SBATCH --mem=32GB", "#SBATCH --time=720",
+        "#SBATCH --gpus-per-node=1", "#SBATCH --cpus-per-task=8", "#SBATCH --mem=32768MB", "#SBATCH --time=720",
         "#SBATCH --signal=USR2@120", "module load cuda", "export X=1",
-        "# 4 jobs of this kind, in 1 arrays; at most 48.0 GPU-hours",
+        "#SBATCH --array=0-3%4", "# 4 trials in 4 jobs of this kind, 1 array; at most 48.0 GPU-hours",
     ):  # fmt: skip
         assert line in done.stdout.splitlines()
     refused = place.call("submit", "--executor", "slurm", "--profile", "a100", env=path)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jobs import places
 
 if TYPE_CHECKING:
-    from tests.jobs.conftest import Workplace
+    from tests.jobs.workplace import Workplace
 
 Wait = Callable[..., Any]
 

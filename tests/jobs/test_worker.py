@@ -20,7 +20,7 @@ from jobs.attempts import Attempt
 from jobs.worker import CANCELLED, STOP, Worker
 
 if TYPE_CHECKING:
-    from tests.jobs.conftest import Workplace
+    from tests.jobs.workplace import Workplace
 
 
 @pytest.fixture

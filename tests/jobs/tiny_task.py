@@ -2,8 +2,9 @@
 
 What changes no result comes from the environment, so that a test can change it between two attempts:
 TINY_PAUSE, a file that holds the seconds a step takes; TINY_FAULT, a file that says what goes wrong, where:
-"raise 5" raises at step 5, "raise 5 1" only with seed 1; "memory" runs out of memory, "disk" fills the disk with the
-file TINY_FILL; "input 0" finds the data wrong; "import 0" ends every worker that loads this file.
+"raise 5" raises at step 5, "raise 5 1" only with seed 1; "memory" runs out of memory, "hog" takes two GiB, "disk"
+fills the disk with the file TINY_FILL; "input 0" finds the data wrong; "import 0" ends every worker that loads this
+file.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Tiny(Task):
         from torch.nn.functional import cross_entropy
 
         self.step += 1
-        for kind in ("raise", "memory", "disk"):
+        for kind in ("raise", "memory", "hog", "disk"):
             self.fault(kind)
         time.sleep(float(_content("TINY_PAUSE") or 0))
         return cross_entropy(model(batch["points"]), batch["labels"])
@@ -120,6 +121,10 @@ class Tiny(Task):
             raise ZeroDivisionError("the tiny task divides by zero")
         if kind == "memory":
             raise MemoryError
+        if kind == "hog":
+            self.held = b"x" * 2**31
+            time.sleep(20)
+            return
         if kind == "disk":
             with open(os.environ["TINY_FILL"], "wb") as file:
                 while True:

@@ -1,0 +1,373 @@
+"""A throw-away SLURM on this machine: munge, MariaDB, slurmdbd, slurmctld and some virtual nodes, all on 127.0.0.1.
+
+Debian's slurmctld, slurmd, slurm-client, slurmdbd, munge and mariadb-server-core are all it needs, and to be root; no
+systemd. Everything lies in one folder, and every process that is started is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = (
+    "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch", "squeue", "sacct",
+    "scancel", "scontrol", "sinfo", "srun", "sacctmgr",
+)  # fmt: skip
+CLIENTS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun", "sacctmgr")
+SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
+LONGEST = 60
+"""Characters of the folder's path: sockets of job steps lie below it, and a socket's path has at most 107."""
+PATIENCE = 60.0
+MARK = "CLUSTER_NODE"
+"""A variable that a slurmd and the processes of its steps have, with its node."""
+
+
+def unusable() -> str | None:
+    """Why there can be no cluster here; None where there can."""
+    if os.geteuid() != 0:
+        return "a SLURM of one's own is started by root"
+    missing = [program for program in PROGRAMS if shutil.which(program, path=SYSTEM) is None]
+    if missing:
+        return f"no {missing[0]} here: Debian's slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core"
+    try:
+        own = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        own = "no address"
+    return None if own.startswith("127.") else f"{socket.gethostname()} means {own} here, not 127.x"
+
+
+@dataclass
+class Cluster:
+    """A cluster in `folder`; `start` and `stop` are for the fixture, the rest is what can happen to one.
+
+    Attributes:
+        folder: for everything; its path is short.
+        nodes: how many, called node1 and so on.
+        cpus: that each claims to have.
+        memory: in MB, likewise.
+        gpus: likewise, of nothing but a device file.
+        more: lines for slurm.conf.
+    """
+
+    folder: Path
+    nodes: int = 4
+    cpus: int = 4
+    memory: int = 4000
+    gpus: int = 2
+    more: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert len(str(self.folder)) <= LONGEST, self.folder
+        self.conf = self.folder / "slurm.conf"
+        self.port = _free_ports(20 + self.nodes)
+        self.environment = {
+            **os.environ,
+            "SLURM_CONF": str(self.conf),
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}:/usr/sbin:/sbin",
+        }
+        self.database: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """From nothing to nodes that wait for jobs, in about ten seconds."""
+        for name in ("bin", "dev", "log", "munge", "run", "spool", "state"):
+            (self.folder / name).mkdir(parents=True)
+        self._configure()
+        (self.folder / "munge/key").write_bytes(os.urandom(128))
+        (self.folder / "munge/key").chmod(0o600)
+        self._daemon(
+            *("munged", "--force", "--num-threads", "2", "--key-file", "munge/key", "--socket", "munge/socket"),
+            *("--pid-file", "run/munged.pid", "--log-file", "log/munged.log", "--seed-file", "munge/seed"),
+        )
+        self._start_database()
+        self.start_accounting()
+        wait(lambda: self._answers("sacctmgr", "-n", "list", "cluster"), "slurmdbd")
+        self.run("sacctmgr", "--immediate", "add", "cluster", "lab")
+        self.start_controller()
+        for node in self.names:
+            self.start_node(node)
+        self.wait_for_nodes()
+
+    def stop(self) -> None:
+        """End every process."""
+        with contextlib.suppress(subprocess.SubprocessError):
+            self.run("scancel", "--user=root", "--signal=KILL", "--full", check=False)
+            self.run("scancel", "--user=root", check=False)
+        for node in self.names:
+            self.lose_node(node)
+        self.stop_controller()
+        self.stop_accounting()
+        if self.database is not None:
+            self.database.terminate()
+            self.database.wait(PATIENCE)
+        self._kill(self._pid("munged"), signal.SIGTERM)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the nodes."""
+        return [f"node{number}" for number in range(1, self.nodes + 1)]
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run one of SLURM's programs; returns what it prints."""
+        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": PATIENCE, "cwd": self.folder}
+        done = subprocess.run(command, env=self.environment, check=False, **options)
+        assert done.returncode == 0 or not check, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
+        return str(done.stdout)
+
+    def start_controller(self) -> None:
+        """Start slurmctld; with the state that it had."""
+        self._daemon("slurmctld", "-f", str(self.conf))
+        wait(lambda: self._answers("sinfo"), "slurmctld")
+
+    def stop_controller(self) -> None:
+        """SIGTERM: it writes down its state and ends."""
+        self._end("slurmctld")
+
+    def start_accounting(self) -> None:
+        """Start slurmdbd."""
+        self._daemon("slurmdbd")
+
+    def stop_accounting(self) -> None:
+        """End slurmdbd; sacct fails from now on."""
+        self._end("slurmdbd")
+
+    def start_node(self, name: str) -> None:
+        """Start the slurmd of a node."""
+        (self.folder / "spool" / name).mkdir(exist_ok=True)
+        self._daemon("slurmd", "-f", str(self.conf), "-N", name, **{MARK: self._mark(name)})
+
+    def kill_slurmd(self, name: str) -> None:
+        """SIGKILL for the slurmd of a node alone: its jobs go on, and nobody knows of them."""
+        self._kill(self._pid(f"slurmd.{name}"))
+
+    def lose_node(self, name: str) -> None:
+        """SIGKILL for everything on a node, as when its power fails."""
+        self.kill_slurmd(name)
+        while steps := self.steps(name):  # one may just have been made
+            # The steps first: one whose task dies would still tell slurmctld.
+            for pid in steps + [child for step in steps for child in descendants(step)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def steps(self, node: str) -> list[int]:
+        """The slurmstepd processes of a node."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and (entry / "comm").read_text().strip() == "slurmstepd":
+                    variables = (entry / "environ").read_bytes().split(b"\0")
+                    if f"{MARK}={self._mark(node)}".encode() in variables and not _zombie(entry):
+                        found.append(int(entry.name))
+        return found
+
+    def wait_for_nodes(self) -> None:
+        """Until every node takes jobs; those that were down are put back into service."""
+
+        def ready() -> bool:
+            states = dict(line.split("=") for line in self.run("sinfo", "-hN", "-o", "%N=%T").split())
+            for node, state in states.items():
+                if "down" in state or "drain" in state:
+                    self.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+            return all(state in ("idle", "mixed", "allocated") for state in states.values())
+
+        wait(ready, "the nodes")
+
+    def _configure(self) -> None:
+        for number in range(self.gpus):
+            # It must be a device for SLURM to hand it out.
+            os.mknod(self.folder / f"dev/gpu{number}", 0o20666, os.makedev(1, 3))
+        self.conf.write_text("\n".join(self._lines()) + "\n")
+        gres = f"NodeName=node[1-{self.nodes}] Name=gpu File={self.folder}/dev/gpu[0-{self.gpus - 1}]"
+        (self.folder / "gres.conf").write_text(f"AutoDetect=off\n{gres}\n")
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
+        file = self.folder / "slurmdbd.conf"
+        file.write_text(
+            f"AuthType=auth/munge\nAuthInfo=socket={self.folder}/munge/socket\nDbdHost={_host()}\nDbdAddr=127.0.0.1\n"
+            f"DbdPort={self.port + 1}\nCommunicationParameters=NoInAddrAny\nSlurmUser=root\n"
+            f"LogFile={self.folder}/log/slurmdbd.log\nPidFile={self.folder}/run/slurmdbd.pid\n"
+            "StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=root\nStorageLoc=accounts\n"
+        )
+        file.chmod(0o600)
+        for client in CLIENTS:  # Submitit clears the environment of SLURM's variables
+            wrapper = self.folder / "bin" / client
+            wrapper.write_text(f'#!/bin/sh\nexport SLURM_CONF={self.conf}\nexec /usr/bin/{client} "$@"\n')
+            wrapper.chmod(0o755)
+
+    def _lines(self) -> Iterator[str]:
+        folder, port = self.folder, self.port
+        yield from (
+            "ClusterName=lab",
+            f"SlurmctldHost={_host()}(127.0.0.1)",
+            "SlurmUser=root",
+            "SlurmdUser=root",
+            f"SlurmctldPort={port}",
+            f"SlurmctldPidFile={folder}/run/slurmctld.pid",
+            f"SlurmctldLogFile={folder}/log/slurmctld.log",
+            f"StateSaveLocation={folder}/state",
+            f"SlurmdPidFile={folder}/run/slurmd.%n.pid",
+            f"SlurmdSpoolDir={folder}/spool/%n",
+            f"SlurmdLogFile={folder}/log/slurmd.%n.log",
+            # A job that is requeued waits until its credential has expired: two minutes unless told otherwise.
+            f"AuthInfo=socket={folder}/munge/socket,cred_expire=5",
+            "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "JobAcctGatherType=jobacct_gather/linux",
+            "JobAcctGatherFrequency=2",
+            "JobAcctGatherParams=OverMemoryKill",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_CPU_Memory",
+            "DefMemPerCPU=100",
+            "SlurmdParameters=config_overrides",
+            "SlurmctldParameters=preempt_send_user_signal",
+            "GresTypes=gpu",
+            "ReturnToService=2",
+            "JobRequeue=1",
+            "PreemptType=preempt/partition_prio",
+            "PreemptMode=REQUEUE",
+            "PriorityType=priority/basic",
+            "SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=100000,bf_interval=2",
+            "MinJobAge=300",
+            "KillWait=3",
+            "KillOnBadExit=1",
+            "SlurmdTimeout=20",
+            "CompleteWait=0",
+            "MpiDefault=none",
+            "SwitchType=switch/none",
+            "MailProg=/bin/true",
+            "AccountingStorageType=accounting_storage/slurmdbd",
+            "AccountingStorageHost=127.0.0.1",
+            f"AccountingStoragePort={port + 1}",
+            # What speaks to slurmdbd looks for munge's socket here, and not in AuthInfo.
+            f"AccountingStoragePass={folder}/munge/socket",
+            "AccountingStorageTRES=gres/gpu",
+        )
+        yield from self.more
+        for number, name in enumerate(self.names):
+            yield (
+                f"NodeName={name} NodeHostname={_host()} NodeAddr=127.0.0.1 Port={port + 10 + number} "
+                f"CPUs={self.cpus} RealMemory={self.memory} Gres=gpu:{self.gpus} State=UNKNOWN"
+            )
+        common = "Nodes=ALL MaxTime=INFINITE DefaultTime=10 State=UP"
+        yield f"PartitionName=main {common} Default=YES PriorityTier=1 PreemptMode=REQUEUE"
+        yield f"PartitionName=low {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=20"
+        yield f"PartitionName=abrupt {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=0"
+        yield f"PartitionName=high {common} PriorityTier=10 PreemptMode=OFF"
+
+    def _start_database(self) -> None:
+        data, shell = self.folder / "mysql", self.folder / "run/mysql.socket"
+        common = ("--no-defaults", "--user=root", f"--datadir={data}", "--innodb-log-file-size=8M")
+        self._daemon(
+            *("mariadb-install-db", *common, "--skip-test-db", "--auth-root-authentication-method=socket"),
+            "--auth-root-socket-user=root",
+        )
+        # slurmdbd's client library finds the socket by this variable; there is no port and no password.
+        self.environment["MYSQL_UNIX_PORT"] = str(shell)
+        with open(self.folder / "log/mariadbd.log", "ab") as log:
+            self.database = subprocess.Popen(
+                [
+                    *("mariadbd", *common, f"--socket={shell}", "--skip-networking", "--skip-log-bin"),
+                    *("--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"),
+                    *("--innodb-lock-wait-timeout=900", "--key-buffer-size=1M", "--aria-pagecache-buffer-size=8M"),
+                ],
+                env=self._daemons(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        wait(shell.exists, "MariaDB")
+
+    def _mark(self, node: str) -> str:
+        return f"{self.folder}/{node}"
+
+    def _daemon(self, *command: str, **variables: str) -> None:
+        """Run a program that goes into the background by itself, or ends."""
+        with open(self.folder / "log/daemons.log", "ab") as log:
+            subprocess.run(
+                command,
+                cwd=self.folder,
+                env={**self._daemons(), **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=PATIENCE,
+                check=True,
+            )
+
+    def _daemons(self) -> dict[str, str]:
+        return {**self.environment, "PATH": SYSTEM}
+
+    def _answers(self, *command: str) -> bool:
+        done = subprocess.run(command, env=self.environment, capture_output=True, timeout=PATIENCE, check=False)
+        return done.returncode == 0
+
+    def _pid(self, name: str) -> int | None:
+        try:
+            return int((self.folder / f"run/{name}.pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _kill(self, pid: int | None, number: int = signal.SIGKILL) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if pid is not None and self._ours(pid):
+                os.kill(pid, number)
+
+    def _end(self, name: str) -> None:
+        pid = self._pid(name)
+        self._kill(pid, signal.SIGTERM)
+        wait(lambda: pid is None or not self._ours(pid), f"the end of {name}")
+        (self.folder / f"run/{name}.pid").unlink(missing_ok=True)
+
+    def _ours(self, pid: int) -> bool:
+        """Whether a process lives and belongs to this cluster: the number may be another's by now."""
+        with contextlib.suppress(OSError):
+            entry = Path(f"/proc/{pid}")
+            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            return str(self.folder).encode() in words and not _zombie(entry)
+        return False
+
+
+def wait(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """Wait until a condition holds; returns what it gave."""
+    end = time.monotonic() + patience
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited {patience:.0f} s for {what}"
+        time.sleep(0.1)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below a process."""
+    below = []
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            below += [int(child), *descendants(int(child))]
+    return below
+
+
+def _zombie(entry: Path) -> bool:
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def _host() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens at."""
+    for first in range(17000 + os.getpid() % 4000, 30000, count):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                held.enter_context(contextlib.closing(socket.socket())).bind(("127.0.0.1", port))
+            return first
+    raise OSError("no free ports")

@@ -1,0 +1,160 @@
+"""One SLURM for all tests of this folder, and workplaces whose command line reaches it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from harness.rundir import RunDirectory
+from tests.cluster.cluster import Cluster, unusable, wait
+from tests.jobs.workplace import Workplace
+
+PROFILE = """
+[profiles.default]
+partition = "main"
+time = 5
+memory = 0.9
+signal_delay = 10
+
+[profiles.abrupt]
+partition = "abrupt"
+time = 5
+memory = 0.9
+
+[profiles.low]
+partition = "low"
+time = 5
+memory = 0.9
+signal_delay = 10
+
+[profiles.short]
+partition = "main"
+time = 1
+memory = 0.9
+signal_delay = 20
+
+[profiles.nowhere]
+partition = "nowhere"
+
+[profiles.broken]
+setup = ["echo module: no such thing >&2", "exit 3"]
+"""
+
+LONE = """
+title: One trial
+source: these tests
+metric: accuracy
+trial: {task: tiny, data: tiny, model: tiny}
+columns: [{label: Tiny}]
+rows:
+  - {label: dropkey, trial: {regularizer: dropkey, params: {ratio: 0.3}}}
+presets:
+  mini: {seeds: 1, overrides: {steps: 300}}
+"""
+
+
+class ClusterPlace(Workplace):
+    """A workplace on a cluster."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        super().__init__(folder)
+        self.cluster = cluster
+        self.environment |= {name: cluster.environment[name] for name in ("PATH", "SLURM_CONF")}
+        (folder / "dropbench.toml").write_text(PROFILE)
+        (folder / "lone.yaml").write_text(LONE)
+
+    def submit(self, suite: str = "tiny.yaml", *more: str, profile: str = "default", seeds: int | None = None) -> None:
+        """Enqueue a suite and submit it, by two processes that end at once."""
+        number = [f"--seeds={seeds}"] if seeds else []
+        for words in (["enqueue", suite, *number], ["submit", "--executor=slurm", f"--profile={profile}", *more]):
+            done = self.call(*words)
+            assert done.returncode == 0, done.stderr
+
+    def lone(self, profile: str = "default", pause: float = 0.05) -> RunDirectory:
+        """Submit one trial that takes a while, and return when it is training, some steps after its start."""
+        self.pause.write_text(str(pause))
+        self.submit("lone.yaml", "--checkpoint-seconds=0.5", profile=profile)
+        return self.training()
+
+    def training(self, attempts: int = 1) -> RunDirectory:
+        """The trial when its attempt of this number has trained for some steps, and written a checkpoint."""
+
+        def at_work() -> RunDirectory | None:
+            for one in self.running():
+                if len(one.attempts()) == attempts and list((one.path / "checkpoint").glob("step-*.pt")):
+                    return one
+            return None
+
+        found: RunDirectory = wait(at_work, f"attempt {attempts} to train", patience=120)
+        return found
+
+    def finish(self) -> dict[str, Any]:
+        """Let it train at full speed to its end; the status then."""
+        self.pause.write_text("0")
+        return self.ended()
+
+    def status(self) -> dict[str, Any]:
+        """What a new process says."""
+        done = self.call("status", "--json")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def ended(self) -> dict[str, Any]:
+        """The status when no trial is active any more, all that is known collected."""
+
+        def over() -> dict[str, Any] | None:
+            found = self.status()
+            return None if found["submitted"] + found["running"] else found
+
+        found: dict[str, Any] = wait(over, "the end of all trials", patience=240)
+        assert self.call("collect").returncode == 0
+        collected = self.status()
+        assert {**collected, "as_of": ""} == {**found, "as_of": ""}, "status told another story than collect"
+        return found
+
+    def results(self) -> dict[str, bytes]:
+        """The content of every result by trial."""
+        return {one.id: (one.path / "result.json").read_bytes() for one in self.directories() if one.result()}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    why = unusable()
+    if why is not None:
+        pytest.skip(why)
+    folder = Path(mkdtemp(prefix="slurm-", dir="/tmp"))  # sockets lie below it: its path is short
+    one = Cluster(folder)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.stop()
+        if not os.environ.get("KEEP_CLUSTER"):
+            shutil.rmtree(folder)
+
+
+@pytest.fixture
+def clustered(cluster: Cluster, tmp_path: Path) -> Iterator[ClusterPlace]:
+    cluster.wait_for_nodes()
+    place = ClusterPlace(tmp_path, cluster)
+    yield place
+    cluster.run("scancel", "--user=root", check=False)
+    place.clean()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The final metrics of the long trial, by its id, trained on this machine without any disturbance."""
+    place = Workplace(tmp_path_factory.mktemp("undisturbed"))
+    (place.folder / "lone.yaml").write_text(LONE)
+    done = place.call("run", "lone.yaml")
+    assert done.returncode == 0, done.stderr
+    return {one.id: (one.result() or {})["metrics"] for one in place.directories()}

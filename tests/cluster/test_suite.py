@@ -1,0 +1,47 @@
+"""A suite on a real SLURM, from one command to its table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.cluster import wait
+
+if TYPE_CHECKING:
+    from tests.cluster.conftest import ClusterPlace
+
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+
+
+def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> None:
+    clustered.submit("tiny.yaml", "--max-parallel=8", seeds=20)
+    # That process has ended; all that follows are others.
+    at_work: list[int] = []
+
+    def over() -> bool:
+        running = clustered.cluster.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i").split()
+        at_work.append(len(running))
+        found = clustered.status()
+        assert sum(found[state] for state in ("submitted", "running", "succeeded")) == 40
+        assert found["as_of"]
+        return bool(found["succeeded"] == 40)
+
+    wait(over, "forty trials", patience=400)
+    assert 1 < max(at_work) <= 8
+    watched = clustered.call("watch")
+    assert watched.returncode == 0
+    assert watched.stdout.splitlines()[-1] == "40 succeeded"
+    rows = json.loads(clustered.call("results", "--json").stdout)
+    assert {row["n"] for row in rows} == {20}
+    assert {row["state"] for row in rows} == {"succeeded"}
+    assert Counter(len(attempts) for attempts in clustered.attempts().values()) == {1: 40}
+    jobs = {attempts[0]["job_id"] for attempts in clustered.attempts().values()}
+    assert len(jobs) == 40
+    assert len({job.partition("_")[0] for job in jobs}) == 1, "one array"
+    again = clustered.call("submit", "--executor=slurm")
+    assert "nothing is queued" in again.stdout
+    assert clustered.call("run", "tiny.yaml", "--seeds=20").returncode == 0
+    assert Counter(len(attempts) for attempts in clustered.attempts().values()) == {1: 40}

@@ -1,0 +1,209 @@
+"""SLURM's answers, good and bad, by programs of that name that say what they are told to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from db.store import Store, open_store
+from harness.errors import InputError
+from harness.trial import Trial
+from jobs import slurm
+from jobs.collect import collect
+from jobs.dispatch import Plan, dispatch
+from jobs.job import ELEMENTS, name
+from jobs.profile import Profile
+from jobs.queue import enqueue
+from jobs.slurm import Execution, View
+from jobs.worker import STOP, Wishes
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+Programs = Callable[..., None]
+SUBMIT = Plan("slurm", profile=Profile())
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """Makes programs of these names, and takes away all others; None: away with it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def make(**scripts: str | None) -> None:
+        for program, script in scripts.items():
+            if script is None:
+                (folder / program).unlink(missing_ok=True)
+            else:
+                (folder / program).write_text(f"#!/bin/sh\n{script}\n")
+                (folder / program).chmod(0o755)
+
+    make(srun="", sbatch="echo 71", squeue="", scancel="")
+    return make
+
+
+@pytest.fixture
+def store(place: Workplace, tiny: Callable[..., list[Trial]]) -> Iterator[Store]:
+    """With four trials in the queue."""
+    with open_store(place.database) as opened:
+        enqueue(opened, place.settings, [(trial, "tiny") for trial in tiny(seeds=4)])
+        yield opened
+
+
+def states(store: Store) -> set[str]:
+    return {row.state for row in store.states().values()}
+
+
+def test_executions_of_requeued_jobs_and_of_arrays(programs: Programs) -> None:
+    programs(
+        sacct="""/bin/cat <<'.'
+7_0|NODE_FAIL|node1|2026-01-31T12:00:00|0:0|
+7_0.batch|CANCELLED|node1|2026-01-31T12:00:00||1.5M
+7_0|RUNNING|node2|2026-01-31T12:01:00|0:0|
+7_1|CANCELLED by 1000|None assigned|Unknown|0:0|
+8|FAILED|node1|2026-01-31T12:00:00|0:9|
+8.batch|FAILED|node1|2026-01-31T12:00:00|0:9|2K
+8.0|OUT_OF_MEMORY|node1|2026-01-31T12:00:00|0:125|3G
+."""
+    )
+    found = slurm.executions(["7", "8"])
+    first, second = found["7_0"]
+    assert first == Execution("NODE_FAIL", "node1", "2026-01-31T12:00:00+00:00", "0:0", ("CANCELLED",), 1572864)
+    assert second.alive
+    assert found["7_1"] == [Execution("CANCELLED", "None assigned", None, "0:0")]
+    assert slurm.cause(found["8"][0]) == ("out_of_memory", "killed for its memory of 3,072 MiB on node1")
+
+    view = View(now={"a": {0: second}}, executions=found, lag=0.0)
+    assert view.ended("a", "7_0", "2026-01-31T12:00:03.250+00:00") == first
+    assert view.ended("a", "7_0", "2026-01-31T12:01:02.000+00:00") is None, "it runs"
+
+
+@pytest.mark.parametrize(
+    ("execution", "log", "state"),
+    [
+        (Execution("TIMEOUT", "node1"), "", "timeout"),
+        (Execution("DEADLINE"), "", "timeout"),
+        (Execution("NODE_FAIL", "node1"), "", "node_failure"),
+        (Execution("BOOT_FAIL", "node1"), "", "node_failure"),
+        (Execution("PREEMPTED"), "", "preempted"),
+        (Execution("REQUEUED"), "", "preempted"),
+        (Execution("CANCELLED"), "", "cancelled"),
+        (Execution("CANCELLED"), "slurmstepd: error: Exceeded job memory limit at some point", "out_of_memory"),
+        (Execution("OUT_OF_MEMORY"), "", "out_of_memory"),
+        (Execution("FAILED", code="0:9"), "", None),
+        (Execution("COMPLETED"), "", None),
+    ],
+)
+def test_why_a_job_ended(execution: Execution, log: str, state: str | None) -> None:
+    found = slurm.cause(execution, log)
+    assert (found[0] if found else None) == state
+
+
+def test_accounting_that_is_behind_is_waited_for_and_one_that_is_not_there_is_done_without(
+    programs: Programs, tmp_path: Path
+) -> None:
+    running, ended = "7_0|RUNNING|node1|2026-01-31T12:00:00|0:0|", "7_0|NODE_FAIL|node1|2026-01-31T12:00:00|0:0|"
+    programs(
+        squeue="echo '7|0|PENDING|||a'",
+        sacct=f"if [ -e {tmp_path}/asked ]; then echo '{ended}'; else : > {tmp_path}/asked; echo '{running}'; fi",
+    )
+    view = slurm.look([("a", None)], causes=True)
+    assert view.numbers == {"a": "7"}
+    found = view.ended("a", "7_0", "2026-01-31T12:00:01+00:00")
+    assert found is not None
+    assert found.state == "NODE_FAIL"
+    assert 0 < view.lag < slurm.LAG
+    programs(squeue="echo '7|0|TIMEOUT|node1|2026-01-31T12:00:00|a'", sacct="echo 'sacct: error: no' >&2; exit 1")
+    found = slurm.look([("a", None)], causes=True).ended("a", "7_0", "2026-01-31T12:00:01+00:00")
+    assert found is not None
+    assert found.state == "TIMEOUT"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "no scontrol here"),
+        ("echo 'slurm_load: Unable to\n contact' >&2; exit 1", "scontrol: slurm_load: Unable to contact"),
+        ("exit 3", "scontrol: exit code 3"),
+        ("exec /bin/sleep 5", "scontrol did not answer within 0 s"),
+    ],
+)
+def test_a_program_that_gives_no_answer(programs: Programs, script: str | None, said: str) -> None:
+    programs(scontrol=script)
+    with pytest.raises(slurm.NoAnswerError) as raised:
+        slurm.call("scontrol", patience=0.3)
+    assert str(raised.value) == said
+    assert slurm.largest_array() == slurm.MAX_ARRAY or script is None or "sleep" in script
+
+
+def test_the_largest_array_is_the_clusters(programs: Programs) -> None:
+    programs(scontrol="echo 'MaxArraySize            = 51'")
+    assert slurm.largest_array() == 50
+
+
+def test_trials_are_packed_and_arrays_split(store: Store, place: Workplace, programs: Programs) -> None:
+    programs(scontrol="echo 'MaxArraySize            = 2'")
+    plan = Plan("slurm", profile=Profile(), pack=3, throttle=1)
+    first = dispatch(store, place.settings, store.find(None), plan)
+    assert first is not None
+    assert (len(first.trials), first.workers, first.job) == (3, 1, "71")
+    folder = place.runs / ".submitit" / first.submission
+    assert json.loads((folder / ELEMENTS).read_text()) == dict.fromkeys(first.trials, 0)
+    assert (folder / "0.pkl").exists(), "what the job needs is there before sbatch is called"
+    second = dispatch(store, place.settings, store.find(None), Plan("slurm", profile=Profile(), pack=3, after="71"))
+    assert second is not None
+    assert len(second.trials) == 1
+    script = (place.runs / ".submitit" / second.submission / "submission.sh").read_text().splitlines()
+    assert "#SBATCH --dependency=afterany:71" in script
+    assert "#SBATCH --kill-on-invalid-dep=yes" in script
+
+
+def test_what_sbatch_did_in_spite_of_its_error_is_found(store: Store, place: Workplace, programs: Programs) -> None:
+    programs(
+        sbatch=f"""echo 'sbatch: error: Socket timed out' >&2
+n=$(/bin/grep -h -o 'dropbench-[0-9a-f]*' "$2"); echo "72|0|PENDING|||$n" > {place.folder}/listed; exit 1""",
+        squeue=f"/bin/cat {place.folder}/listed",
+    )
+    done = dispatch(store, place.settings, store.find(None), SUBMIT)
+    assert done is not None
+    assert done.job == "72"
+    assert states(store) == {"submitted"}
+
+
+def test_a_refusal_leaves_the_queue_as_it_was(store: Store, place: Workplace, programs: Programs) -> None:
+    programs(sbatch="echo 'sbatch: error: invalid partition' >&2; exit 1")
+    with pytest.raises(InputError, match=r"^sbatch refuses: sbatch: error: invalid partition$"):
+        dispatch(store, place.settings, store.find(None), SUBMIT)
+    assert states(store) == {"queued"}
+    assert store.open_submissions() == []
+
+
+def test_when_nobody_answers_nothing_is_started_twice(store: Store, place: Workplace, programs: Programs) -> None:
+    programs(sbatch="echo 'Socket timed out' >&2; exit 1", squeue="exit 1")
+    with pytest.raises(InputError, match="is not known: dropbench collect finds out"):
+        dispatch(store, place.settings, store.find(None), SUBMIT)
+    assert states(store) == {"submitted"}
+    assert dispatch(store, place.settings, store.find(None), SUBMIT) is None
+    collect(store, place.settings)
+    assert states(store) == {"submitted"}, "squeue does not answer"
+    (submission,) = store.open_submissions()
+    programs(squeue="")
+    collect(store, place.settings)
+    assert states(store) == {"queued"}
+    # Should the job appear after all, it ends at once.
+    assert (Path(submission.folder) / STOP).exists()
+    assert Wishes(Path(submission.folder)).to_stop()
+
+
+def test_jobs_that_were_cancelled_before_they_began(store: Store, place: Workplace, programs: Programs) -> None:
+    done = dispatch(store, place.settings, store.find(None), SUBMIT)
+    assert done is not None
+    lines = "\n".join(f"71|{element}|CANCELLED|||{name(done.submission)}" for element in range(4))
+    programs(squeue=f"echo '{lines}'")
+    assert set(collect(store, place.settings).values()) == {"cancelled"}
+    assert {row.reason for row in store.states().values()} == {"cancelled on the cluster"}

@@ -1,0 +1,120 @@
+"""A workplace with a suite of tiny trials, and the real command line in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = Path(__file__).with_name("tiny_task.py")
+PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "90"))
+"""Seconds to wait for what should take two: the machine may be busy."""
+
+SUITE = """
+title: A tiny table
+source: these tests
+metric: accuracy
+trial: {task: tiny, data: tiny, model: tiny}
+columns: [{label: Tiny}]
+rows:
+  - {label: none, baseline: true, trial: {regularizer: none}}
+  - {label: dropkey, trial: {regularizer: dropkey, params: {ratio: 0.3}}}
+presets:
+  mini: {seeds: 2}
+  one: {seeds: 1}
+  long: {seeds: 2, overrides: {steps: 400}}
+"""
+
+
+class Workplace:
+    """A folder with a suite, and everything that the commands leave in it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.runs = folder / "runs"
+        self.database = f"sqlite:///{folder / 'bench.db'}"
+        self.pause, self.trouble = folder / "pause", folder / "fault"
+        (folder / "tiny.yaml").write_text(SUITE, encoding="utf-8")
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "DROPBENCH_RUNS": str(self.runs),
+            "DROPBENCH_DB": self.database,
+            "DROPBENCH_PLUGINS": str(PLUGIN),
+            "TINY_PAUSE": str(self.pause),
+            "TINY_FAULT": str(self.trouble),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(runs=self.runs, database=self.database, plugins=(PLUGIN,), threads=1)
+
+    def start(
+        self, *arguments: str, program: Sequence[str] = ("-m", "harness.cli"), **options: Any
+    ) -> subprocess.Popen[str]:
+        """Start the command line in a session of its own, as a terminal would."""
+        command = [sys.executable, "-W", "error", *program, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        return subprocess.Popen(
+            command, cwd=self.folder, text=True, start_new_session=True, **{**pipes, "env": self.environment, **options}
+        )
+
+    def call(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run the command line to its end."""
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def processes(self, kind: str = "submitit") -> list[int]:
+        """Living processes of Submitit that work for this place: `core._submit` workers, `local._local` controllers."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    command = (entry / "cmdline").read_bytes().decode().split("\0")
+                    state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                except OSError:
+                    continue
+                if (
+                    state != "Z"
+                    and any(kind in word for word in command)
+                    and any(str(self.runs) in word for word in command)
+                ):
+                    found.append(int(entry.name))
+        return found
+
+    def directories(self) -> list[RunDirectory]:
+        return list(RunDirectory.all(self.runs))
+
+    def running(self) -> list[RunDirectory]:
+        """The trials that are being trained right now: locked, with a step done in their last attempt."""
+        return [one for one in self.directories() if one.locked() and _training(one)]
+
+    def attempts(self) -> dict[str, list[dict[str, Any]]]:
+        return {directory.id: directory.attempts() for directory in self.directories()}
+
+    def clean(self) -> None:
+        """End what still runs for this place."""
+        while left := self.processes():
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.05)
+
+
+def _training(directory: RunDirectory) -> bool:
+    kinds = [event["event"] for event in directory.events()]
+    return bool(kinds) and kinds[-1] in ("train", "evaluate")
