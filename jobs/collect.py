@@ -43,7 +43,7 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
     alive = job is not None and job.lives(directory.id)
     if locked or (running and directory.locked()):
         return Verdict("running")
-    if running and job is not None and alive and not job.near and not job.waits(directory.id) and not result:
+    if running and not result and last is not None and job is not None and job.works(directory.id, last):
         return Verdict("running")
     died = running
     if result:

@@ -13,10 +13,13 @@ from harness.files import write_json
 from harness.settings import Settings
 from harness.trial import TrialState
 from jobs import places, slurm
-from jobs.worker import STOP
+from jobs.worker import BEGAN, STOP
 
 ELEMENTS = "elements.json"
 """In a submission's folder: the trials of each job of its array."""
+
+_SKEW = 60
+"""Seconds that the clock of a node may differ from this machine's, and a start be younger than squeue's answer."""
 
 _TAIL = 3
 """Lines of a job's log that are told of one that never came to its first trial."""
@@ -48,12 +51,16 @@ class Job:
             return self.alive
         return self.view.alive(name(self.id), self.elements.get(trial))
 
-    def waits(self, trial: str) -> bool:
-        """Whether it is known to wait for its start, or for its next one."""
-        if self.view is None:
+    def works(self, trial: str, attempt: dict[str, Any]) -> bool:
+        """Whether an attempt is to be taken for alive though no lock says so: it is elsewhere, and so is what runs it.
+
+        Not where its job is known to wait for its next start, long after the attempt began.
+        """
+        if self.near or not self.lives(trial):
             return False
-        now = self.view.now.get(name(self.id), {}).get(self.elements.get(trial, -1))
-        return now is not None and now.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
+        now = self.view.now.get(name(self.id), {}).get(self.elements.get(trial, -1)) if self.view else None
+        waits = now is not None and now.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
+        return not waits or self.view is None or slurm.later(str(attempt["started_at"]), _SKEW) > self.view.asked
 
     def stillborn(self, trial: str) -> tuple[TrialState, str] | None:
         """The state of a trial, and why, whose job ended before it began with it; None where that is not known."""
@@ -66,7 +73,7 @@ class Job:
             return None
         if execution.state == "CANCELLED":
             return "cancelled", "cancelled on the cluster"
-        if execution.state == "FAILED":
+        if execution.state == "FAILED" and not (self.folder / f"{number}_{element}{BEGAN}").exists():
             said = self.log(f"{number}_{element}").strip().splitlines()[-_TAIL:]
             return "failed", f"its job ended before the trial began: {' / '.join(said) or execution.code or 'no word'}"
         return None

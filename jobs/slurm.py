@@ -72,6 +72,7 @@ class View:
 
     Attributes:
         answered: whether squeue did; where not, everything may be alive.
+        asked: when, ISO 8601 in UTC, to the second.
         now: what squeue lists, by job name and array element: those that live, and those that ended minutes ago.
         numbers: job numbers by name.
         executions: what sacct lists, by job id (``12_3``), in order; empty where it does not answer.
@@ -79,6 +80,7 @@ class View:
     """
 
     answered: bool = True
+    asked: str = ""
     now: dict[str, dict[int, Execution]] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
     executions: dict[str, list[Execution]] = field(default_factory=dict)
@@ -148,7 +150,7 @@ def look(jobs: Sequence[tuple[str, str | None]], *, causes: bool = False) -> Vie
         jobs: (name, number) of each.
         causes: ask sacct, too.
     """
-    view = View()
+    view = View(asked=datetime.now(UTC).isoformat()[:19])
     asked = ("squeue", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%N|%S|%j")
     for part in _parts([name for name, _ in jobs]):
         try:
@@ -248,10 +250,15 @@ def cancel(name: str) -> None:
     call("scancel", f"--name={name}")
 
 
+def later(time: str, seconds: int) -> str:
+    """So many seconds after a time, to the second, in UTC and without saying so."""
+    return datetime.fromtimestamp(datetime.fromisoformat(time).timestamp() + seconds, UTC).isoformat()[:19]
+
+
 def _last(known: Sequence[Execution], at: str | None) -> Execution | None:
     """The last of those that began by a time, which is another machine's; SLURM's are whole seconds."""
     if at is not None:
-        known = [one for one in known if one.started is not None and one.started[:19] <= _later(at, 5)]
+        known = [one for one in known if one.started is not None and one.started[:19] <= later(at, 5)]
     return known[-1] if known else None
 
 
@@ -271,10 +278,6 @@ def _parts(items: Iterable[str]) -> Iterable[list[str]]:
 def _time(said: str) -> str | None:
     """2026-01-31T12:00:00 in UTC; None for Unknown and None."""
     return f"{said}+00:00" if said[:1].isdigit() else None
-
-
-def _later(time: str, seconds: int) -> str:
-    return datetime.fromtimestamp(datetime.fromisoformat(time).timestamp() + seconds, UTC).isoformat()[:19]
 
 
 def _bytes(said: str) -> int | None:

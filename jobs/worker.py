@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 STOP = "stop"
 """A file of this name in a submission's folder asks its workers to write a checkpoint and end."""
 
+BEGAN = ".began"
+"""A file of this name behind a job's id, in a submission's folder: the job came as far as its worker."""
+
 CANCELLED = "cancelled"
 """A file of this name in a run directory keeps workers from it, and stops the one that is at it."""
 
@@ -78,6 +81,8 @@ class Worker:
     def work(self) -> None:
         """Every trial of the list that is to be had."""
         settings = Settings.from_payload(self.payload)
+        if self.executor == "slurm":
+            (Path(self.folder) / f"{_job_id()}{BEGAN}").touch()
         with Wishes(Path(self.folder)) as wishes:
             for path in self.directories:
                 if wishes.to_stop():

@@ -11,15 +11,17 @@ import pytest
 
 from db.store import Store, open_store
 from harness.errors import InputError
+from harness.rundir import RunDirectory
 from harness.trial import Trial
 from jobs import slurm
-from jobs.collect import collect
+from jobs.attempts import now
+from jobs.collect import Verdict, collect, judge
 from jobs.dispatch import Plan, dispatch
-from jobs.job import ELEMENTS, name
+from jobs.job import ELEMENTS, find, name
 from jobs.profile import Profile
 from jobs.queue import enqueue
 from jobs.slurm import Execution, View
-from jobs.worker import STOP, Wishes
+from jobs.worker import BEGAN, STOP, Wishes
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -198,6 +200,38 @@ def test_when_nobody_answers_nothing_is_started_twice(store: Store, place: Workp
     # Should the job appear after all, it ends at once.
     assert (Path(submission.folder) / STOP).exists()
     assert Wishes(Path(submission.folder)).to_stop()
+
+
+def test_a_job_that_failed_is_blamed_on_a_trial_only_where_its_worker_never_began(
+    store: Store, place: Workplace, programs: Programs
+) -> None:
+    done = dispatch(store, place.settings, store.find(None), Plan("slurm", profile=Profile(), pack=2))
+    assert done is not None
+    folder = place.runs / ".submitit" / done.submission
+    (folder / f"71_1{BEGAN}").touch()
+    (folder / "71_0_0_log.err").write_text("x\nsetup: line 3: module: command not found\n")
+    lines = "\n".join(f"71|{element}|FAILED|node1|2026-01-31T12:00:00|{name(done.submission)}" for element in range(2))
+    programs(squeue=f"echo '{lines}'")
+    collect(store, place.settings)
+    rows = store.states(done.trials)
+    assert [rows[id].state for id in done.trials] == ["failed", "failed", "queued", "queued"]
+    told = "its job ended before the trial began: x / setup: line 3: module: command not found"
+    assert rows[done.trials[0]].reason == told
+
+
+def test_an_attempt_elsewhere_is_dead_when_its_job_waits_again(
+    store: Store, place: Workplace, programs: Programs
+) -> None:
+    done = dispatch(store, place.settings, store.find(None)[:1], SUBMIT)
+    assert done is not None
+    directory = RunDirectory(place.runs / done.trials[0])
+    attempt = {"state": "running", "submission": done.submission, "job_id": "71_0", "started_at": now()}
+    directory.write_attempt(1, attempt)
+    programs(squeue=f"echo '71|0|PENDING||N/A|{name(done.submission)}'")
+    (job,) = find(store.open_submissions(), place.settings, causes=True).values()
+    assert judge(directory, job) == Verdict("running"), "it may have begun after squeue looked"
+    directory.write_attempt(1, {**attempt, "started_at": "2026-01-31T12:00:00.000+00:00"})
+    assert judge(directory, job) == Verdict("submitted", "its worker was killed", died=True)
 
 
 def test_jobs_that_were_cancelled_before_they_began(store: Store, place: Workplace, programs: Programs) -> None:
