@@ -110,7 +110,7 @@ class View:
         number, _, element = job.partition("_")
         while (found := _last(self.executions.get(job, []), at)) is not None and found.alive and self.lag > 0:
             self.lag -= _PAUSE
-            time.sleep(_PAUSE)
+            pause(_PAUSE)
             try:
                 self.executions |= executions([number])
             except NoAnswerError:
@@ -143,6 +143,16 @@ def call(*command: str, patience: float = PATIENCE) -> str:
     return done.stdout
 
 
+def now() -> datetime:
+    """This machine's clock."""
+    return datetime.now(UTC)
+
+
+def pause(seconds: float) -> None:
+    """Wait."""
+    time.sleep(seconds)
+
+
 def look(jobs: Sequence[tuple[str, str | None]], *, causes: bool = False) -> View:
     """Ask for jobs by their name and, where it is known, their number.
 
@@ -150,7 +160,7 @@ def look(jobs: Sequence[tuple[str, str | None]], *, causes: bool = False) -> Vie
         jobs: (name, number) of each.
         causes: ask sacct, too.
     """
-    view = View(asked=datetime.now(UTC).isoformat()[:19])
+    view = View(asked=now().isoformat()[:19])
     asked = ("squeue", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%N|%S|%j")
     for part in _parts([name for name, _ in jobs]):
         try:
