@@ -108,7 +108,7 @@ def _histograms(view: View, runs: Path) -> Figure:
     """A panel a column; in it an outline a row, of the values of all its seeds."""
     drawn = []
     for column in view.columns:
-        kept = [(one.row, values) for one in view.column(column) if (values := _last_layer(one, runs)) is not None]
+        kept = [(one.row, values) for one in view.column(column) if (values := _by_sample(one, runs)) is not None]
         if kept:
             drawn.append((column, kept))
     if not drawn:
@@ -117,24 +117,36 @@ def _histograms(view: View, runs: Path) -> Figure:
     for axes, (column, kept) in zip(every, drawn, strict=True):
         together = np.concatenate([values for _, values in kept])
         edges = np.linspace(together.min(), max(together.max(), together.min() + 1e-9), BINS + 1)
+        highest, headroom = 0.0, 1.15 + 0.09 * len(kept)  # the legend stands above the outlines
         for number, (row, values) in enumerate(kept):
             shares = np.histogram(values, edges)[0] / len(values)
+            highest = max(highest, shares.max())
             colour = COLOURS[number % len(COLOURS)]
             axes.stairs(shares, edges, color=colour, linewidth=1.6, label=f"{row}: {values.mean():.3f}")
-            axes.axvline(values.mean(), color=colour, linewidth=0.8, linestyle=":")
+            axes.axvline(values.mean(), ymax=1 / headroom, color=colour, linewidth=0.8, linestyle=":")
         axes.set_title(column, fontsize=9)
-        axes.set_xlabel(f"{analysis_of(view.column(column)[0].cell.metric)} of the last layer, by sample", fontsize=9)
+        axes.set_xlabel(f"{analysis_of(view.column(column)[0].cell.metric)}, by sample", fontsize=9)
         axes.set_ylabel("share of the samples", fontsize=9)
-        axes.legend(title="mean", title_fontsize=8, fontsize=8, frameon=False)
+        axes.set_ylim(0, highest * headroom)
+        axes.legend(title="mean", title_fontsize=8, fontsize=8, frameon=False, loc="upper left")
     return made
 
 
-def _last_layer(outcome: Outcome, runs: Path) -> Array | None:
-    """What was measured in the last layer, of all seeds (N,), heads averaged; None where nothing was."""
-    found = []
+def _by_sample(outcome: Outcome, runs: Path) -> Array | None:
+    """What the cell's metric is the mean of, of all seeds (N,), heads averaged; None where nothing was measured.
+
+    Of a metric that is no layer's, and not the last one's, that is the mean of all layers.
+    """
+    _, _, scalar = outcome.cell.metric.partition("/")
+    found: list[Array] = []
     for arrays in _arrays(outcome, runs):
-        values = arrays[list(arrays)[-1]]
-        found.append(values if values.ndim == 1 else values.mean(axis=1))
+        layers: dict[str, Array] = {
+            name: values if values.ndim == 1 else values.mean(axis=1) for name, values in arrays.items()
+        }
+        if scalar == "last":
+            found.append(layers[list(layers)[-1]])
+        else:
+            found.append(layers[scalar] if scalar in layers else np.mean(list(layers.values()), axis=0))
     together: Array = np.concatenate(found) if found else np.empty(0)
     together = together[np.isfinite(together)]
     return together if together.size else None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from db.report import figures
 from db.snapshot import snapshot
 from db.store import open_store
 from harness.cli import run
@@ -163,6 +164,30 @@ def test_figures(place: Place, capsys: pytest.CaptureFixture[str], figure: dict[
         capsys.readouterr()
         assert run(["report", suite, "--format", "png", "-o", str(target)]) == 2
         assert f"is damaged (File is not a zip file): dropbench analyze {first.id}" in capsys.readouterr().err
+
+
+def test_each_panel_of_histograms_has_the_values_that_its_column_is_the_mean_of(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+
+    def keep(made: Any) -> bytes:
+        drawn.append(made)
+        return b""
+
+    monkeypatch.setattr(figures, "png", keep)
+    scalar = {"last": "entropy/last", "all": "entropy/mean", "first": "entropy/encoder-self.1"}
+    suite = place.suite("drawn", figure={"kind": "histograms"}, columns=[
+        {"label": label, "metric": metric} for label, metric in scalar.items()
+    ])  # fmt: skip
+    (trained,) = place.train(suite, 1)
+    assert run(["analyze", suite]) == 0
+    (made,) = drawn
+    for axes, metric in zip(made.axes, scalar.values(), strict=True):
+        (entry,) = axes.get_legend().get_texts()
+        mean = scalars(trained, "entropy")[metric.removeprefix("entropy/")]
+        assert entry.get_text() == f"none: {mean:.3f}"
+    assert len({axes.get_legend().get_texts()[0].get_text() for axes in made.axes}) == 3
 
 
 def test_maps_of_a_figure_are_those_that_were_measured(place: Place) -> None:
