@@ -30,7 +30,7 @@ bench: setup
 	$(BIN)/dropbench run quickstart
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 5 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 lint: setup
 	$(BIN)/ruff check .

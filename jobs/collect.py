@@ -50,6 +50,8 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
         return Verdict("succeeded", died=died)
     if died:
         told = job.death(last) if job is not None and last is not None else None
+        if told is None and (directory.path / CANCELLED).exists():
+            return Verdict("cancelled", "cancelled by the user", died=True)
         state = AFTER.get(told[0], "queued") if told else "queued"
         if state == "queued" and job is not None and alive and not job.near:
             state = "submitted"  # requeued

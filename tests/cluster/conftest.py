@@ -1,4 +1,4 @@
-"""One SLURM for all tests of this folder, and workplaces whose command line reaches it."""
+"""A SLURM for the tests of this folder, one a process that runs some, and workplaces whose command line reaches it."""
 
 from __future__ import annotations
 

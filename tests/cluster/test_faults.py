@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.rundir import RunDirectory
     from tests.cluster.conftest import ClusterPlace
 
-pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 Metrics = dict[str, dict[str, Any]]
 
 
@@ -82,7 +82,7 @@ def test_cancelled_by_scancel_it_is_cancelled_here(clustered: ClusterPlace, undi
 
 
 def test_an_element_that_waits_is_cancelled(clustered: ClusterPlace) -> None:
-    clustered.pause.write_text("0.05")
+    clustered.pause.write_text("0.5")
     clustered.submit("tiny.yaml", "--max-parallel=1", "--checkpoint-seconds=0.5", seeds=1)
     first = clustered.training()
     job, _, element = job_of(first).partition("_")
@@ -92,7 +92,7 @@ def test_an_element_that_waits_is_cancelled(clustered: ClusterPlace) -> None:
 
 
 def test_cancelled_by_dropbench(clustered: ClusterPlace) -> None:
-    clustered.pause.write_text("0.05")
+    clustered.pause.write_text("0.5")
     clustered.submit("tiny.yaml", "--max-parallel=1", "--checkpoint-seconds=0.5", seeds=1)
     clustered.training()
     done = clustered.call("cancel", "tiny")

@@ -13,7 +13,7 @@ from tests.cluster.cluster import wait
 if TYPE_CHECKING:
     from tests.cluster.conftest import ClusterPlace
 
-pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> None:
