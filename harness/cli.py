@@ -35,9 +35,10 @@ COMMANDS = {
     "cancel": Target("jobs.commands:app", "Cancel trials."),
     "retry": Target("jobs.commands:app", "Queue failed or cancelled trials again."),
     "collect": Target("jobs.commands:app", "Bring the database up to date with the run directories."),
+    "gc": Target("jobs.commands:app", "Free disk space: what no trial needs any more."),
     "results": Target("db.commands:app", "Query metrics, averaged over seeds."),
     "report": Target("db.commands:app", "Print a suite's table beside the published one.", True),
-    "db": Target("db.commands:app", "Upgrade, rebuild, export or query the database."),
+    "db": Target("db.commands:app", "Upgrade, rebuild, export, import or query the database."),
     "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
     "analyze": Target(
         "harness.commands:app", "Measure a trained trial: entropy, sparsity, occlusion, attention maps.", True

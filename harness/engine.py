@@ -100,7 +100,8 @@ class Run:
         # accelerate keeps its state in the class: a worker that runs one trial after the other starts afresh.
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
-        self.accelerator = Accelerator(mixed_precision=recipe.amp, cpu=settings.device == "cpu")
+        # Where there is no GPU it must be said: of several processes, each would train for itself.
+        self.accelerator = Accelerator(mixed_precision=recipe.amp, cpu=not settings.uses_cuda())
         self.task, self.recipe, self.directory, self.settings, self.stop = (task, recipe, directory, settings, stop)
         self.seed = trial.seed
         self.checkpoints = directory.path / "checkpoint"
@@ -250,7 +251,7 @@ class Run:
         model = self.evaluated()
         model.eval()
         seed_all(derive(self.seed, "evaluate", self.progress.step))  # some models draw here too
-        parts = SplitBatches(self.task, split)
+        parts = SplitBatches(self.task, split, self.settings.pieces)
         batches = ahead(parts, range(len(parts)), self.settings, self.accelerator.device)
         with torch.no_grad(), self.accelerator.autocast():
             return self.task.evaluate(model, split, batches)
@@ -315,6 +316,7 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint of everything that the next step depends on."""
         progress = self.progress
+        self.directory.check()
         self.mean_loss()  # a diverged run is never saved over a sound checkpoint
         self.saved_weights = [*self.saved_weights, (progress.selected, progress.averaged)][-checkpoint.KEEP :]
         if self.accelerator.is_main_process:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from harness.errors import InputError
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
-from harness.task import Split, Task
+from harness.task import Split, Task, cut
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -37,10 +37,14 @@ SHARED_MEMORY = "/dev/shm"
 
 
 class StepBatches(Dataset[list[Any]]):
-    """Item `step` is the batch of that optimizer step, in micro-batches; it does not depend on what came before."""
+    """Item `step` is the batch of that optimizer step, in micro-batches; it does not depend on what came before.
 
-    def __init__(self, task: Task, seed: int, rank: int = 0, ranks: int = 1) -> None:
-        self.task, self.seed, self.rank, self.ranks = task, seed, rank, ranks
+    Raises:
+        InputError: on taking an item, one of its micro-batches has fewer samples than there are pieces and processes.
+    """
+
+    def __init__(self, task: Task, seed: int, rank: int = 0, ranks: int = 1, pieces: int = 1) -> None:
+        self.task, self.seed, self.rank, self.ranks, self.pieces = task, seed, rank, ranks, pieces
         self.size = task.recipe.batch_size
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -50,6 +54,10 @@ class StepBatches(Dataset[list[Any]]):
             self._epoch = (epoch, list(self.task.epoch(self.size, self.task.epoch_seed(epoch))))
         indices = self._epoch[1][position]
         parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
+        if self.pieces > 1:
+            if self.pieces > (most := max(map(len, parts))):
+                raise InputError(f"memory is short even for micro-batches of one sample; the recipe has {most}")
+            parts = [piece for part in parts for piece in cut(part, self.pieces)]
         batch = []
         for micro, part in enumerate(parts):
             share = part[self.rank :: self.ranks]
@@ -63,9 +71,10 @@ class StepBatches(Dataset[list[Any]]):
 class SplitBatches(Dataset[Any]):
     """The batches in which a split is evaluated. Nothing random is in them."""
 
-    def __init__(self, task: Task, split: Split) -> None:
+    def __init__(self, task: Task, split: Split, pieces: int = 1) -> None:
         self.task, self.split = task, split
-        self.parts = list(task.evaluation_batches(split, task.recipe.batch_size))
+        batches = task.evaluation_batches(split, task.recipe.batch_size)
+        self.parts = [piece for batch in batches for piece in cut(batch, pieces)]
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -77,6 +86,7 @@ class SplitBatches(Dataset[Any]):
 def feed(batches: StepBatches, step: int, steps: int, settings: Settings, accelerator: Accelerator) -> Iterator[Any]:
     """The batches of steps `step` to `steps` on the device."""
     batches.rank, batches.ranks = accelerator.process_index, accelerator.num_processes
+    batches.pieces = settings.pieces
     return ahead(batches, range(step, steps), settings, accelerator.device)
 
 

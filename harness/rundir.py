@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.files import write_atomic, write_json
+from harness.lease import Lease, SupersededError, holder
 from harness.trial import Trial
 
 
@@ -27,13 +28,14 @@ class RunDirectory:
     - ``checkpoint/``: the last two, and the selected weights.
     - ``analysis/<kind>.{json,npz,png}``: what was measured of the trained model (see `harness.analysis.run`).
     - ``result.json``: there if and only if the trial succeeded.
-    - ``environment.json``, ``log.txt``, ``lock``.
+    - ``environment.json``, ``log.txt``, ``lock``, ``lease/`` (see `harness.lease`).
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
         self.analyses = path / "analysis"
+        self.lease: Lease | None = None
 
     @classmethod
     def create(cls, runs: Path, trial: Trial) -> RunDirectory:
@@ -81,12 +83,28 @@ class RunDirectory:
         except ValueError as error:
             raise InputError(f"{file}: damaged ({error}); delete it to run the trial again") from None
 
+    @contextlib.contextmanager
+    def held_by(self, lease: Lease) -> Iterator[None]:
+        """Meanwhile, whatever this object is to write is written only as long as the lease is held."""
+        self.lease = lease
+        try:
+            yield
+        finally:
+            self.lease = None
+
+    def check(self) -> None:
+        """Raise SupersededError where another worker has taken the directory from this one."""
+        if self.lease is not None and not self.lease.held():
+            raise SupersededError
+
     def write_result(self, result: dict[str, Any]) -> None:
         """Write the result whole; from then on the trial has succeeded."""
+        self.check()
         write_json(self.path / "result.json", result)
 
     def append_event(self, event: str, **fields: Any) -> None:
         """Append one line, in one write. After a torn line (a worker killed in the middle) it starts on a new one."""
+        self.check()
         line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, ensure_ascii=False)
         with open(self.path / "events.jsonl", "ab+") as file:
             if file.seek(0, os.SEEK_END):
@@ -125,6 +143,7 @@ class RunDirectory:
 
     def write_attempt(self, number: int, attempt: dict[str, Any]) -> None:
         """Write attempt `number` (from 1) whole."""
+        self.check()
         (self.path / "attempts").mkdir(exist_ok=True)
         write_json(self.path / "attempts" / f"{number}.json", {"number": number, **attempt})
 
@@ -143,30 +162,40 @@ class RunDirectory:
         if joined != present:
             write_json(self.path / "suites.json", joined)
 
+    @property
+    def lock_file(self) -> Path:
+        """What `lock` locks."""
+        return self.path / "lock"
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
-        """Hold the directory against other workers on this machine; yields False if one holds it already.
+        """Hold the directory against other workers on this machine; yields False if one holds it already, anywhere.
 
-        The kernel lets go of the lock when its process ends, however it ends.
+        The kernel lets go of the lock when its process ends, however it ends. To other machines its locks may not
+        reach; who works for longer takes a `harness.lease.Lease`, too.
         """
-        with open(self.path / "lock", "ab") as file:
+        with open(self.lock_file, "ab") as file:
             for patience in (0.01, 0.02, 0.04, 0.0):  # `locked` holds it shared for an instant
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     time.sleep(patience)
                 else:
-                    yield True
+                    yield not self._elsewhere()
                     return
             yield False
 
     def locked(self) -> bool:
-        """Whether a worker on this machine is at it now."""
+        """Whether a worker is at it now."""
         try:
-            with open(self.path / "lock", "rb") as file:
+            with open(self.lock_file, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
-            return False
+            pass
         except BlockingIOError:
             return True
-        return False
+        return self._elsewhere()
+
+    def _elsewhere(self) -> bool:
+        found = holder(self.path)
+        return found is not None and found.elsewhere

@@ -24,6 +24,8 @@ class Settings:
         threads: CPU threads a trial; 0: torch's own choice.
         loaders: processes that make the batches of a trial (`DROPBENCH_LOADERS`); None: see `harness.feed.ahead`.
         checkpoint_seconds: time between two checkpoints.
+        pieces: that each micro-batch is cut into, and each batch of evaluation: more where memory was short before. An
+            optimizer step stays the mean over the same samples; what is random in it is drawn for each piece.
     """
 
     data: Path = Path("data")
@@ -35,6 +37,7 @@ class Settings:
     threads: int = 0
     loaders: int | None = None
     checkpoint_seconds: float = 300.0
+    pieces: int = 1
 
     @classmethod
     def from_environment(cls, **changes: Any) -> Settings:
@@ -54,6 +57,12 @@ class Settings:
             found["loaders"] = int(value)
         found.update(changes)
         return cls(**found)
+
+    def uses_cuda(self) -> bool:
+        """Whether trials run on GPUs: where there are some, unless the CPU is asked for."""
+        import torch
+
+        return self.device != "cpu" and torch.cuda.is_available()
 
     def to_payload(self) -> dict[str, Any]:
         """Plain values with absolute paths, for a worker in another folder."""

@@ -76,6 +76,13 @@ class Metric:
         return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
 
 
+def cut(indices: list[int], parts: int) -> list[list[int]]:
+    """A list in at most `parts` runs of nearly equal length, none empty."""
+    parts = min(parts, len(indices))
+    bounds = [len(indices) * part // parts for part in range(parts + 1)]
+    return [indices[start:end] for start, end in pairwise(bounds)]
+
+
 @dataclass(frozen=True, eq=False)
 class Shown:
     """A sample as a person sees it, for figures.
@@ -270,9 +277,7 @@ class Task(ABC):
 
     def micro_batches(self, indices: list[int], parts: int) -> list[list[int]]:
         """A batch in at most `parts` runs of nearly equal length, none empty."""
-        parts = min(parts, len(indices))
-        bounds = [len(indices) * part // parts for part in range(parts + 1)]
-        return [indices[start:end] for start, end in pairwise(bounds)]
+        return cut(indices, parts)
 
     def steps_an_epoch(self, size: int) -> int:
         """How many batches `epoch` yields."""

@@ -71,7 +71,7 @@ class Trained:
         if result is None:
             raise InputError(f"trial {directory.id} has no result yet: expected one that succeeded")
         self.result = result
-        cuda = settings.device != "cpu" and torch.cuda.is_available()
+        cuda = settings.uses_cuda()
         if settings.device == "cuda" and not cuda:
             raise InputError("device cuda: there is no GPU here: expected auto or cpu")
         self.device = torch.device("cuda" if cuda else "cpu")

@@ -15,6 +15,7 @@ import torch
 
 from harness import checkpoint
 from harness.engine import Diverged, Interrupted, run_trial
+from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS
@@ -221,6 +222,25 @@ def test_bfloat16_trains_and_resumes_exactly(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         run(tmp_path / "cut", trial, after(13))
     assert run(tmp_path / "cut", trial) == result
+
+
+def test_micro_batches_in_pieces_train_what_whole_ones_do(tmp_path: Path) -> None:
+    """Where memory was short; also from a checkpoint that was written before."""
+    trial = make("none", accumulate=2)
+    whole = run(tmp_path / "whole", trial)
+    pieces = run(tmp_path / "pieces", trial, pieces=4)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "cut", trial, after(13))
+    resumed = run(tmp_path / "cut", trial, pieces=2)
+    for found in (pieces, resumed):
+        assert found["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
+
+
+def test_a_micro_batch_is_not_cut_below_one_sample(tmp_path: Path) -> None:
+    trial = make("none", batch_size=8, accumulate=2, epochs=1)
+    run(tmp_path, trial, pieces=4)
+    with pytest.raises(InputError, match="memory is short even for micro-batches of one sample; the recipe has 4"):
+        run(tmp_path / "more", trial, pieces=8)
 
 
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:

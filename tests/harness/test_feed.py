@@ -72,6 +72,13 @@ def test_batches_are_the_same_from_any_number_of_processes_and_any_step_on(task:
     assert not torch.equal(whole[first][0][0], StepBatches(task, seed=6)[first][0][0])
 
 
+def test_micro_batches_are_cut_into_pieces(task: Task) -> None:
+    whole, pieces = StepBatches(task, seed=5)[3], StepBatches(task, seed=5, pieces=3)[3]
+    assert [len(part[0]) for part in whole] == [4, 4]
+    assert [len(part[0]) for part in pieces] == [1, 1, 2, 1, 1, 2]
+    assert [len(part) for part in SplitBatches(task, "test", pieces=3).parts[:3]] == [2, 3, 3]
+
+
 def test_evaluation_meets_every_row_once_and_draws_nothing(task: Task) -> None:
     parts = SplitBatches(task, "test")
     torch.manual_seed(1)
