@@ -1,4 +1,4 @@
-"""The commands on results: ``dropbench results``, ``report``, and ``db upgrade|rebuild|export|sql``."""
+"""The commands on results: ``dropbench results``, ``report``, and ``db upgrade|rebuild|export|import|sql``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.settings import Settings
 
 app = typer.Typer(no_args_is_help=True)
-db = typer.Typer(no_args_is_help=True, help="The database: upgrade, rebuild, export, query.")
+db = typer.Typer(no_args_is_help=True, help="The database: upgrade, rebuild, export, import, query.")
 app.add_typer(db, name="db")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -235,6 +235,46 @@ def export(
     else:
         for file, rows in files:
             typer.echo(f"{file}: {rows} rows")
+
+
+@db.command("import")
+def import_(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A database (a file or a URL), or a folder that db export wrote.")
+    ],
+    replace: Annotated[bool, typer.Option("--replace", help="Where results differ, take those of SOURCE.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Take over results of another database; SOURCE is not changed, and doing it again does no harm."""
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from db.source import open_source
+    from db.store import open_store
+    from db.transfer import told, transfer
+    from harness.settings import Settings
+
+    settings = Settings.from_environment()
+    with Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty()) as bar:
+        reading = bar.add_task("reading", total=None)
+        with open_source(source, settings.database, lambda: bar.advance(reading)) as opened:
+            bar.update(reading, visible=False)
+            taking = bar.add_task("importing", total=len(opened.ids()))
+            with open_store(settings.database) as store:
+                done = transfer(opened, store, overrule=replace, progress=lambda count: bar.advance(taking, count))
+    if as_json:
+        typer.echo(json.dumps(asdict(done), ensure_ascii=False))
+    else:
+        for line in told(done, replace):
+            typer.echo(line, err=True)
+        typer.echo(
+            f"{done.added} trials are new, {done.updated} brought up to date, {done.unchanged} as they were;"
+            f" {done.submissions} ended submissions are new"
+        )
+    if done.refused or (done.conflicts and not replace):
+        raise typer.Exit(1)
 
 
 @db.command()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import sqlite3
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +16,9 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, Oper
 from harness.errors import InputError
 
 BUSY_SECONDS = 30
+
+CACHE_KIB = 64 * 1024
+"""Of SQLite's pages in memory, at most: by itself it keeps 2 MB, and a million trials are read again and again."""
 
 _CAUSES = {
     "file is not a database": "no SQLite database; delete the file, or name another one in DROPBENCH_DB",
@@ -55,8 +60,11 @@ def connect(url: str) -> Engine:
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A transaction that only reads: all of it sees one state of the database."""
-    with translated(engine), engine.connect() as connection, connection.begin():
-        yield connection
+    with translated(engine), engine.connect() as connection:
+        if engine.dialect.name != "sqlite":  # whose transactions are always so
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
 
 
 @contextlib.contextmanager
@@ -104,8 +112,36 @@ def _options(url: URL) -> dict[str, Any]:
 def _prepare(connection: Any, record: Any) -> None:
     connection.isolation_level = None  # the driver's own BEGIN comes too late: after the first read
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
 
 def _begin(connection: Connection) -> None:
-    immediate = connection.get_execution_options().get("dropbench_immediate", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+    raw: Any = connection.connection.driver_connection
+    if connection.get_execution_options().get("dropbench_immediate", False):
+        _begin_writing(raw)
+    else:
+        raw.execute("BEGIN")
+
+
+def _begin_writing(raw: sqlite3.Connection) -> None:
+    """Wait for the write lock, as long as the connection is to wait for anything.
+
+    SQLite asks the more rarely the longer it has waited, so that among many writers one may never have its turn. Here
+    who has waited longer asks more often.
+    """
+    (timeout,) = raw.execute("PRAGMA busy_timeout").fetchone()
+    start = time.monotonic()
+    raw.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - start
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > timeout / 1000:
+                    raise
+                time.sleep(random.uniform(0.5, 1.5) * max(0.01 / (1 + waited), 0.001))
+            else:
+                return
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {timeout}")

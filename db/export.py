@@ -8,17 +8,18 @@ import sqlite3
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, Table, create_engine, select, text
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.pool import NullPool
 
-from db.connection import connect, reading, translated
+from db.connection import BUSY_SECONDS, connect, reading, translated
 from db.models import Base
 from db.store import Store
 from harness.errors import InputError
+from harness.files import atomic_file
 
 _READS = {
     getattr(sqlite3, f"SQLITE_{name}") for name in ("SELECT", "READ", "FUNCTION", "RECURSIVE", "PRAGMA")
@@ -29,7 +30,7 @@ ROWS = 10_000
 
 
 def export(store: Store, folder: Path, kind: Literal["csv", "parquet"]) -> list[tuple[Path, int]]:
-    """Write each table into a file of its own; returns the files with their numbers of rows.
+    """Write each table into a file of its own, whole or not at all; returns the files with their numbers of rows.
 
     Raises:
         InputError: the folder has such files already or cannot be written, or pyarrow is not installed.
@@ -79,6 +80,28 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
         engine.dispose()
 
 
+def read_only(file: Path, *, transactions: bool = False) -> Engine:
+    """A SQLite database that cannot be changed, whatever it is asked.
+
+    Args:
+        file: the database.
+        transactions: allow ``BEGIN``, so that several questions see one state of it.
+    """
+    allowed = _READS | ({sqlite3.SQLITE_TRANSACTION} if transactions else set())
+
+    def opened() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(file.absolute()))}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None
+        )
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # Read-only holds for this file alone: ATTACH and VACUUM INTO could still make others.
+        connection.set_authorizer(lambda action, *rest: sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY)
+        return connection
+
+    return create_engine("sqlite://", creator=opened, poolclass=NullPool)
+
+
 def _read_only(url: str) -> Engine:
     engine = connect(url)
     if engine.dialect.name != "sqlite":
@@ -87,15 +110,7 @@ def _read_only(url: str) -> Engine:
     engine.dispose()
     if not file.is_file():
         raise InputError(f"{file}: no database yet: dropbench run SUITE makes it")
-
-    def opened() -> sqlite3.Connection:
-        connection = sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)
-        connection.execute("PRAGMA query_only = ON")
-        # Read-only holds for this file alone: ATTACH and VACUUM INTO could still make others.
-        connection.set_authorizer(lambda action, *rest: sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY)
-        return connection
-
-    return create_engine("sqlite://", creator=opened, poolclass=NullPool)
+    return read_only(file)
 
 
 def _batches(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
@@ -107,11 +122,24 @@ def _batches(connection: Connection, table: Table) -> Iterator[list[dict[str, An
         ]
 
 
+class _Lines:
+    """Rows end with a line feed, but text with a carriage return (a progress bar's) is quoted like one with that.
+
+    Python's writer only quotes what the rows end with, and its reader ends a row at either.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, row: str) -> None:
+        self.file.write((row.removesuffix("\r\n") + "\n").encode())
+
+
 def _csv(connection: Connection, table: Table, path: Path) -> int:
     names = [column.name for column in table.columns]
     count = 0
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
+    with atomic_file(path) as file:
+        writer = csv.DictWriter(_Lines(file), names, lineterminator="\r\n")
         writer.writeheader()
         for batch in _batches(connection, table):
             writer.writerows(batch)
@@ -129,7 +157,7 @@ def _parquet(connection: Connection, table: Table, path: Path) -> int:
         [(column.name, kinds.get(column.type.python_type, pyarrow.string())) for column in table.columns]
     )
     count = 0
-    with parquet.ParquetWriter(path, schema) as writer:
+    with atomic_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
         for batch in _batches(connection, table):
             writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
             count += len(batch)

@@ -8,14 +8,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Connection, cast, false, func, select
+from sqlalchemy import ColumnElement, Connection, false, select
 
 from db.models import Configs, Memberships, Trials
+from db.rows import among
 from harness.errors import InputError, unknown_name
 from harness.regularizers.spec import Scalar, parse_scalar
 from harness.trial import TRIAL_STATES
@@ -28,7 +28,7 @@ COLUMNS: dict[str, Any] = {
 
 @dataclass
 class Filter:
-    """What must hold of `Trials` joined with `Configs`, and the suites that were named (none: any)."""
+    """What must hold of `Trials`, and the suites that were named (none: any)."""
 
     clauses: list[ColumnElement[bool]] = field(default_factory=list)
     suites: set[str] = field(default_factory=set)
@@ -81,8 +81,7 @@ def _keyed(connection: Connection, key: str, value: str) -> ColumnElement[bool]:
     if not values:
         raise InputError(f"filter '{key}={value}': expected a value after '='")
     if key in COLUMNS:
-        column: ColumnElement[bool] = COLUMNS[key].in_(values)
-        return column
+        return Trials.config_id.in_(select(Configs.id).where(COLUMNS[key].in_(values)))
     if key == "state":
         for name in values:
             if name not in TRIAL_STATES:
@@ -114,20 +113,9 @@ def _parameter(connection: Connection, key: str, values: Sequence[Scalar]) -> Co
             ids.append(id)
     if key not in known:
         raise unknown_name("key of a filter", key, {*known, *COLUMNS, "state", "suite", "seed"})
-    return Configs.id.in_(_listed(connection, ids))
+    return among(connection, Trials.config_id, ids)
 
 
 def _same(held: object, given: Scalar) -> bool:
     """Equal, where 1 is 1.0, but no truth value is a number."""
     return held == given and isinstance(held, bool) == isinstance(given, bool)
-
-
-def _listed(connection: Connection, ids: list[str]) -> Any:
-    """Ids as one parameter of a statement, which may not have as many as there can be ids."""
-    if connection.dialect.name == "sqlite":
-        rows = func.json_each(json.dumps(ids)).table_valued("value")
-    elif connection.dialect.name == "postgresql":
-        rows = func.json_array_elements_text(cast(ids, JSON)).table_valued("value")
-    else:
-        return ids
-    return select(rows.c.value)

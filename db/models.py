@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-REVISION = "0001"
+REVISION = "0003"
 """The newest migration in `db.migrations`: opening a database that is at it needs no Alembic."""
 
 FINAL = -1
@@ -63,6 +63,7 @@ class Submissions(Base):
     state: Mapped[str] = mapped_column(String(12), index=True)
     created_at: Mapped[str] = mapped_column(Time)
     ended_at: Mapped[str | None] = mapped_column(Time)
+    username: Mapped[str | None] = mapped_column(Text)
 
 
 class Trials(Base):
@@ -71,14 +72,24 @@ class Trials(Base):
     __tablename__ = "trials"
 
     id: Mapped[str] = mapped_column(Id, primary_key=True)
-    config_id: Mapped[str] = mapped_column(Id, ForeignKey(Configs.id), index=True)
+    config_id: Mapped[str] = mapped_column(Id, ForeignKey(Configs.id))
     seed: Mapped[int] = mapped_column(Integer)
     weights: Mapped[str | None] = mapped_column(Text)
     state: Mapped[str] = mapped_column(String(12), index=True)
     reason: Mapped[str | None] = mapped_column(Text)
-    submission_id: Mapped[str | None] = mapped_column(String(32), ForeignKey(Submissions.id), index=True)
+    submission_id: Mapped[str | None] = mapped_column(String(32), ForeignKey(Submissions.id))
     created_at: Mapped[str] = mapped_column(Time)
     updated_at: Mapped[str] = mapped_column(Time)
+
+    __table_args__ = (
+        # `results` asks for the states of all configurations, and joins trials with metrics, both in the order of ids.
+        Index("ix_trials_config_id_state", "config_id", "state"),
+        Index(
+            "ix_trials_submission_id", "submission_id",
+            sqlite_where=submission_id.is_not(None), postgresql_where=submission_id.is_not(None),
+        ),
+        {"sqlite_with_rowid": False},
+    )  # fmt: skip
 
 
 class Memberships(Base):
@@ -92,7 +103,11 @@ class Memberships(Base):
 
 
 class Attempts(Base):
-    """One execution of a trial; as the files ``attempts/<n>.json`` of its run directory."""
+    """One execution of a trial; as the files ``attempts/<n>.json`` of its run directory.
+
+    `waited_seconds`: since it was submitted, or since the attempt before it ended. `cpus`, `gpus`: what it was given,
+    used or not. `pieces`: that each micro-batch was cut into. `submission_id`: perhaps another database's.
+    """
 
     __tablename__ = "attempts"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -113,6 +128,11 @@ class Attempts(Base):
     peak_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     steps_done: Mapped[int | None] = mapped_column(Integer)
     message: Mapped[str | None] = mapped_column(Text)
+    submission_id: Mapped[str | None] = mapped_column(String(32))
+    waited_seconds: Mapped[float | None] = mapped_column(Float(53))
+    cpus: Mapped[int | None] = mapped_column(Integer)
+    gpus: Mapped[int | None] = mapped_column(Integer)
+    pieces: Mapped[int | None] = mapped_column(Integer)
 
 
 class Metrics(Base):

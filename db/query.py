@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import select
 
 from db import filters
 from db.connection import reading
-from db.models import FINAL, Configs, Memberships, Metrics, Trials
+from db.groups import Group, grouped
+from db.models import FINAL, Metrics, Trials
 from db.published import Published
-from db.rows import chunks
+from db.rows import among
 from db.store import Store
-from harness.errors import InputError, unknown_name
 from harness.files import canonical_json
 
-COLUMNS = ("task", "data", "model", "regularizer", "params", "schedule", "align", "preset", "overrides")
 FIRST_TOLD = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "succeeded")
 """Where seeds differ in their state, the first of these is the configuration's."""
 
@@ -35,9 +34,18 @@ class Summary:
 def summarize(values: Iterable[float | None]) -> Summary:
     """Mean and sample standard deviation of those that are numbers."""
     numbers = [value for value in values if value is not None]
-    if not numbers:
+    n = len(numbers)
+    if not n:
         return Summary(None, None, 0)
-    return Summary(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, len(numbers))
+    mean = math.fsum(numbers) / n
+    if n == 1:
+        return Summary(mean, None, 1)
+    # `statistics` reckons in fractions, which takes too long for millions. The rest takes out of the square what
+    # rounding the mean put into it, so that equal values have no deviation at all.
+    away = [value - mean for value in numbers]
+    rest = math.fsum(away)
+    square = math.fsum(part * part for part in away) - rest * rest / n
+    return Summary(mean, math.sqrt(max(square, 0.0) / (n - 1)), n)
 
 
 def stored_name(metric: str) -> str:
@@ -50,9 +58,8 @@ def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, flo
     query = select(Metrics.trial_id, Metrics.value).where(Metrics.step == FINAL, Metrics.name == stored_name(metric))
     found: dict[str, float | None] = {}
     with reading(store.engine) as connection:
-        for chunk in chunks(dict.fromkeys(ids)):
-            for id, value in connection.execute(query.where(Metrics.trial_id.in_(chunk))):
-                found[id] = value
+        for id, value in connection.execute(query.where(among(connection, Metrics.trial_id, ids))):
+            found[id] = value
     return found
 
 
@@ -84,43 +91,16 @@ def results(
     with reading(store.engine) as connection:
         found = filters.parse(connection, words)
         if ids is not None:
-            found.clauses.append(Trials.id.in_(ids))
-        values = _values(connection, found.clauses, metrics)
-        suites = _suites(connection, found)
-        configs = _configs(connection, found.clauses)
-        trials = connection.execute(
-            select(Trials.id, Trials.config_id, Trials.seed, Trials.state)
-            .join(Configs)
-            .where(*found.clauses)
-            .order_by(Trials.created_at, Trials.id)
-        ).all()
-    _check_keys(group_by, configs)
-    groups: dict[Any, _Group] = {}
-    for id, config_id, seed, state in trials:
-        for suite in suites.get(id, [None]):
-            label: dict[str, Any] = {"suite": suite, **configs[config_id]}
-            place: Any = (suite, config_id)
-            if group_by:
-                label = {key: _value(key, {**label, "seed": seed}) for key in group_by}
-                place = canonical_json(label)
-            group = groups.setdefault(place, _Group(label, {}, set()))
-            group.states.add(state)
-            for name, value in values.get(id, {}).items():
-                group.values.setdefault(name, []).append(value)
+            found.clauses.append(among(connection, Trials.id, ids))
+        asked = [name if name == "all" else stored_name(name) for name in metrics]
+        groups = grouped(connection, found, group_by, asked)
     published = Published()
-    ordered = sorted(groups.values(), key=lambda group: [_order(value) for value in group.label.values()])
-    asked = [name for name in metrics if name != "all"]
-    return [row for group in ordered for row in _rows(group, published, asked, grouped=bool(group_by))]
+    named = [name for name in metrics if name != "all"]
+    ordered = sorted(groups, key=lambda group: [_order(value) for value in group.label.values()])
+    return [row for group in ordered for row in _rows(group, published, named, grouped=bool(group_by))]
 
 
-@dataclass(frozen=True)
-class _Group:
-    label: dict[str, Any]
-    values: dict[str, list[float | None]]
-    states: set[str]
-
-
-def _rows(group: _Group, published: Published, asked: Sequence[str], *, grouped: bool) -> Iterable[dict[str, Any]]:
+def _rows(group: Group, published: Published, asked: Sequence[str], *, grouped: bool) -> Iterable[dict[str, Any]]:
     state = min(group.states, key=FIRST_TOLD.index)
     names = sorted(group.values, key=lambda name: (not name.startswith("test/"), name))
     named: list[str | None] = [*names] or [*asked]
@@ -135,62 +115,6 @@ def _rows(group: _Group, published: Published, asked: Sequence[str], *, grouped:
         yield {**row, "state": state}
 
 
-def _configs(connection: Connection, clauses: Sequence[ColumnElement[bool]]) -> dict[str, dict[str, Any]]:
-    columns = [getattr(Configs, name) for name in COLUMNS]
-    here = select(Trials.config_id).join(Configs).where(*clauses) if clauses else select(Configs.id)
-    rows = connection.execute(select(Configs.id, *columns).where(Configs.id.in_(here)))
-    return {id: dict(zip(COLUMNS, values, strict=True)) for id, *values in rows}
-
-
-def _suites(connection: Connection, found: filters.Filter) -> dict[str, list[str | None]]:
-    """The suites of each trial; where the filter names some, those alone."""
-    query = select(Memberships.trial_id, Memberships.suite).order_by(Memberships.suite)
-    if found.clauses:
-        query = query.join(Trials, Trials.id == Memberships.trial_id).join(Configs).where(*found.clauses)
-    if found.suites:
-        query = query.where(Memberships.suite.in_(found.suites))
-    suites: dict[str, list[str | None]] = {}
-    for id, suite in connection.execute(query):
-        suites.setdefault(id, []).append(suite)
-    return suites
-
-
-def _values(
-    connection: Connection, clauses: Sequence[ColumnElement[bool]], metrics: Sequence[str]
-) -> dict[str, dict[str, float | None]]:
-    """The final values by trial and name."""
-    query = select(Metrics.trial_id, Metrics.name, Metrics.value).where(Metrics.step == FINAL)
-    if clauses:
-        query = query.join(Trials, Trials.id == Metrics.trial_id).join(Configs).where(*clauses)
-    if not metrics:
-        query = query.where(Metrics.name.startswith("test/"))
-    elif "all" not in metrics:
-        names = [stored_name(metric) for metric in metrics]
-        _check_metrics(connection, metrics)
-        query = query.where(Metrics.name.in_(names))
-    values: dict[str, dict[str, float | None]] = {}
-    for id, name, value in connection.execute(query):
-        values.setdefault(id, {})[name] = value
-    return values
-
-
-def _check_metrics(connection: Connection, metrics: Sequence[str]) -> None:
-    known = set(connection.scalars(select(Metrics.name).where(Metrics.step == FINAL).distinct()))
-    for metric in metrics:
-        if known and stored_name(metric) not in known:
-            raise unknown_name("metric", metric, {name.removeprefix("test/") for name in known} | {"all"})
-
-
-def _check_keys(keys: Sequence[str], configs: dict[str, dict[str, Any]]) -> None:
-    inner = {name for config in configs.values() for holder in ("params", "overrides") for name in config[holder]}
-    known = {"suite", "seed", *COLUMNS, *inner} - {"params", "overrides"}
-    for key in keys:
-        if key in ("params", "overrides"):
-            raise InputError(f"--group-by {key}: expected the name of one of its keys: {', '.join(sorted(inner))}")
-        if configs and key not in known:
-            raise unknown_name("key to group by", key, known)
-
-
 def _order(value: Any) -> tuple[int, float, str]:
     """Nothing first, then numbers by size, then texts."""
     if value is None:
@@ -198,9 +122,3 @@ def _order(value: Any) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return 1, float(value), ""
     return 2, 0.0, value if isinstance(value, str) else canonical_json(value)
-
-
-def _value(key: str, label: dict[str, Any]) -> Any:
-    if key in label:
-        return label[key]
-    return label["params"].get(key, label["overrides"].get(key))

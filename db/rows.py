@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Connection,
+    Table,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from db.models import Attempts, Base, Configs, Memberships, Metrics, Trials
 from db.snapshot import Snapshot
@@ -16,6 +31,7 @@ from harness.trial import Trial, TrialState
 T = TypeVar("T")
 
 CHUNK = 1000
+"""Snapshots that are recorded at a time; each may have thousands of metrics."""
 
 
 def now() -> str:
@@ -24,10 +40,24 @@ def now() -> str:
 
 
 def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
-    """Lists of at most `size` items: a statement may not have any number of parameters."""
+    """Lists of at most `size` items."""
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk
+
+
+def among(connection: Connection, column: Any, texts: Iterable[str]) -> ColumnElement[bool]:
+    """`column` is one of `texts`, which are one parameter: a statement may not have any number of them.
+
+    That is also much quicker than a parameter each, which SQLAlchemy would name one by one.
+    """
+    wanted = list(texts)
+    if connection.dialect.name == "sqlite":
+        rows = func.json_each(json.dumps(wanted)).table_valued("value")
+    else:
+        rows = func.json_array_elements_text(cast(wanted, JSON)).table_valued("value")
+    found: ColumnElement[bool] = column.in_(select(rows.c.value))
+    return found
 
 
 def trial_of(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
@@ -40,20 +70,15 @@ def trial_of(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
 def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
     """Insert the configurations of `trials` that are not there."""
     wanted = {trial.config_id: trial for trial in trials}
-    for chunk in chunks(wanted):
-        present = set(connection.scalars(select(Configs.id).where(Configs.id.in_(chunk))))
-        rows = [_config_row(wanted[id]) for id in chunk if id not in present]
-        if rows:
-            connection.execute(insert(Configs), rows)
+    present = set(connection.scalars(select(Configs.id).where(among(connection, Configs.id, wanted))))
+    _insert(connection, Configs, [_config_row(trial) for id, trial in wanted.items() if id not in present])
 
 
 def add_trials(connection: Connection, trials: Iterable[Trial], state: TrialState, reason: str | None = None) -> None:
     """Insert trials that are known not to be there."""
     rest = {"state": state, "reason": reason, "submission_id": None, "created_at": now()}
     rest["updated_at"] = rest["created_at"]
-    rows = [{**_identity(trial), **rest} for trial in trials]
-    if rows:
-        connection.execute(insert(Trials), rows)
+    _insert(connection, Trials, [{**_identity(trial), **rest} for trial in trials])
 
 
 def add_memberships(connection: Connection, pairs: Iterable[tuple[str, str]]) -> None:
@@ -62,12 +87,9 @@ def add_memberships(connection: Connection, pairs: Iterable[tuple[str, str]]) ->
     for suite, id in dict.fromkeys(pairs):
         by_suite.setdefault(suite, []).append(id)
     for suite, ids in by_suite.items():
-        for chunk in chunks(ids):
-            query = select(Memberships.trial_id).where(Memberships.suite == suite, Memberships.trial_id.in_(chunk))
-            present = set(connection.scalars(query))
-            rows = [{"suite": suite, "trial_id": id} for id in chunk if id not in present]
-            if rows:
-                connection.execute(insert(Memberships), rows)
+        here = Memberships.suite == suite, among(connection, Memberships.trial_id, ids)
+        present = set(connection.scalars(select(Memberships.trial_id).where(*here)))
+        _insert(connection, Memberships, [{"suite": suite, "trial_id": id} for id in ids if id not in present])
 
 
 def record(connection: Connection, snapshots: Sequence[Snapshot]) -> None:
@@ -89,7 +111,7 @@ def record(connection: Connection, snapshots: Sequence[Snapshot]) -> None:
 
 
 def _record_trials(connection: Connection, latest: dict[str, Snapshot]) -> None:
-    query = select(Trials.__table__).where(Trials.id.in_(latest))
+    query = select(Trials.__table__).where(among(connection, Trials.id, latest))
     present = {row["id"]: dict(row) for row in connection.execute(query).mappings()}
     fresh, changed = [], []
     for id, snapshot in latest.items():
@@ -106,8 +128,7 @@ def _record_trials(connection: Connection, latest: dict[str, Snapshot]) -> None:
             fresh.append(row)
         elif old != row:
             changed.append({f"new_{key}": value for key, value in row.items()})
-    if fresh:
-        connection.execute(insert(Trials), fresh)
+    _insert(connection, Trials, fresh)
     if changed:
         table = _table(Trials)
         values: dict[str, Any] = {
@@ -126,7 +147,7 @@ def _replace(
     table = _table(kind)
     key = [column.name for column in table.primary_key]
     wanted = {tuple(row[name] for name in key): row for id, one in latest.items() for row in rows_of(id, one)}
-    query = select(table).where(table.c.trial_id.in_(latest))
+    query = select(table).where(among(connection, table.c.trial_id, latest))
     present = {tuple(row[name] for name in key): dict(row) for row in connection.execute(query).mappings()}
     stale = [
         {f"old_{name}": part for name, part in zip(key, place, strict=True)}
@@ -137,8 +158,15 @@ def _replace(
     if stale:
         here = and_(*(table.c[name] == bindparam(f"old_{name}") for name in key))
         connection.execute(delete(table).where(here), stale)
-    if fresh:
-        connection.execute(insert(table), fresh)
+    _insert(connection, kind, fresh)
+
+
+def _insert(connection: Connection, kind: type[Base], rows: list[dict[str, Any]]) -> None:
+    """Insert rows in the order of their key: an index takes neighbours at a fraction of what scattered ones cost."""
+    if rows:
+        table = _table(kind)
+        rows.sort(key=operator.itemgetter(*table.primary_key.columns.keys()))
+        connection.execute(insert(table), rows)
 
 
 def _identity(trial: Trial) -> dict[str, Any]:

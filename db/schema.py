@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
@@ -30,7 +32,7 @@ def ensure(engine: Engine) -> bool:
         _write_ahead(engine)
     with translated(engine), engine.connect() as connection:
         connection = connection.execution_options(dropbench_immediate=True)
-        with connection.begin():
+        with _tables_remade(connection), connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(72707)"))
             _check(connection, engine)  # another process may have been quicker
@@ -68,6 +70,23 @@ def _upgrade(connection: Connection) -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+@contextlib.contextmanager
+def _tables_remade(connection: Connection) -> Iterator[None]:
+    """SQLite alters a table by making it anew; until its rows are in it, those that refer to it refer to nothing.
+
+    The switch does nothing inside of a transaction, and any statement of SQLAlchemy's begins one.
+    """
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    raw: Any = connection.connection.driver_connection
+    raw.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA foreign_keys = ON")
 
 
 def _write_ahead(engine: Engine) -> None:

@@ -22,7 +22,7 @@ AttemptState = Literal[
 ]  # fmt: skip
 
 AFTER: dict[str, TrialState] = {
-    "failed": "failed", "out_of_memory": "failed", "cancelled": "cancelled",
+    "failed": "failed", "out_of_memory": "queued", "cancelled": "cancelled",
     "preempted": "queued", "timeout": "queued", "node_failure": "queued", "lost": "queued", "interrupted": "queued",
 }  # fmt: skip
 """State of the last attempt → state of the trial. One that said "succeeded" without a result runs again."""
@@ -73,6 +73,11 @@ class _Attempt(BaseModel):
     peak_memory_bytes: int | None = None
     steps_done: int | None = None
     message: str | None = None
+    submission_id: str | None = Field(default=None, alias="submission", max_length=32)
+    waited_seconds: float | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    pieces: int | None = None
 
 
 _ATTEMPTS = TypeAdapter(list[_Attempt])

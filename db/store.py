@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,10 +14,20 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from db import filters, schema
 from db.connection import connect, reading, translated, writing
 from db.models import Configs, Memberships, Submissions, Trials
-from db.rows import add_configs, add_memberships, add_trials, chunks, now, record, trial_of
+from db.rows import add_configs, add_memberships, add_trials, among, chunks, now, record, trial_of
 from db.snapshot import Snapshot
 from harness.errors import InputError
 from harness.trial import FINAL_STATES, TRIAL_STATES, Trial, TrialState
+
+BULK = 20_000
+"""Trials that are enqueued at a time: the more, the more of them are neighbours in the tables."""
+
+
+def _username() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's number without a name
+        return str(os.getuid())
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class SubmissionRow:
-    """A job of an executor; `pid` on `host` is the process that submitted it."""
+    """A job of an executor; `pid` on `host`, a process of `username`'s, submitted it."""
 
     id: str
     executor: str
@@ -43,6 +55,7 @@ class SubmissionRow:
     state: Literal["intended", "submitted", "ended"] = "intended"
     created_at: str = field(default_factory=now)
     ended_at: str | None = None
+    username: str | None = field(default_factory=_username)
 
 
 @dataclass(frozen=True)
@@ -103,16 +116,17 @@ class Store:
         present: list[str] = []
         requeued: list[str] = []
         with writing(self.engine) as connection:
-            for chunk in chunks(items):
+            for chunk in chunks(items, BULK):
                 trials = {trial.id: trial for trial, _ in chunk}
-                query = select(Trials.id, Trials.state, Trials.weights).where(Trials.id.in_(trials))
+                query = select(Trials.id, Trials.state, Trials.weights).where(among(connection, Trials.id, trials))
                 there = {id: (state, weights) for id, state, weights in connection.execute(query)}
                 fresh = [trial for id, trial in trials.items() if id not in there]
                 add_configs(connection, fresh)
                 add_trials(connection, fresh, "queued")
                 add_memberships(connection, [(suite, trial.id) for trial, suite in chunk if suite is not None])
                 again = [id for id, (state, _) in there.items() if state in ("cancelled", "skipped")]
-                _set(connection, again, state="queued", reason=None, submission_id=None)
+                if again:
+                    _set(connection, again, state="queued", reason=None, submission_id=None)
                 for id, (_, weights) in there.items():
                     given = trials[id].weights
                     if given is not None and given.path != weights:  # the same weights, moved
@@ -144,10 +158,8 @@ class Store:
             if ids is None:
                 rows = connection.execute(query.order_by(Trials.created_at, Trials.id)).all()
                 return {row.id: TrialRow(*row) for row in rows}  # type: ignore[arg-type]
-            found = {}
-            for chunk in chunks(ids):
-                for row in connection.execute(query.where(Trials.id.in_(chunk))):
-                    found[row.id] = TrialRow(*row)  # type: ignore[arg-type]
+            rows = connection.execute(query.where(among(connection, Trials.id, ids))).all()
+        found = {row.id: TrialRow(*row) for row in rows}  # type: ignore[arg-type]
         return {id: found[id] for id in ids if id in found}
 
     def counts(self, ids: Sequence[str] | None = None) -> dict[TrialState, int]:
@@ -155,9 +167,10 @@ class Store:
         counts: dict[TrialState, int] = dict.fromkeys(TRIAL_STATES, 0)
         query = select(Trials.state, func.count()).group_by(Trials.state)
         with reading(self.engine) as connection:
-            for chunk in [None] if ids is None else chunks(dict.fromkeys(ids)):
-                for state, count in connection.execute(query if chunk is None else query.where(Trials.id.in_(chunk))):
-                    counts[state] += count  # type: ignore[index]
+            if ids is not None:
+                query = query.where(among(connection, Trials.id, ids))
+            for state, count in connection.execute(query):
+                counts[state] = count  # type: ignore[index]
         return counts
 
     def trial(self, id: str) -> Trial:
@@ -169,12 +182,10 @@ class Store:
 
     def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
         """The trials of these ids, those of them that are there, in the order given."""
-        found = {}
         query = select(Trials.id, Trials.seed, Trials.weights, Configs.config).join(Configs)
         with reading(self.engine) as connection:
-            for chunk in chunks(ids):
-                for id, seed, weights, config in connection.execute(query.where(Trials.id.in_(chunk))):
-                    found[id] = trial_of(config, seed, weights)
+            rows = connection.execute(query.where(among(connection, Trials.id, ids))).all()
+        found = {id: trial_of(config, seed, weights) for id, seed, weights, config in rows}
         return {id: found[id] for id in ids if id in found}
 
     def suites(self, ids: Sequence[str]) -> dict[str, list[str]]:
@@ -182,9 +193,8 @@ class Store:
         found: dict[str, list[str]] = {}
         query = select(Memberships.trial_id, Memberships.suite).order_by(Memberships.suite)
         with reading(self.engine) as connection:
-            for chunk in chunks(dict.fromkeys(ids)):
-                for id, suite in connection.execute(query.where(Memberships.trial_id.in_(chunk))):
-                    found.setdefault(id, []).append(suite)
+            for id, suite in connection.execute(query.where(among(connection, Memberships.trial_id, ids))):
+                found.setdefault(id, []).append(suite)
         return found
 
     def find(self, filter: str | None) -> list[str]:
@@ -194,7 +204,7 @@ class Store:
             InputError: a word of it means nothing here.
         """
         with reading(self.engine) as connection:
-            query = select(Trials.id).join(Configs).order_by(Trials.created_at, Trials.id)
+            query = select(Trials.id).order_by(Trials.created_at, Trials.id)
             clauses = filters.parse(connection, (filter or "").split()).clauses
             return list(connection.scalars(query.where(*clauses)))
 
@@ -203,12 +213,10 @@ class Store:
 
         Two processes never get the same trial.
         """
-        claimed: list[str] = []
         with writing(self.engine) as connection:
-            for chunk in chunks(dict.fromkeys(ids)):
-                query = select(Trials.id).where(Trials.id.in_(chunk), Trials.state == "queued")
-                waiting = set(connection.scalars(query))
-                claimed.extend(id for id in chunk if id in waiting)
+            query = select(Trials.id).where(among(connection, Trials.id, ids), Trials.state == "queued")
+            waiting = set(connection.scalars(query))
+            claimed = [id for id in dict.fromkeys(ids) if id in waiting]
             if claimed:
                 connection.execute(insert(Submissions).values(**asdict(submission)))
                 _set(connection, claimed, state="submitted", reason=None, submission_id=submission.id)
@@ -237,14 +245,10 @@ class Store:
         self, states: Mapping[str, tuple[TrialState, str | None]], only_from: set[TrialState] | None = None
     ) -> list[str]:
         """Change states, of trials that are in one of `only_from` where that is given; returns the ids changed."""
-        changed: list[str] = []
         with writing(self.engine) as connection:
-            for chunk in chunks(states):
-                query = select(Trials.id, Trials.state).where(Trials.id.in_(chunk))
-                found = {
-                    id: state for id, state in connection.execute(query) if only_from is None or state in only_from
-                }
-                changed.extend(id for id in chunk if id in found)
+            query = select(Trials.id, Trials.state).where(among(connection, Trials.id, states))
+            found = {id for id, state in connection.execute(query) if only_from is None or state in only_from}
+            changed = [id for id in states if id in found]
             by_value: dict[tuple[TrialState, str | None], list[str]] = {}
             for id in changed:
                 by_value.setdefault(states[id], []).append(id)
@@ -261,5 +265,4 @@ class Store:
 
 
 def _set(connection: Connection, ids: Sequence[str], **values: Any) -> None:
-    for chunk in chunks(ids):
-        connection.execute(update(Trials).where(Trials.id.in_(chunk)).values(**values, updated_at=now()))
+    connection.execute(update(Trials).where(among(connection, Trials.id, ids)).values(**values, updated_at=now()))

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
+import os
 import shutil
+import signal
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,3 +119,76 @@ def store(url: str) -> Iterator[Store]:
     """An empty store."""
     with open_store(url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Callable[[], str]]:
+    """() → the URL of a fresh database on a server of the tests' own, which listens on a socket alone."""
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("psycopg is not installed (the extra `postgres`)")
+    programs = _postgresql()
+    folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path must be short
+    user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
+    if user:
+        shutil.chown(folder, user)
+    log = folder / "log"
+    with log.open("wb") as out:
+        quiet: dict[str, Any] = {"user": user, "stdout": out, "stderr": out, "cwd": folder}
+        make: list[str | Path] = [
+            programs / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "me",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
+        subprocess.run(make, check=True, **quiet)
+        options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
+        process = subprocess.Popen([programs / "postgres", "-D", folder / "data", "-k", folder, *options], **quiet)
+    try:
+        _await_server(process, folder, log)
+        numbers = itertools.count()
+
+        def make_database() -> str:
+            import psycopg
+
+            name = f"test_{next(numbers)}"
+            with psycopg.connect(f"host={folder} user=me dbname=postgres", autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name}".encode())
+            return f"postgresql+psycopg://me@/{name}?host={folder}"
+
+        yield make_database
+    finally:
+        process.send_signal(signal.SIGINT)  # without waiting for those who are connected
+        process.wait(30)
+        shutil.rmtree(folder)
+
+
+def _postgresql() -> Path:
+    """The folder of PostgreSQL's programs, which Debian keeps off the PATH; the newest version's."""
+    on_path = shutil.which("postgres")
+    folders = [Path(on_path).parent] if on_path else []
+    debian = Path("/usr/lib/postgresql").glob("*/bin")
+    folders += sorted(debian, key=lambda folder: folder.parent.name.zfill(4), reverse=True)
+    for folder in folders:
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
+    pytest.skip("no PostgreSQL server is installed")
+
+
+def _await_server(process: subprocess.Popen[bytes], folder: Path, log: Path) -> None:
+    import psycopg
+
+    for _ in range(300):
+        try:
+            psycopg.connect(f"host={folder} user=me dbname=postgres").close()
+        except psycopg.OperationalError:
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError(log.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from db.models import REVISION
 from db.rebuild import rebuild
 from db.report import print_trials
 from db.store import open_store
@@ -229,7 +230,7 @@ def test_rebuild_tells_of_damage(call: Call, runs: Path, make_trial: Callable[..
 
 
 def test_upgrade(call: Call, folder: Path) -> None:
-    assert call("db", "upgrade").out == "dropbench.db: now at schema 0001\n"
+    assert call("db", "upgrade").out == f"dropbench.db: now at schema {REVISION}\n"
     assert json.loads(call("db", "upgrade", "--json").out)["upgraded"] is False
     with sqlite3.connect(folder / "dropbench.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")

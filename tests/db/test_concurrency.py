@@ -1,49 +1,134 @@
-"""Several processes at one database: none waits in vain, nothing is lost, nothing is handed out twice."""
+"""Many processes at one database: none waits in vain, nothing is lost, nothing is handed out twice.
+
+``STRESS_SECONDS=60`` lets them go on for so long; ``pytest -s`` then shows what they did.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
+import os
 import random
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import func, select
+import pytest
+from sqlalchemy import select
 
 from db.connection import reading
-from db.models import Metrics
+from db.models import Attempts, Metrics
+from db.query import results
 from db.snapshot import Snapshot
-from db.store import SubmissionRow, open_store
+from db.store import Store, SubmissionRow, open_store
 from harness.trial import Trial
 
-PROCESSES = 4
-SECONDS = 3.0
+SECONDS = float(os.environ.get("STRESS_SECONDS", "6"))
+ENQUEUE, COLLECT, QUERY = 6, 6, 4
+"""Processes of each kind."""
+SHARED = 5
+"""Trials of a batch that every process asks for, beside those that it alone asks for."""
+ENOUGH = 1000
+"""Waiting trials, above which nothing more is enqueued."""
+
+Make = Callable[..., Trial]
+Log = dict[str, Any]
 
 
-def work(number: int, url: str, trials: list[Trial], out: Path) -> None:
-    """Enqueue, claim and record what this process claimed, until the time is up; writes what it claimed."""
+class Watch:
+    """How often something was done, and the longest that it took; until the time is up."""
+
+    def __init__(self) -> None:
+        self.end = time.monotonic() + SECONDS
+        self.done, self.longest = 0, 0.0
+
+    def __iter__(self) -> Iterator[int]:
+        while time.monotonic() < self.end:
+            yield self.done
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.longest = max(self.longest, time.monotonic() - start)
+        self.done += 1
+
+
+def final(id: str) -> float:
+    """The value that a trial is to have at the end."""
+    return int(id, 16) / 16**12
+
+
+def enqueue(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+    asked: dict[str, str] = {}
+    for batch in watch:
+        if store.counts()["queued"] > ENOUGH:
+            time.sleep(0.01)
+            continue
+        trials = [make_trial(seed, data="shared", overrides={"batch": batch}) for seed in range(SHARED)]
+        trials += [make_trial(seed, data=f"data-{number}", overrides={"batch": batch}) for seed in range(20)]
+        with watch.timed():
+            store.enqueue([(trial, f"suite-{number}") for trial in trials])
+        asked |= {trial.id: f"suite-{number}" for trial in trials}
+    return {"asked": asked}
+
+
+def collect(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+    rng = random.Random(number)
+    claimed: list[str] = []
+    for turn in watch:
+        with watch.timed():
+            ids = store.find("queued")
+            name = f"{number:02d}{turn:030d}"
+            mine = store.intend(rng.sample(ids, min(10, len(ids))), SubmissionRow(name, "local", "/", "here", number))
+            if mine:
+                store.submitted(name, f"job-{turn}")
+                trials = store.trials(mine).values()
+                store.record([Snapshot(trial, "running") for trial in trials])
+                store.record([succeeded(trial, number) for trial in trials])
+                store.end_submission(name)
+        claimed += mine
+    return {"claimed": claimed}
+
+
+def succeeded(trial: Trial, number: int) -> Snapshot:
+    curve = [("train/loss", step, step + final(trial.id)) for step in range(5)]
+    metrics = [*curve, ("test/accuracy", -1, final(trial.id)), ("test/loss", -1, None)]
+    attempt = {"number": 1, "state": "succeeded", "pid": number}
+    return Snapshot(trial, "succeeded", None, ["recorded"], [attempt], metrics)
+
+
+def query(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+    """Look; what was seen once may not be gone later, and one look may not contradict itself."""
+    trials, finished = 0, 0
+    for _ in watch:
+        with watch.timed():
+            now = sum(store.counts().values())
+            assert now >= trials
+            trials = now
+            rows = results(store, group_by=["data"])
+            now = sum(row["n"] for row in rows if row["metric"] == "accuracy")
+            assert now >= finished
+            finished = now
+            assert all(0 <= row["mean"] < 1 for row in rows if row["n"])
+            assert len(store.find("succeeded")) >= finished
+            for row in results(store, ["suite=recorded", f"data=data-{number % ENQUEUE}"])[:50]:
+                assert row["suite"] == "recorded"
+    return {"looked": watch.done}
+
+
+def work(kind: Any, url: str, number: int, make_trial: Make, out: Path) -> None:
+    """One process; writes what it did, or what went wrong."""
     try:
-        rng = random.Random(number)
-        claimed: list[str] = []
-        by_id = {trial.id: trial for trial in trials}
-        end = time.monotonic() + SECONDS
+        watch = Watch()
         with open_store(url) as store:
-            while time.monotonic() < end:
-                store.enqueue([(trial, f"suite-{number}") for trial in rng.sample(trials, 20)])
-                ids = store.find("queued")
-                name = f"{number:02d}{len(claimed):030d}"
-                mine = store.intend(
-                    rng.sample(ids, min(5, len(ids))), SubmissionRow(name, "local", "/", "here", number)
-                )
-                claimed += mine
-                store.record(
-                    [Snapshot(by_id[id], "succeeded", None, [], [], [("test/accuracy", -1, number)]) for id in mine]
-                )
-                store.counts()
-        out.write_text(json.dumps(claimed), encoding="utf-8")
+            log = kind(store, number, watch, make_trial)
+        out.write_text(json.dumps({**log, "done": watch.done, "longest": watch.longest}), encoding="utf-8")
     except BaseException:
         out.write_text(traceback.format_exc(), encoding="utf-8")
         raise
@@ -58,32 +143,60 @@ def open_only(url: str, out: Path) -> None:
         raise
 
 
-def test_nothing_lost_and_nothing_claimed_twice(url: str, tmp_path: Path, make_trial: Callable[..., Trial]) -> None:
-    trials = [make_trial(seed) for seed in range(400)]
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_nothing_lost_and_nothing_claimed_twice(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, make_trial: Make
+) -> None:
+    where: str = request.getfixturevalue("url") if kind == "sqlite" else request.getfixturevalue("postgresql")()
+    open_store(where).close()
     context = multiprocessing.get_context("fork")
-    files = [tmp_path / f"{number}.json" for number in range(PROCESSES)]
+    kinds = [enqueue] * ENQUEUE + [collect] * COLLECT + [query] * QUERY
+    files = [tmp_path / f"{number}.json" for number in range(len(kinds))]
     workers = [
-        context.Process(target=work, args=(number, url, trials, file)) for number, file in enumerate(files)
-    ]  # fmt: skip
+        context.Process(target=work, args=(does, where, number, make_trial, files[number]))
+        for number, does in enumerate(kinds)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0] * PROCESSES, [file.read_text() for file in files]
-    claimed = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    times = Counter(id for ids in claimed for id in ids)
-    assert sum(times.values()) > 20
-    assert set(times.values()) == {1}
-    with open_store(url) as store:
-        succeeded = set(store.find("succeeded"))
-        assert succeeded == set(times)
+        worker.join(SECONDS + 120)
+    said = [file.read_text(encoding="utf-8") if file.exists() else "nothing" for file in files]
+    assert [worker.exitcode for worker in workers] == [0] * len(kinds), "\n".join(said)
+    logs = [json.loads(text) for text in said]
+    asked: dict[str, set[str]] = {}
+    for log in logs:
+        for id, suite in log.get("asked", {}).items():
+            asked.setdefault(id, set()).add(suite)
+    claimed = Counter(id for log in logs for id in log.get("claimed", ()))
+    assert len(claimed) > 10
+    assert set(claimed.values()) == {1}
+    with open_store(where) as store:
+        assert set(store.states()) == set(asked)
+        suites = store.suites([*asked])
+        assert {id: {*names} - {"recorded"} for id, names in suites.items()} == asked
+        assert {id for id, names in suites.items() if "recorded" in names} == set(claimed)
+        assert set(store.find("succeeded")) == set(claimed)
         counts = store.counts()
-        assert counts["submitted"] == 0
-        assert counts["queued"] + counts["succeeded"] == len(store.states())
+        assert counts["queued"] + counts["succeeded"] == len(asked)
+        assert store.open_submissions() == []
         with reading(store.engine) as connection:
-            assert connection.scalar(select(func.count()).select_from(Metrics)) == len(succeeded)
-        suites = store.suites(list(succeeded))
-        assert all(suites[id] for id in succeeded)
+            found = {(id, name, step): value for id, name, step, value in connection.execute(select(Metrics.__table__))}
+            attempts = connection.execute(select(Attempts.trial_id, Attempts.number, Attempts.pid)).all()
+        wanted = {(id, "train/loss", step): step + final(id) for id in claimed for step in range(5)}
+        wanted |= {(id, "test/accuracy", -1): final(id) for id in claimed}
+        assert found == wanted | {(id, "test/loss", -1): None for id in claimed}
+        by_process = {id: number for number, log in enumerate(logs) for id in log.get("claimed", ())}
+        assert {id: pid for id, _, pid in attempts} == by_process
+        assert len(attempts) == len(claimed)
+        (row,) = (row for row in results(store, group_by=["task"]) if row["metric"] == "accuracy")
+        assert row["n"] == len(claimed)
+        assert row["mean"] == pytest.approx(math.fsum(map(final, claimed)) / len(claimed), rel=1e-12)
+    turns = {does.__name__: [log for log, other in zip(logs, kinds, strict=True) if other is does] for does in kinds}
+    told = ", ".join(
+        f"{name} {sum(log['done'] for log in some)} times, {max(log['longest'] for log in some):.2f} s at most"
+        for name, some in turns.items()
+    )
+    print(f"\n{kind}, {SECONDS:g} s, {len(kinds)} processes: {len(asked)} trials asked for, {len(claimed)} run; {told}")
 
 
 def test_many_may_make_the_database_at_once(tmp_path: Path) -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import func, select
 
 from db.connection import reading
 from db.export import export, query
-from db.models import Base
+from db.models import Base, Trials
 from db.query import results
 from db.rebuild import rebuild
 from db.snapshot import Snapshot
@@ -28,50 +24,11 @@ from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.trial import Trial
 
-if importlib.util.find_spec("psycopg") is None:
-    pytest.skip("psycopg is not installed", allow_module_level=True)
-if shutil.which("initdb") is None or shutil.which("postgres") is None:
-    pytest.skip("no PostgreSQL server is installed", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The URL of a fresh server, without its database's name; it listens on a socket alone."""
-    folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path must be short
-    user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
-    if user:
-        shutil.chown(folder, user)
-    quiet: dict[str, Any] = {"user": user, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-    subprocess.run(["initdb", "-D", folder / "data", "-U", "me", "-A", "trust", "--no-sync"], check=True, **quiet)
-    options = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
-    process = subprocess.Popen(["postgres", "-D", folder / "data", "-k", folder, *options], **quiet)
-    try:
-        wait = ["pg_isready", "-q", "-h", str(folder), "-U", "me", "-t", "30"]
-        for _ in range(100):
-            if subprocess.run(wait, check=False).returncode == 0:
-                break
-            process.poll()
-            threading.Event().wait(0.1)
-        yield f"postgresql+psycopg://me@/{{}}?host={folder}"
-    finally:
-        process.terminate()
-        process.wait(30)
-        shutil.rmtree(folder)
-
 
 @pytest.fixture
-def url(server: str, request: pytest.FixtureRequest) -> str:
-    """A fresh database on it."""
-    name = f"test_{abs(hash(request.node.name))}"
-    folder = server.partition("host=")[2]
-    subprocess.run(["createdb", "-h", folder, "-U", "me", name], check=True)
-    return server.format(name)
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with open_store(url) as opened:
-        yield opened
+def url(postgresql: Callable[[], str]) -> str:
+    """A fresh database on the server, in the place of a file."""
+    return postgresql()
 
 
 def test_migrations_make_what_the_models_say(store: Store) -> None:
@@ -117,6 +74,15 @@ def test_from_the_queue_to_results(
     assert {file.stem: count for file, count in export(store, tmp_path / "out", "csv")}["trials"] == 4
 
 
+def test_what_is_read_is_of_one_moment(store: Store, url: str, make_trial: Callable[..., Trial]) -> None:
+    with reading(store.engine) as connection, open_store(url) as other:
+        count = select(func.count()).select_from(Trials)
+        assert connection.scalar(count) == 0
+        other.enqueue([(make_trial(), None)])
+        assert connection.scalar(count) == 0
+    assert store.counts()["queued"] == 1
+
+
 def test_nothing_is_claimed_twice(url: str, make_trial: Callable[..., Trial]) -> None:
     trials = [make_trial(seed) for seed in range(60)]
     claimed: list[list[str]] = [[] for _ in range(4)]
@@ -143,6 +109,7 @@ def test_nothing_is_claimed_twice(url: str, make_trial: Callable[..., Trial]) ->
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
     with pytest.raises(InputError, match=r"me:\*\*\*@.*(failed|refused)") as error:
         open_store(f"postgresql+psycopg://me:secret@/x?host={tmp_path}")
     assert "secret" not in str(error.value)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import event
 
-from db.connection import reading
+from db.connection import connect, reading
 from db.models import REVISION, Base
 from db.schema import MIGRATIONS, ensure
 from db.store import Store, open_store
@@ -47,6 +49,26 @@ def test_a_new_database_is_made_and_then_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with open_store(url) as store:
         assert ensure(store.engine) is False
+
+
+def test_a_database_of_an_older_version_is_brought_up_to_date(tmp_path: Path, make_trial: Callable[..., Trial]) -> None:
+    url = f"sqlite:///{tmp_path}/old.db"
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    engine = connect(url)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.exec_driver_sql(
+            "INSERT INTO submissions (id, executor, folder, host, pid, state, created_at) "
+            "VALUES ('s1', 'local', '/', 'here', 1, 'submitted', '2026-01-01T00:00:00.000+00:00')"
+        )
+    engine.dispose()
+    with open_store(url) as store:
+        (one,) = store.open_submissions()
+        assert (one.id, one.username) == ("s1", None)
+        (added,) = store.enqueue([(make_trial(), "suite")]).added
+        assert store.states([added])[added].state == "queued"
 
 
 def test_an_interrupted_creation_is_made_again(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ Attempt = Callable[..., dict[str, Any]]
         ([], False, "queued", None),
         (["running"], False, "queued", "its worker was killed"),
         (["failed"], False, "failed", "cause 1"),
-        (["out_of_memory"], False, "failed", "cause 1"),
+        (["out_of_memory"], False, "queued", "cause 1"),
         (["cancelled"], False, "cancelled", "cause 1"),
         (["interrupted"], False, "queued", "cause 1"),
         (["preempted"], False, "queued", "cause 1"),

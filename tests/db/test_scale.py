@@ -1,0 +1,135 @@
+"""What was made for a million trials is as right as it is quick. `benchmarks.queue` has the rates."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db.connection import connect, reading
+from db.query import results, summarize
+from db.schema import MIGRATIONS
+from db.snapshot import Snapshot
+from db.store import Store, SubmissionRow, open_store
+from harness.trial import Trial
+
+Make = Callable[..., Trial]
+MANY = 40_000
+"""More than the parameters that a statement of SQLite's may have."""
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30))
+def test_a_summary_is_that_of_exact_reckoning(values: list[float]) -> None:
+    found = summarize(values)
+    assert found.mean == pytest.approx(statistics.fmean(values), rel=1e-15, abs=1e-300)
+    assert found.std == pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-7)
+
+
+@given(st.floats(-1e9, 1e9), st.integers(2, 50))
+def test_equal_values_do_not_deviate(value: float, n: int) -> None:
+    assert summarize([value] * n).std == 0
+
+
+def test_small_deviations_from_a_large_mean() -> None:
+    values = [1e9 + part for part in (0.001, 0.002, 0.004, 0.008)]
+    assert summarize(values).std == pytest.approx(statistics.stdev(values), rel=1e-9)
+
+
+def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
+    trials = [make_trial(seed) for seed in range(3)]
+    store.enqueue([(trial, "suite") for trial in trials])
+    ids = [f"{number:012x}" for number in range(MANY)]
+    ids[7:7], ids[MANY:] = [trials[0].id], [trials[1].id]
+    there = [trials[0].id, trials[1].id]
+    assert [*store.states(ids)] == [*store.trials(ids)] == there
+    assert store.counts(ids)["queued"] == 2
+    assert store.suites(ids) == {id: ["suite"] for id in there}
+    assert store.intend(ids, SubmissionRow("a" * 32, "local", "/", "here", 1)) == there
+    assert store.set_states(dict.fromkeys(ids, ("failed", None)), {"submitted"}) == there
+    assert [row["n"] for row in results(store, ids=ids)] == [0]
+    store.record([Snapshot(trial, "succeeded", metrics=[("test/accuracy", -1, 1.0)]) for trial in trials])
+    assert [row["n"] for row in results(store, ids=ids)] == [2]
+
+
+def test_a_bulk_is_added_in_the_order_it_came(store: Store, make_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("db.store.BULK", 7)
+    trials = [make_trial(seed, data=f"data-{seed % 3}") for seed in range(30)]
+    asked = [(trial, suite) for trial in trials for suite in ("one", "two")]
+    assert store.enqueue(asked).added == [trial.id for trial in trials]
+    found = store.enqueue(reversed(asked))
+    assert (found.added, found.present) == ([], [trial.id for trial in reversed(trials)])
+    assert store.suites([trials[9].id]) == {trials[9].id: ["one", "two"]}
+
+
+def test_a_trial_of_two_suites_is_counted_once(store: Store, make_trial: Make) -> None:
+    values = {0: 80.0, 1: 82.0}
+    store.record(
+        [
+            Snapshot(make_trial(seed), "succeeded", None, ["one", "two"], [], [("test/accuracy", -1, value)])
+            for seed, value in values.items()
+        ]
+    )
+    (row,) = results(store, group_by=["regularizer"])
+    assert (row["n"], row["mean"], row["std"]) == (2, 81.0, statistics.stdev(values.values()))
+    assert [(row["suite"], row["n"]) for row in results(store, group_by=["suite"])] == [("one", 2), ("two", 2)]
+    assert [(row["suite"], row["n"]) for row in results(store, ["two"], group_by=["suite"])] == [("two", 2)]
+    assert [(row["seed"], row["n"]) for row in results(store, group_by=["seed"])] == [(0, 1), (1, 1)]
+    both = results(store, group_by=["seed", "suite", "data"])
+    assert [tuple(row.values())[:3] for row in both] == [
+        (0, "one", "trec"), (0, "two", "trec"), (1, "one", "trec"), (1, "two", "trec"),
+    ]  # fmt: skip
+
+
+def test_values_of_different_types_are_different_groups(store: Store, make_trial: Make) -> None:
+    for value in (1, True, "1"):
+        store.enqueue([(make_trial(overrides={"x": value}), None)])
+    assert {repr(row["x"]) for row in results(store, group_by=["x"])} == {"1", "True", "'1'"}
+
+
+def test_the_table_made_anew_has_what_it_had(tmp_path: Path, make_trial: Make, dump: Callable[..., Any]) -> None:
+    trials = [make_trial(seed) for seed in range(5)]
+    with open_store(f"sqlite:///{tmp_path}/new.db") as store:
+        fill(store, trials)
+        wanted = dump(store)
+    url = f"sqlite:///{tmp_path}/old.db"
+    migrate(url, "0002")
+    raw = connect(f"sqlite:///{tmp_path}/new.db")
+    with raw.begin() as connection:  # the rows of the new one into the old one
+        connection.exec_driver_sql("COMMIT")
+        connection.exec_driver_sql(f"ATTACH '{tmp_path}/old.db' AS old")
+        connection.exec_driver_sql("BEGIN")
+        for table in ("configs", "submissions", "trials", "memberships", "attempts", "metrics"):
+            connection.exec_driver_sql(f"INSERT INTO old.{table} SELECT * FROM main.{table}")
+    raw.dispose()
+    with open_store(url) as store:
+        assert dump(store) == wanted
+        with reading(store.engine) as connection:
+            made = str(connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE name = 'trials'").scalar())
+            assert made.rstrip().endswith("WITHOUT ROWID")
+            assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+            assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def fill(store: Store, trials: list[Trial]) -> None:
+    store.enqueue([(trial, "suite") for trial in trials])
+    store.intend([trials[0].id], SubmissionRow("a" * 32, "local", "/", "here", 1))
+    attempt = {"number": 1, "state": "succeeded"}
+    store.record([Snapshot(trials[1], "succeeded", None, ["two"], [attempt], [("test/accuracy", -1, 0.1 + 0.2)])])
+    store.set_states({trials[2].id: ("failed", "ü\n")})
+
+
+def migrate(url: str, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    engine = connect(url)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
