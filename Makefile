@@ -15,11 +15,12 @@ unexport PYTHONDONTWRITEBYTECODE
 FIRST_IMPORT := import accelerate, alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, timm, typer
 FIRST_IMPORT_2 := import fairseq, mmdet.models, pycocotools.cocoeval, sacrebleu, transformers.modeling_utils
 
-.PHONY: help setup bench test lint format hooks clean
+.PHONY: help setup bench test chaos lint format hooks clean
 
 help:
 	@echo "make bench    set up, then run the quickstart suite and print its table"
 	@echo "make test     set up, then lint and run the tests"
+	@echo "make chaos    200 trials on a SLURM of its own, under random faults for 10 minutes"
 	@echo "make lint     ruff, import-linter, mypy"
 	@echo "make format   let ruff mend what it can"
 	@echo "make hooks    lint at each commit (pre-commit)"
@@ -31,6 +32,9 @@ bench: setup
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+
+chaos: setup
+	$(BIN)/python -m tests.cluster.chaos $(CHAOS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
 import resource
@@ -19,12 +18,9 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.rundir import RunDirectory
+from jobs import machine, retry
 
-LIMIT = 5
-"""Attempts in a row that may die without a word and without a new checkpoint, before the trial is given up."""
-
-GAVE_UP = "given up"
-"""How the cause of a trial that was given up begins; a new `dropbench run` tries such a trial again."""
+LOST = "its process ended without a word: killed, out of memory, or the machine went down"
 
 _MESSAGE_LINES = 15
 
@@ -37,8 +33,27 @@ def now() -> str:
 class Attempt:
     """The attempt that this process makes; the caller holds the directory's lock all the while."""
 
-    def __init__(self, directory: RunDirectory, *, submission: str, executor: str, job_id: str | None) -> None:
-        self.directory = directory
+    def __init__(
+        self,
+        directory: RunDirectory,
+        *,
+        submission: str,
+        executor: str,
+        job_id: str | None,
+        since: str | None = None,
+        threads: int = 1,
+    ) -> None:
+        """Begin it.
+
+        Args:
+            directory: of the trial.
+            submission: its id.
+            executor: its name.
+            job_id: what the executor calls the job.
+            since: when it was submitted.
+            threads: CPU cores of each process of it; 0: all.
+        """
+        self.directory, self.before = directory, directory.attempts()
         self.number = 1 + max((int(file.stem) for file in _files(directory)), default=0)
         _reset_peak_memory()
         self.cpu, self.clock = _cpu_seconds(), time.monotonic()
@@ -49,7 +64,12 @@ class Attempt:
             "executor": executor,
             "job_id": job_id,
             "host": gethostname(),
+            "node": machine.node(),
             "pid": os.getpid(),
+            "waited_seconds": _waited(since, self.before),
+            "cpus": machine.cores(threads),
+            "gpus": machine.gpus(),
+            "pieces": retry.pieces(self.before),
             "started_at": now(),
             "ended_at": None,
             "device": None,
@@ -64,6 +84,7 @@ class Attempt:
     def finish(self, state: str, cause: str | None = None, message: str | None = None) -> None:
         """Note how it ended, and what it used; on a full disk in the place of what stands there."""
         device, gpus, gpu_memory = _accelerator()
+        state, cause = retry.limited(state, cause, checkpoint_step(self.directory), self.before)
         self.record |= {
             "state": state,
             "cause": cause,
@@ -96,16 +117,19 @@ Death = Callable[[dict[str, Any]], tuple[str, str] | None]
 
 def explain(directory: RunDirectory, death: Death) -> None:
     """Tell why attempts were lost, where that is known: the worker that goes on with a trial is quicker than SLURM."""
-    for attempt in directory.attempts():
+    attempts = directory.attempts()
+    for position, attempt in enumerate(attempts):
         if attempt["state"] == "lost" and (told := death(attempt)) is not None:
-            _rewrite(directory, attempt["number"], {**attempt, "state": told[0], "cause": told[1]})
+            state, cause = retry.limited(*told, attempt.get("steps_done"), attempts[:position])
+            attempts[position] = {**attempt, "state": state, "cause": cause}
+            _rewrite(directory, attempt["number"], attempts[position])
 
 
 def settle(directory: RunDirectory, death: Death | None = None) -> None:
     """Write the last word of an attempt whose process died without one; the caller holds the directory's lock.
 
-    The attempt is "lost", so that the trial goes on from its last checkpoint, unless it is the `LIMIT`-th in a row
-    that left no new checkpoint: then it has "failed", and so has the trial.
+    The attempt is "lost", so that the trial goes on from its last checkpoint, or what `death` knows better; see
+    `jobs.retry` for what happens too often.
 
     Args:
         directory: of the trial.
@@ -120,21 +144,23 @@ def settle(directory: RunDirectory, death: Death | None = None) -> None:
         ending = {"state": "succeeded", "steps_done": _last_step(directory)}
     else:
         step = checkpoint_step(directory)
-        cause = "its process ended without a word: killed, out of memory, or the machine went down"
-        ending = {"state": "lost", "cause": cause, "steps_done": step}
-        known = death(last) if death else None
-        earlier = ((old.get("state"), old.get("steps_done")) for old in reversed(before))
-        fruitless = 1 + sum(1 for _ in itertools.takewhile(("lost", step).__eq__, earlier))
-        if known:
-            ending |= {"state": known[0], "cause": known[1]}
-        elif fruitless >= LIMIT:
-            given_up = f"{GAVE_UP} after {fruitless} attempts in a row that left no new checkpoint; {cause}"
-            ending |= {"state": "failed", "cause": given_up}
+        known = (death(last) if death else None) or ("lost", LOST)
+        state, why = retry.limited(*known, step, before)
+        ending = {"state": state, "cause": why, "steps_done": step}
     signs = [directory.path / "events.jsonl", directory.path / "log.txt", _file(directory, last["number"])]
     seen = max(file.stat().st_mtime for file in signs if file.exists())
     ended = datetime.fromtimestamp(seen, UTC).isoformat(timespec="milliseconds")
     # A file's time is that of the kernel's last tick, some milliseconds ago.
     _rewrite(directory, last["number"], {**last, **ending, "ended_at": max(ended, last["started_at"])})
+
+
+def _waited(since: str | None, before: list[dict[str, Any]]) -> float | None:
+    """Seconds since an attempt could have begun: since it was submitted, or since the last one ended."""
+    times = [time for time in (since, before[-1].get("ended_at") if before else None) if time]
+    if not times:
+        return None
+    waited = datetime.now(UTC) - max(map(datetime.fromisoformat, times))
+    return round(max(0.0, waited.total_seconds()), 3)  # the login node's clock may be ahead
 
 
 def sweep(folder: Path) -> None:

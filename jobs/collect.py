@@ -14,7 +14,7 @@ from harness.trial import TrialState
 from jobs import places
 from jobs.attempts import explain, settle
 from jobs.job import Job, find, withdraw
-from jobs.worker import CANCELLED
+from jobs.wishes import CANCELLED
 
 ACTIVE = "state=submitted,running"
 """The filter of the trials that a run directory may know more about than the database."""
@@ -63,7 +63,7 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
             return Verdict("submitted")
         state, reason = (job.stillborn(directory.id) if job else None) or ("queued", None)
         return Verdict(state, reason)
-    if last["state"] in ("failed", "out_of_memory"):
+    if last["state"] == "failed":
         return Verdict("failed", last["cause"])
     if last["state"] == "cancelled":
         return Verdict("cancelled", last["cause"])

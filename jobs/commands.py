@@ -1,4 +1,4 @@
-"""The commands on trials: run, enqueue, submit, status, watch, logs, cancel, retry, collect."""
+"""The commands on trials: run, enqueue, submit, status, watch, logs, cancel, retry, collect, gc."""
 
 from __future__ import annotations
 
@@ -121,7 +121,12 @@ def submit(
         list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only these of the queued trials.")
     ] = None,
     executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
-    profile: Annotated[str, typer.Option(metavar="NAME", help="Table [profiles.NAME] of dropbench.toml.")] = "default",
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Table [profiles.NAME] of dropbench.toml; default: the first that is for a trial."
+        ),
+    ] = None,
     parallel: Annotated[
         int | None,
         typer.Option(
@@ -139,30 +144,36 @@ def submit(
     """Hand queued trials to workers, and return at once; nothing needs to stay alive here."""
     from db.store import open_store
     from jobs.collect import collect
-    from jobs.submit import preview, submit_all
+    from jobs.submit import by_profile, preview, submit_all
 
-    plan = _plan(executor, parallel, ("local", "slurm", "debug"), profile, pack)
+    plan = _plan(executor, parallel, ("local", "slurm", "debug"), pack)
     settings = _settings(data, device, checkpoint_seconds)
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
         ids = store.find(" ".join(["queued", *(words or [])]))
-        if not ids:
+        groups = list(by_profile(store, ids, plan, profile))
+        if not groups:
             typer.echo("nothing is queued: dropbench enqueue SUITE, or dropbench retry FILTER")
-        elif dry_run:
-            typer.echo(preview(settings, ids, plan))
-        else:
-            typer.echo(submit_all(store, settings, ids, plan))
+        for group, its in groups:
+            typer.echo(preview(settings, group, its) if dry_run else submit_all(store, settings, group, its))
 
 
 @app.command()
-def status(as_json: Json = False) -> None:
+def status(
+    usage: Annotated[bool, typer.Option("--usage", help="What the attempts cost, as far as collected.")] = False,
+    by: Annotated[str, typer.Option(help="With --usage: suite, user or attempt.")] = "suite",
+    as_json: Json = False,
+) -> None:
     """Count the trials by state. Looks at the run directories of active trials, and changes nothing."""
     from db.store import open_store
-    from jobs.status import look_at, render
+    from jobs.status import look_at, render, show_usage
 
     settings = _settings()
     with open_store(settings.database, create=False) as store:
+        if usage:
+            show_usage(store, by, as_json=as_json)
+            return
         found = look_at(store, settings)
     typer.echo(json.dumps(found.to_json()) if as_json else render(found))
 
@@ -247,6 +258,36 @@ def collect(as_json: Json = False) -> None:
     typer.echo(f"{len(changed)} trials changed their state")
 
 
+@app.command()
+def gc(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only the run directories of these trials.")
+    ] = None,
+    older_than: Annotated[
+        float, typer.Option(min=0, metavar="DAYS", help="Age of checkpoints and of jobs' logs that may go.")
+    ] = 30.0,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Trained weights, too: `analyze` works no more on what succeeded.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be freed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Free disk space: checkpoints of trials that were given up, and what killed processes and ended jobs left."""
+    from db.store import open_store
+    from jobs.gc import gc as free
+
+    settings = _settings()
+    with open_store(settings.database, create=False) as store:
+        ids = store.find(" ".join(words)) if words else None
+        freed = free(store, settings, ids, days=older_than, weights=weights, dry_run=dry_run)
+    if as_json:
+        typer.echo(json.dumps(freed.to_json()))
+        return
+    for line in freed.left_out:
+        typer.echo(f"left out: {line}", err=True)
+    typer.echo(freed.render())
+
+
 def _settings(data: list[str] | None = None, device: str = "auto", checkpoint_seconds: float = 300.0) -> Settings:
     from harness.errors import unknown_name
     from harness.settings import Settings
@@ -258,11 +299,10 @@ def _settings(data: list[str] | None = None, device: str = "auto", checkpoint_se
     return with_folders(settings, data)[0] if data else settings
 
 
-def _plan(executor: str, parallel: int | None, known: tuple[str, ...], profile: str = "default", pack: int = 1) -> Plan:
+def _plan(executor: str, parallel: int | None, known: tuple[str, ...], pack: int = 1) -> Plan:
     from harness.errors import unknown_name
     from jobs.dispatch import Plan
-    from jobs.executors import visible_devices
-    from jobs.profile import load_profile
+    from jobs.machine import visible_devices
 
     if executor not in known:
         raise unknown_name("executor", executor, known)
@@ -273,7 +313,7 @@ def _plan(executor: str, parallel: int | None, known: tuple[str, ...], profile: 
     if (limit := os.environ.get("OMP_NUM_THREADS", "")).isdecimal() and int(limit):
         threads = min(threads, int(limit))
     if executor == "slurm":
-        return Plan(executor, profile=load_profile(profile), throttle=parallel, pack=pack)
+        return Plan(executor, throttle=parallel, pack=pack)
     return Plan(executor, workers, threads)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import uuid
 from collections.abc import Sequence
@@ -10,11 +11,12 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
+from db.rows import chunks
 from db.store import Store, SubmissionRow
 from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.settings import Settings
-from jobs import executors, job, places, slurm
+from jobs import executors, job, machine, places, retry, slurm
 from jobs.attempts import sweep
 from jobs.worker import Worker
 
@@ -35,6 +37,7 @@ class Plan:
         throttle: jobs of an array at a time; None: as many as the cluster gives.
         pack: trials a job, one after the other.
         after: number of the array whose end the next one waits for.
+        again: somebody looks again later: where places are taken, leave their share of the trials for then.
     """
 
     executor: str = "local"
@@ -44,6 +47,7 @@ class Plan:
     throttle: int | None = None
     pack: int = 1
     after: str | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,9 @@ def _start_local(
         held = places.take(settings.runs, submission.id, len(queued), plan.parallel)
         try:
             if held:
-                claimed = _claim(store, settings, queued, submission)
-            devices = executors.visible_devices() if settings.device != "cpu" else []
+                share = len(held) / min(len(queued), plan.parallel) if plan.again else 1.0
+                claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
+            devices = machine.visible_devices() if settings.device != "cpu" else []
             settings = replace(settings, threads=plan.threads)
             for place in held[: len(claimed)]:
                 worker = _worker(settings, claimed, submission, place=place)
@@ -126,13 +131,21 @@ def _start_slurm(
     """An array of jobs; should this process die on the way, they are found by their name."""
     assert plan.profile is not None
     folder, name = Path(submission.folder), job.name(submission.id)
-    executor = executors.ArrayExecutor(folder, plan.profile, name, throttle=plan.throttle, after=plan.after)
+    queued, shunned = _alike(settings, queued[: slurm.largest_array() * plan.pack])
+    executor = executors.ArrayExecutor(
+        folder,
+        plan.profile,
+        name,
+        throttle=plan.throttle,
+        after=plan.after,
+        exclude=shunned if shunned and slurm.nodes(plan.profile.partition) - shunned else (),
+    )
     settings = replace(settings, threads=plan.profile.cpus)
     with places.keeper(settings.runs):
-        claimed = _claim(store, settings, queued[: slurm.largest_array() * plan.pack], submission)
+        claimed = _claim(store, settings, queued, submission)
         if not claimed:
             return None
-        packs = [claimed[at : at + plan.pack] for at in range(0, len(claimed), plan.pack)]
+        packs = list(chunks(claimed, plan.pack))
         try:
             job.write_elements(folder, packs)
             number = executors.start_slurm([_worker(settings, pack, submission) for pack in packs], executor)
@@ -152,6 +165,12 @@ def _start_slurm(
             number = view.numbers[name]
         store.submitted(submission.id, number)
     return Dispatched(submission.id, claimed, len(packs), number)
+
+
+def _alike(settings: Settings, queued: Sequence[str]) -> tuple[list[str], frozenset[str]]:
+    """Those of the trials that shun the same nodes as the first one, and these nodes."""
+    shunned = {id: retry.shunned(RunDirectory(settings.runs / id).attempts()) for id in queued}
+    return [id for id in queued if shunned[id] == shunned[queued[0]]], shunned[queued[0]]
 
 
 def _busy(settings: Settings, id: str) -> bool:
@@ -181,5 +200,6 @@ def _worker(settings: Settings, ids: Sequence[str], submission: SubmissionRow, *
         folder=submission.folder,
         executor=submission.executor,
         place=str(place.path.absolute()) if place else None,
+        since=submission.created_at,
         **rest,
     )

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ NAMES = ("local", "debug", "slurm")
 
 _FOREVER = 10 * 365 * 24 * 60
 """Minutes. A local job has no time limit; Submitit wants one."""
+
+_REQUEUES = 1_000_000
+"""Times that a job may come to its time limit: Submitit wants a number, and each goes on from its checkpoint."""
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -120,34 +123,39 @@ class ArrayExecutor(submitit.SlurmExecutor):
     would wait for its pickle for a minute, and fail. Here they are written before, and each job takes its own.
     """
 
-    def __init__(self, folder: Path, profile: Profile, name: str, *, throttle: int | None, after: str | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        profile: Profile,
+        name: str,
+        *,
+        throttle: int | None,
+        after: str | None,
+        exclude: Iterable[str] = (),
+    ) -> None:
         for program in ("srun", "sbatch", "squeue"):
             if shutil.which(program) is None:
                 raise InputError(f"executor slurm: no {program} here: expected a machine of a SLURM cluster")
-        super().__init__(folder, max_num_timeout=_FOREVER)
-        # The array waits for the end of the one before it; should that be impossible one day, it does not for ever.
-        more = {"dependency": f"afterany:{after}"} if after else {}
-        self.update_parameters(
-            **profile.parameters(), job_name=name, additional_parameters={"kill-on-invalid-dep": "yes", **more}
-        )
+        super().__init__(folder, max_num_timeout=_REQUEUES)
         self.throttle = throttle
-
-    def script(self, jobs: int) -> str:
-        """The sbatch script of an array of so many jobs."""
         place = shlex.quote(str(self.folder))
         pickle, named = "$SLURM_ARRAY_TASK_ID.pkl", "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}_submitted.pkl"
         # Requeued, it has taken it already.
         take = f"[ ! -e {place}/{pickle} ] || mv {place}/{pickle} {place}/{named}"
-        kept = dict(self.parameters)
-        try:
-            self.parameters |= {
-                "map_count": jobs,
-                "array_parallelism": self.throttle or jobs,
-                "setup": [*(kept.get("setup") or []), take],
-            }
-            return str(self._make_submission_file_text(self._submitit_command_str, ""))
-        finally:
-            self.parameters = kept
+        # The array waits for the end of the one before it; should that be impossible one day, it does not for ever.
+        more = {"dependency": f"afterany:{after}"} if after else {}
+        given = profile.parameters()
+        self.update_parameters(
+            **{**given, "setup": [*given.get("setup", []), take]},
+            job_name=name,
+            exclude=",".join(sorted(exclude)) or None,
+            additional_parameters={"kill-on-invalid-dep": "yes", **more},
+        )
+
+    def script(self, jobs: int) -> str:
+        """The sbatch script of an array of so many jobs."""
+        self.parameters |= {"map_count": jobs, "array_parallelism": self.throttle or jobs}
+        return str(self._make_submission_file_text(self._submitit_command_str, ""))
 
     def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[submitit.Job[Any]]:
         for element, delayed in enumerate(delayed_submissions):
@@ -174,12 +182,3 @@ def start_slurm(workers: Sequence[Worker], executor: ArrayExecutor) -> str:
 def job_name(submission: str) -> str:
     """The name of a submission's jobs on a cluster."""
     return f"dropbench-{submission}"
-
-
-def visible_devices() -> list[str]:
-    """The GPUs that this process may use, as `CUDA_VISIBLE_DEVICES` names them; found without loading torch."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        names = [name.strip() for name in given.split(",")]
-        return [name for name in names if name and not name.startswith("-")]
-    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]

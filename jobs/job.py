@@ -13,7 +13,8 @@ from harness.files import write_json
 from harness.settings import Settings
 from harness.trial import TrialState
 from jobs import places, slurm
-from jobs.worker import BEGAN, STOP
+from jobs.wishes import STOP
+from jobs.worker import BEGAN
 
 ELEMENTS = "elements.json"
 """In a submission's folder: the trials of each job of its array."""
@@ -31,7 +32,6 @@ class Job:
 
     Attributes:
         id: the submission's.
-        near: whether its workers are on this machine, so that their locks tell the truth.
         alive: whether any of it runs, or will.
         folder: where its logs are.
         view: what SLURM says, None for other executors.
@@ -39,11 +39,15 @@ class Job:
     """
 
     id: str
-    near: bool
     alive: bool
     folder: Path = Path()
     view: slurm.View | None = None
     elements: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def near(self) -> bool:
+        """Whether its workers are on this machine, so that their locks tell the truth."""
+        return self.view is None
 
     def lives(self, trial: str) -> bool:
         """Whether what this trial was given to runs, or will; in doubt it does."""
@@ -56,25 +60,24 @@ class Job:
 
         Not where its job is known to wait for its next start, long after the attempt began.
         """
-        if self.near or not self.lives(trial):
+        if self.view is None or not self.lives(trial):
             return False
-        now = self.view.now.get(name(self.id), {}).get(self.elements.get(trial, -1)) if self.view else None
+        now = self.view.now.get(name(self.id), {}).get(self.elements.get(trial, -1))
         waits = now is not None and now.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
-        return not waits or self.view is None or slurm.later(str(attempt["started_at"]), _SKEW) > self.view.asked
+        return not waits or slurm.later(str(attempt["started_at"]), _SKEW) > self.view.asked
 
     def stillborn(self, trial: str) -> tuple[TrialState, str] | None:
         """The state of a trial, and why, whose job ended before it began with it; None where that is not known."""
-        element = self.elements.get(trial)
-        number = self.view.numbers.get(name(self.id)) if self.view else None
-        if self.view is None or number is None or element is None:
+        if self.view is None or trial not in self.elements or name(self.id) not in self.view.numbers:
             return None
-        execution = self.view.ended(name(self.id), f"{number}_{element}")
+        number = f"{self.view.numbers[name(self.id)]}_{self.elements[trial]}"
+        execution = self.view.ended(name(self.id), number)
         if execution is None:
             return None
         if execution.state == "CANCELLED":
-            return "cancelled", "cancelled on the cluster"
-        if execution.state == "FAILED" and not (self.folder / f"{number}_{element}{BEGAN}").exists():
-            said = self.log(f"{number}_{element}").strip().splitlines()[-_TAIL:]
+            return "cancelled", slurm.CANCELLED
+        if execution.state == "FAILED" and not (self.folder / f"{number}{BEGAN}").exists():
+            said = self.log(number).strip().splitlines()[-_TAIL:]
             return "failed", f"its job ended before the trial began: {' / '.join(said) or execution.code or 'no word'}"
         return None
 
@@ -110,9 +113,9 @@ def find(submissions: Sequence[SubmissionRow], settings: Settings, *, causes: bo
     for one in submissions:
         if one.executor == "slurm":
             folder = Path(one.folder)
-            found[one.id] = Job(one.id, False, view.alive(name(one.id)), folder, view, read_elements(folder))
+            found[one.id] = Job(one.id, view.alive(name(one.id)), folder, view, read_elements(folder))
         else:
-            found[one.id] = Job(one.id, True, places.alive(settings.runs, one.id))
+            found[one.id] = Job(one.id, places.alive(settings.runs, one.id))
     return found
 
 

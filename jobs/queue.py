@@ -13,9 +13,9 @@ from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial
 from jobs import job, places, slurm
-from jobs.attempts import GAVE_UP
 from jobs.collect import adopt, collect
-from jobs.worker import CANCELLED
+from jobs.retry import GAVE_UP
+from jobs.wishes import CANCELLED
 
 
 @dataclass

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
 
@@ -23,7 +23,7 @@ from jobs.collect import collect
 from jobs.dispatch import Plan, dispatch
 from jobs.progress import Progress
 from jobs.queue import enqueue, revive
-from jobs.worker import STOP
+from jobs.wishes import STOP
 
 PAUSE = 0.2
 """Seconds between two looks at the run directories."""
@@ -57,6 +57,7 @@ def run(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | Non
     Raises:
         InputError: the database or the runs folder cannot be written; what runs already goes on.
     """
+    plan = replace(plan, again=True)
     trials = {trial.id: trial for trial, _ in items}
     ids = list(trials)
     enqueue(store, settings, items)

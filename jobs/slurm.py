@@ -6,7 +6,6 @@ whether a trial is done: that is the run directory's.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import subprocess
@@ -14,6 +13,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+
+from db.rows import chunks
 
 PATIENCE = 60.0
 """Seconds to wait for an answer; a busy slurmctld may take as long."""
@@ -28,6 +29,9 @@ AT_ONCE = 200
 
 MAX_ARRAY = 1000
 """Elements of an array where the cluster does not tell: its own default is 1001, counted from 0."""
+
+CANCELLED = "cancelled on the cluster"
+"""The cause where somebody took a job away by SLURM's own programs."""
 
 _LIVING = {
     "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT",
@@ -127,12 +131,13 @@ def call(*command: str, patience: float = PATIENCE) -> str:
     Raises:
         NoAnswerError: see there.
     """
-    # Times in UTC; and no format of the user's own.
-    environment = {key: value for key, value in os.environ.items() if not re.match(r"S(QUEUE|ACCT|LURM_TIME)_", key)}
+    environment = dict(os.environ)
+    if command[0] != "sbatch":  # which hands its own to the job
+        # Times in UTC; and no format of the user's own.
+        own = re.compile(r"S(QUEUE|ACCT|LURM_TIME)_")
+        environment = {**{key: value for key, value in environment.items() if not own.match(key)}, "TZ": "UTC"}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=patience, check=True, env={**environment, "TZ": "UTC"}
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=True, env=environment)
     except FileNotFoundError:
         raise NoAnswerError(f"no {command[0]} here") from None
     except subprocess.TimeoutExpired:
@@ -162,7 +167,7 @@ def look(jobs: Sequence[tuple[str, str | None]], *, causes: bool = False) -> Vie
     """
     view = View(asked=now().isoformat()[:19])
     asked = ("squeue", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%N|%S|%j")
-    for part in _parts([name for name, _ in jobs]):
+    for part in chunks((name for name, _ in jobs), AT_ONCE):
         try:
             lines = _table(call(*asked, f"--name={','.join(part)}"), 6)
         except NoAnswerError:
@@ -174,7 +179,7 @@ def look(jobs: Sequence[tuple[str, str | None]], *, causes: bool = False) -> Vie
             view.now.setdefault(name, {})[int(element) if element.isdigit() else 0] = one
     view.numbers |= {name: number for name, number in jobs if number}
     if causes:
-        for part in _parts(view.numbers.values()):
+        for part in chunks(view.numbers.values(), AT_ONCE):
             try:
                 view.executions |= executions(part)
             except NoAnswerError:
@@ -224,7 +229,7 @@ def cause(execution: Execution, log: str = "") -> tuple[str, str] | None:
         "DEADLINE": ("timeout", f"killed at its deadline{where}"),
         "PREEMPTED": ("preempted", f"preempted without a checkpoint{where}"),
         "REQUEUED": ("preempted", f"requeued without a checkpoint{where}"),
-        "CANCELLED": ("cancelled", "cancelled on the cluster"),
+        "CANCELLED": ("cancelled", CANCELLED),
     }
     return told.get(state)
 
@@ -236,6 +241,15 @@ def largest_array() -> int:
     except NoAnswerError:
         return MAX_ARRAY
     return max(1, int(found[1]) - 1) if found else MAX_ARRAY
+
+
+def nodes(partition: str | None) -> set[str]:
+    """The nodes of a partition, or of all; none where nobody tells."""
+    where = [f"--partition={partition}"] if partition else []
+    try:
+        return set(call("sinfo", "--noheader", "--Node", "--format=%N", *where).split())
+    except NoAnswerError:
+        return set()
 
 
 def submit(script: str) -> str:
@@ -277,12 +291,6 @@ def _table(said: str, columns: int) -> list[list[str]]:
     if odd := next((line for line in lines if len(line) != columns), None):
         raise NoAnswerError(f"expected {columns} columns, got '{'|'.join(odd)}'")
     return lines
-
-
-def _parts(items: Iterable[str]) -> Iterable[list[str]]:
-    iterator = iter(items)
-    while part := list(itertools.islice(iterator, AT_ONCE)):
-        yield part
 
 
 def _time(said: str) -> str | None:

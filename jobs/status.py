@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from db.store import Store
+from harness.errors import unknown_name
 from harness.settings import Settings
 from harness.trial import TRIAL_STATES, TrialState
 from jobs.attempts import now
@@ -56,6 +58,27 @@ def render(status: Status) -> str:
     if status.ahead:
         shown.append(f"{status.ahead} of them know more than the database: dropbench collect takes it over")
     return "\n".join(shown)
+
+
+def show_usage(store: Store, by: str, *, as_json: bool) -> None:
+    """Print what attempts cost, by suite, user or attempt.
+
+    Raises:
+        InputError: it cannot be grouped so.
+    """
+    if by not in ("suite", "user", "attempt"):
+        raise unknown_name("grouping", by, ("suite", "user", "attempt"))
+    from db.usage import table, usage
+
+    groups, whole = usage(store, by)  # type: ignore[arg-type]
+    if as_json:
+        print(json.dumps([one.to_json() for one in [*groups, whole]]))
+        return
+    from rich.console import Console
+
+    from db.report.listing import print_table
+
+    print_table(table(groups, whole, by), Console())  # type: ignore[arg-type]
 
 
 def follow(store: Store, settings: Settings, interval: float) -> int:

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from db.store import Store
 from harness.settings import Settings
 from jobs import executors, places, slurm
 from jobs.dispatch import Plan, dispatch
+from jobs.profile import load_profile, profiles_for_trials
+
+
+def by_profile(store: Store, ids: Sequence[str], plan: Plan, name: str | None) -> Iterator[tuple[list[str], Plan]]:
+    """Trials grouped by what they need, each group with the plan to start it.
+
+    Args:
+        store: the database.
+        ids: queued trials.
+        plan: how to start them.
+        name: of the profile for all of them; None: each trial has the first profile that is for it, or "default".
+
+    Raises:
+        InputError: a profile is needed and not there, or wrong.
+    """
+    if plan.executor != "slurm":
+        if ids:
+            yield list(ids), plan
+        return
+    left = dict.fromkeys(ids)
+    named = load_profile(name) if name is not None else None
+    for profile in profiles_for_trials().values() if named is None else ():
+        group = [id for id in store.find(f"queued {profile.trials}") if id in left]
+        if group:
+            yield group, replace(plan, profile=profile)
+        for id in group:
+            del left[id]
+    if left:
+        yield list(left), replace(plan, profile=named or load_profile("default"))
 
 
 def submit_all(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> str:
@@ -41,7 +70,7 @@ def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
         jobs = -(-len(ids) // plan.pack)
         largest = slurm.largest_array()
         executor = executors.ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
-        hours = jobs * plan.profile.gpus * plan.profile.time / 60
+        hours = jobs * plan.profile.gpu_hours
         arrays = -(-jobs // largest)
         told = f"{len(ids)} trials in {jobs} jobs of this kind, {arrays} array{'s' * (arrays > 1)}"
         return f"{executor.script(min(jobs, largest))}\n# {told}; at most {hours:.1f} GPU-hours"

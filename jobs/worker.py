@@ -5,36 +5,31 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InputError
+from harness.lease import Lease, SupersededError, holder
 from harness.rundir import RunDirectory
 from harness.settings import Settings
-from jobs import places
+from jobs import places, retry
 from jobs.attempts import Attempt, now, settle, sweep
+from jobs.team import Team
+from jobs.wishes import CANCELLED, Wishes
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
-STOP = "stop"
-"""A file of this name in a submission's folder asks its workers to write a checkpoint and end."""
-
 BEGAN = ".began"
 """A file of this name behind a job's id, in a submission's folder: the job came as far as its worker."""
 
-CANCELLED = "cancelled"
-"""A file of this name in a run directory keeps workers from it, and stops the one that is at it."""
-
-PREEMPTED = signal.SIGUSR2
-"""What Submitit announces a time limit or a preemption with."""
-
-_ENDED = ("failed", "out_of_memory", "cancelled")
+_ENDED = ("failed", "cancelled")
+_PAUSE = 1.0
 
 
 class Worker:
@@ -50,6 +45,7 @@ class Worker:
         folder: the submission's folder.
         executor: its name, for the attempts.
         place: the file of its place (`jobs.places`), None where something else counts the workers.
+        since: when it was submitted, ISO 8601.
         terminal: leave output on the terminal and exceptions to the caller, for a debugger.
     """
 
@@ -62,10 +58,11 @@ class Worker:
         folder: str,
         executor: str,
         place: str | None = None,
+        since: str | None = None,
         terminal: bool = False,
     ) -> None:
         self.directories, self.payload, self.submission = directories, payload, submission
-        self.folder, self.executor, self.place, self.terminal = folder, executor, place, terminal
+        self.folder, self.executor, self.place, self.since, self.terminal = folder, executor, place, since, terminal
 
     def __call__(self) -> None:
         with places.occupy(Path(self.place) if self.place else None) as mine:
@@ -81,21 +78,40 @@ class Worker:
     def work(self) -> None:
         """Every trial of the list that is to be had."""
         settings = Settings.from_payload(self.payload)
-        if self.executor == "slurm":
-            (Path(self.folder) / f"{_job_id()}{BEGAN}").touch()
+        job = _job_id()
+        team = Team()
+        if self.executor == "slurm" and job is not None:
+            team = Team.join(Path(self.folder), job, settings)
         with Wishes(Path(self.folder)) as wishes:
-            for path in self.directories:
-                if wishes.to_stop():
-                    break
-                if not self.turn_to(RunDirectory(Path(path)), settings, wishes):
-                    break
+            if team.rank:
+                for path, pieces in team.hear():
+                    follow(RunDirectory(Path(path)), replace(settings, pieces=pieces), wishes)
+            else:
+                if self.executor == "slurm":
+                    (Path(self.folder) / f"{job}{BEGAN}").touch()
+                going_on = True
+                for path in self.directories:
+                    if wishes.to_stop():
+                        break
+                    if not (going_on := self.turn_to(RunDirectory(Path(path)), settings, wishes, team)):
+                        break
+                if going_on:  # else the others wait for something else by now, and end with this process
+                    team.dismiss()
         wishes.pass_on(keyboard=self.terminal)
 
-    def turn_to(self, directory: RunDirectory, settings: Settings, wishes: Wishes) -> bool:
+    def turn_to(self, directory: RunDirectory, settings: Settings, wishes: Wishes, team: Team) -> bool:
         """Run a trial if it is to be had; False where there is no use in going on with the next one."""
         try:
+            _wait_for_the_dead(directory, wishes)
             with directory.lock() as mine:
-                return not mine or not self.is_open(directory) or self.run(directory, settings, wishes)
+                going_on = True
+                while mine and going_on and self.is_open(directory):
+                    going_on = self.run(directory, settings, wishes, team)
+                    if not retry.at_once(directory.attempts()):
+                        break
+                return going_on
+        except SupersededError:
+            return True
         except FileNotFoundError:
             if directory.path.is_dir():
                 raise
@@ -109,102 +125,70 @@ class Worker:
         last = next(reversed(directory.attempts()), None)
         return last is None or last.get("submission") != self.submission or last["state"] not in _ENDED
 
-    def run(self, directory: RunDirectory, settings: Settings, wishes: Wishes) -> bool:
+    def run(self, directory: RunDirectory, settings: Settings, wishes: Wishes, team: Team) -> bool:
         """One attempt at one trial, whatever becomes of it; False where the next would meet the same: a full disk."""
+        lease = Lease.take(directory.path)
+        if lease is None:
+            return True
         for folder in ("checkpoint", "attempts"):
             sweep(directory.path / folder)
-        attempt = Attempt(directory, submission=self.submission, executor=self.executor, job_id=_job_id())
-        wishes.begin(directory)
-        try:
-            with _log(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
-                result = _train(directory, settings, wishes)
-            directory.write_result(result)
-        except _interrupted():
-            attempt.finish(wishes.state(), wishes.cause())
-        except (Exception, SystemExit) as error:
-            attempt.failed(error)
-            if self.terminal and sys.stdin.isatty():
+        with lease, directory.held_by(lease):
+            attempt = Attempt(
+                directory,
+                submission=self.submission,
+                executor=self.executor,
+                job_id=_job_id(),
+                since=self.since,
+                threads=settings.threads,
+            )
+            settings = replace(settings, pieces=attempt.record["pieces"])
+            wishes.begin(directory)
+            try:
+                with _log(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
+                    team.tell(str(directory.path), settings.pieces)
+                    result = _train(directory, settings, wishes)
+                directory.write_result(result)
+            except SupersededError:
                 raise
-            return not places.disk_trouble(error, directory.path)
-        except BaseException:
-            attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
-            raise
-        else:
-            attempt.finish("succeeded")
-            _discard_training_states(directory)
+            except _interrupted():
+                attempt.finish(wishes.state(), wishes.cause())
+            except (Exception, SystemExit) as error:
+                attempt.failed(error)
+                if self.terminal and sys.stdin.isatty():
+                    raise
+                # Together they may be at different places now.
+                return team.size == 1 and not places.disk_trouble(error, directory.path)
+            except BaseException:
+                attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
+                raise
+            else:
+                attempt.finish("succeeded")
+                _discard_training_states(directory)
         return True
 
 
-class Wishes:
-    """What others want of this worker: signals, the stop file, a cancelled trial. As a context, it takes the signals.
+def follow(directory: RunDirectory, settings: Settings, wishes: Wishes) -> None:
+    """Train along with the first process of a job, which alone writes into the run directory."""
+    wishes.begin(directory)
+    try:
+        _train(directory, settings, wishes)
+    except _interrupted():
+        return
 
-    Attributes:
-        directory: the run directory that is worked at.
-    """
 
-    PATIENCE = 0.5
-    """Seconds between two looks for the files."""
+def _wait_for_the_dead(directory: RunDirectory, wishes: Wishes) -> None:
+    """Where a worker elsewhere has the directory, wait until it gives another sign of life, or is taken for dead."""
+    if (first := holder(directory.path)) is None:
+        return
+    while (now := holder(directory.path)) is not None and now.elsewhere and now.silent >= first.silent:
+        if wishes.to_stop():
+            return
+        pause(_PAUSE)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.directory: RunDirectory | None = None
-        self.signal: int | None = None
-        self.stopped = self.cancelled = False
-        self.looked = -self.PATIENCE
-        self.before: dict[int, Any] = {}
 
-    def __enter__(self) -> Wishes:
-        for number in (signal.SIGTERM, signal.SIGINT, PREEMPTED):
-            self.before[number] = signal.signal(number, self._take)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def begin(self, directory: RunDirectory) -> None:
-        """From now on this is the trial that is worked at."""
-        self.directory, self.cancelled, self.looked = directory, False, -self.PATIENCE
-
-    def __call__(self) -> bool:
-        """Whether the trial is to stop at its next step."""
-        if time.monotonic() - self.looked >= self.PATIENCE:
-            self.looked = time.monotonic()
-            self.cancelled = self.directory is not None and (self.directory.path / CANCELLED).exists()
-            self.to_stop()
-        return self.stopped or self.cancelled
-
-    def to_stop(self) -> bool:
-        """Whether the worker is to end."""
-        self.stopped = self.stopped or self.signal is not None or (self.folder / STOP).exists()
-        return self.stopped
-
-    def state(self) -> str:
-        """The state of an attempt that stopped by wish."""
-        if self.cancelled:
-            return "cancelled"
-        return "preempted" if self.signal == PREEMPTED else "interrupted"
-
-    def cause(self) -> str:
-        """Why, in a few words."""
-        if self.cancelled:
-            return "cancelled by the user"
-        return f"stopped by {signal.Signals(self.signal).name}" if self.signal else "stopped by the user"
-
-    def pass_on(self, keyboard: bool) -> None:
-        """Now that the checkpoint is written, let Submitit do what it does at its signal: queue the job again."""
-        if keyboard and self.signal == signal.SIGINT:
-            raise KeyboardInterrupt
-        handler = self.before.get(PREEMPTED)
-        if self.signal == PREEMPTED and callable(handler):
-            handler(PREEMPTED, None)
-
-    def _take(self, number: int, frame: object) -> None:
-        if number == signal.SIGINT and self.signal == number:
-            raise KeyboardInterrupt  # twice: without a checkpoint
-        if self.signal != PREEMPTED:  # clusters send SIGTERM along with it
-            self.signal = number
-        self.stopped = True
+def pause(seconds: float) -> None:
+    """Wait."""
+    time.sleep(seconds)
 
 
 def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> dict[str, Any]:

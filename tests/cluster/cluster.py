@@ -56,6 +56,7 @@ class Cluster:
         cpus: that each claims to have.
         memory: in MB, likewise.
         gpus: likewise, of nothing but a device file.
+        cgroup: whether memory is limited by the kernel, not by looking at it from time to time.
         more: lines for slurm.conf.
     """
 
@@ -64,6 +65,7 @@ class Cluster:
     cpus: int = 4
     memory: int = 4000
     gpus: int = 2
+    cgroup: bool = False
     more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -109,7 +111,7 @@ class Cluster:
         if self.database is not None:
             self.database.terminate()
             self.database.wait(PATIENCE)
-        self._kill(self._pid("munged"), signal.SIGTERM)
+        self._end("munged")  # which writes its seed before it ends
 
     @property
     def names(self) -> list[str]:
@@ -188,7 +190,9 @@ class Cluster:
         self.conf.write_text("\n".join(self._lines()) + "\n")
         gres = f"NodeName=node[1-{self.nodes}] Name=gpu File={self.folder}/dev/gpu[0-{self.gpus - 1}]"
         (self.folder / "gres.conf").write_text(f"AutoDetect=off\n{gres}\n")
-        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
+        limits = [f"{name}={'yes' if self.cgroup else 'no'}" for name in ("ConstrainRAMSpace", "ConstrainSwapSpace")]
+        lines = ["CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainCores=no", "AllowedSwapSpace=0", *limits]
+        (self.folder / "cgroup.conf").write_text("\n".join(lines) + "\n")
         file = self.folder / "slurmdbd.conf"
         file.write_text(
             f"AuthType=auth/munge\nAuthInfo=socket={self.folder}/munge/socket\nDbdHost={_host()}\nDbdAddr=127.0.0.1\n"
@@ -219,11 +223,11 @@ class Cluster:
             # A job that is requeued waits until its credential has expired: two minutes unless told otherwise.
             f"AuthInfo=socket={folder}/munge/socket,cred_expire=5",
             "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
-            "ProctrackType=proctrack/linuxproc",
-            "TaskPlugin=task/none",
-            "JobAcctGatherType=jobacct_gather/linux",
+            f"ProctrackType=proctrack/{'cgroup' if self.cgroup else 'linuxproc'}",
+            f"TaskPlugin=task/{'cgroup' if self.cgroup else 'none'}",
+            f"JobAcctGatherType=jobacct_gather/{'cgroup' if self.cgroup else 'linux'}",
             "JobAcctGatherFrequency=2",
-            "JobAcctGatherParams=OverMemoryKill",
+            *([] if self.cgroup else ["JobAcctGatherParams=OverMemoryKill"]),
             "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_CPU_Memory",
             "DefMemPerCPU=100",

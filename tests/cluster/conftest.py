@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -40,6 +41,12 @@ time = 1
 memory = 0.9
 signal_delay = 20
 
+[profiles.pair]
+partition = "main"
+tasks = 2
+time = 5
+memory = 1.8
+
 [profiles.nowhere]
 partition = "nowhere"
 
@@ -60,6 +67,14 @@ presets:
 """
 
 
+EXACT = LONE.replace("{regularizer: dropkey, params: {ratio: 0.3}}", "{regularizer: none}").replace(
+    "{steps: 300}", "{steps: 300, model.dropout: 0.0}"
+)
+"""The same with nothing random in it, so that pieces of micro-batches train what whole ones do."""
+
+SUITES = {"lone.yaml": LONE, "exact.yaml": EXACT}
+
+
 class ClusterPlace(Workplace):
     """A workplace on a cluster."""
 
@@ -68,7 +83,8 @@ class ClusterPlace(Workplace):
         self.cluster = cluster
         self.environment |= {name: cluster.environment[name] for name in ("PATH", "SLURM_CONF")}
         (folder / "dropbench.toml").write_text(PROFILE)
-        (folder / "lone.yaml").write_text(LONE)
+        for name, text in SUITES.items():
+            (folder / name).write_text(text)
 
     def submit(self, suite: str = "tiny.yaml", *more: str, profile: str = "default", seeds: int | None = None) -> None:
         """Enqueue a suite and submit it, by two processes that end at once."""
@@ -125,20 +141,33 @@ class ClusterPlace(Workplace):
         return {one.id: (one.path / "result.json").read_bytes() for one in self.directories() if one.result()}
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def removed(folder: Path) -> bool:
+    """Remove a folder to which a process that was just killed may still write; whether it is gone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+@contextlib.contextmanager
+def running(**options: Any) -> Iterator[Cluster]:
+    """A cluster while the context lasts; skips where there can be none."""
     why = unusable()
     if why is not None:
         pytest.skip(why)
     folder = Path(mkdtemp(prefix="slurm-", dir="/tmp"))  # sockets lie below it: its path is short
-    one = Cluster(folder)
+    one = Cluster(folder, **options)
     try:
         one.start()
         yield one
     finally:
         one.stop()
         if not os.environ.get("KEEP_CLUSTER"):
-            shutil.rmtree(folder)
+            wait(lambda: removed(folder), f"the end of those who write to {folder}")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    with running() as one:
+        yield one
 
 
 @pytest.fixture
@@ -152,9 +181,10 @@ def clustered(cluster: Cluster, tmp_path: Path) -> Iterator[ClusterPlace]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The final metrics of the long trial, by its id, trained on this machine without any disturbance."""
+    """The final metrics of the long trials, by their ids, trained on this machine without any disturbance."""
     place = Workplace(tmp_path_factory.mktemp("undisturbed"))
-    (place.folder / "lone.yaml").write_text(LONE)
-    done = place.call("run", "lone.yaml")
-    assert done.returncode == 0, done.stderr
+    for name, text in SUITES.items():
+        (place.folder / name).write_text(text)
+        done = place.call("run", name)
+        assert done.returncode == 0, done.stderr
     return {one.id: (one.result() or {})["metrics"] for one in place.directories()}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jobs.job import name as job_name
 from tests.cluster.cluster import descendants, wait
+from tests.cluster.conftest import ClusterPlace, running
 
 if TYPE_CHECKING:
     from harness.rundir import RunDirectory
-    from tests.cluster.conftest import ClusterPlace
 
 pytestmark = pytest.mark.timeout(600)
 Metrics = dict[str, dict[str, Any]]
@@ -22,7 +24,7 @@ Metrics = dict[str, dict[str, Any]]
 
 def check(place: ClusterPlace, directory: RunDirectory, undisturbed: Metrics, *states: str) -> list[dict[str, Any]]:
     """The trial was run to its end once, to the undisturbed result, by attempts that ended in these states."""
-    assert {one.id: (one.result() or {})["metrics"] for one in place.directories()} == undisturbed
+    assert (directory.result() or {})["metrics"] == undisturbed[directory.id]
     attempts = directory.attempts()
     assert [attempt["state"] for attempt in attempts] == list(states)
     ends = [event for event in directory.events() if event["event"] == "end"]
@@ -125,8 +127,9 @@ def test_preempted(clustered: ClusterPlace, undisturbed: Metrics, profile: str) 
     clustered.cluster.run(*urgent)
     wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=120)
     assert clustered.finish()["succeeded"] == 1
-    attempts = check(clustered, directory, undisturbed, directory.attempts()[0]["state"], "succeeded")
-    assert attempts[0]["state"] in ("preempted", "interrupted")
+    first = directory.attempts()[0]["state"]
+    assert first in ("preempted", "interrupted")
+    check(clustered, directory, undisturbed, first, "succeeded")
 
 
 def test_a_lost_node(clustered: ClusterPlace, undisturbed: Metrics) -> None:
@@ -139,8 +142,9 @@ def test_a_lost_node(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     finally:
         clustered.cluster.start_node(node)
         clustered.cluster.wait_for_nodes()
-    attempts = check(clustered, directory, undisturbed, "node_failure", "succeeded")
-    assert attempts[0]["cause"] == f"the node failed: {node}"
+    first, second = check(clustered, directory, undisturbed, "node_failure", "succeeded")
+    assert first["cause"] == f"the node failed: {node}"
+    assert first["node"] == node != second["node"]
 
 
 def test_an_orphan_is_left_to_its_work(clustered: ClusterPlace, undisturbed: Metrics) -> None:
@@ -165,14 +169,39 @@ def test_an_orphan_is_left_to_its_work(clustered: ClusterPlace, undisturbed: Met
     check(clustered, directory, undisturbed, "succeeded")
 
 
-def test_out_of_memory(clustered: ClusterPlace) -> None:
-    clustered.trouble.write_text("hog 5")
-    clustered.submit("lone.yaml")
-    found = clustered.ended()
-    (directory,) = clustered.directories()
-    assert found["failed"] == 1, directory.attempts()
-    assert directory.attempts()[0]["state"] == "out_of_memory"
-    assert "killed for its memory" in reason(clustered)
+def test_out_of_memory(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    short_of_memory(clustered, undisturbed)
+
+
+def test_out_of_memory_by_the_kernels_limit(tmp_path: Path, undisturbed: Metrics) -> None:
+    if not Path("/sys/fs/cgroup/memory").is_dir():
+        pytest.skip("there is no cgroup v1 with memory here")
+    with running(nodes=1, cgroup=True) as cluster:
+        place = ClusterPlace(tmp_path, cluster)
+        try:
+            short_of_memory(place, undisturbed)
+        finally:
+            place.clean()
+
+
+def short_of_memory(place: ClusterPlace, undisturbed: Metrics) -> None:
+    """With eight samples at a time it takes two GiB, of one; it goes on with four."""
+    place.trouble.write_text("hog 200 0 4")
+    place.submit("exact.yaml", "--checkpoint-seconds=0")
+    assert place.ended()["queued"] == 1
+    (directory,) = place.directories()
+    (first,) = directory.attempts()
+    assert (first["state"], first["pieces"]) == ("out_of_memory", 1), first
+    assert "killed for its memory" in first["cause"]
+    assert place.call("submit", "--executor=slurm").returncode == 0
+    assert place.ended()["succeeded"] == 1
+    second = directory.attempts()[1]
+    assert (second["state"], second["pieces"]) == ("succeeded", 2)
+    resumed = [event["step"] for event in directory.events() if event["event"] == "resume"]
+    assert resumed[-1] == 199
+    found = (directory.result() or {})["metrics"]
+    assert found == pytest.approx(undisturbed[directory.id], rel=1e-5)
+    assert len([event for event in directory.events() if event["event"] == "end"]) == 1
 
 
 def test_the_controller_is_started_anew(clustered: ClusterPlace, undisturbed: Metrics) -> None:
@@ -213,6 +242,72 @@ def test_a_job_that_ends_before_its_trial_begins(clustered: ClusterPlace) -> Non
     clustered.submit("lone.yaml", profile="broken")
     assert clustered.ended()["failed"] == 1
     assert reason(clustered) == "its job ended before the trial began: module: no such thing"
+
+
+def test_what_a_job_waits_for_fails(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    """SLURM takes a job away whose dependency can never be fulfilled."""
+    other = clustered.cluster.run("sbatch", "--parsable", "--begin=now+20", "--wrap=exit 1").strip()
+    blocker = clustered.cluster.run("sbatch", "--parsable", "--nodes=4", "--exclusive", "--wrap=sleep 120").strip()
+    wait(lambda: "RUNNING" in clustered.cluster.run("squeue", "-h", "-j", blocker, "-o", "%T"), "a full cluster")
+    clustered.submit("lone.yaml")
+    job = clustered.cluster.run("squeue", "--noheader", "--states=PENDING", "--name=" + name(clustered), "--format=%F")
+    clustered.cluster.run("scontrol", "update", f"jobid={job.strip()}", f"dependency=afterok:{other}")
+    clustered.cluster.run("scancel", blocker)
+    assert clustered.ended()["cancelled"] == 1
+    assert reason(clustered) == "cancelled on the cluster"
+    assert clustered.call("retry", "cancelled").returncode == 0
+    assert clustered.call("submit", "--executor=slurm").returncode == 0
+    assert clustered.ended()["succeeded"] == 1
+    check(clustered, clustered.directories()[0], undisturbed, "succeeded")
+
+
+def name(place: ClusterPlace) -> str:
+    """Of the only submission's jobs."""
+    from db.store import open_store
+
+    with open_store(place.database) as store:
+        (one,) = store.open_submissions()
+    return job_name(one.id)
+
+
+def test_what_ends_within_its_grace_is_not_run_again(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    clustered.trouble.write_text("linger 6")  # at the test set, after the last step
+    clustered.submit("lone.yaml", profile="low")
+    (directory,) = wait(clustered.directories, "the run directory")
+    wait(lambda: any(event.get("step") == 300 for event in directory.events()), "the last step", patience=120)
+    time.sleep(1)
+    urgent = ["sbatch", "--parsable", "--partition=high", "--nodes=4", "--exclusive", "--wrap=sleep 3"]
+    clustered.cluster.run(*urgent)
+    assert clustered.ended()["succeeded"] == 1
+    wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue", patience=120)
+    assert clustered.status()["succeeded"] == 1
+    check(clustered, directory, undisturbed, "succeeded")
+
+
+def test_a_disk_that_fills_up(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    clustered.runs.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", clustered.runs], check=False)
+    if mounted.returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        clustered.environment["TINY_FILL"] = str(clustered.runs / "ballast")
+        clustered.trouble.write_text("disk 200")
+        clustered.submit("lone.yaml", "--checkpoint-seconds=0")
+        wait((clustered.runs / "ballast").exists, "the ballast", patience=120)
+        wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue", patience=120)
+        (clustered.runs / "ballast").unlink()
+        assert clustered.ended()["failed"] == 1
+        assert reason(clustered).startswith("No space left on device")
+        clustered.trouble.write_text("")
+        assert clustered.call("retry", "failed").returncode == 0
+        assert clustered.call("submit", "--executor=slurm").returncode == 0
+        assert clustered.ended()["succeeded"] == 1
+        (directory,) = clustered.directories()
+        attempts = check(clustered, directory, undisturbed, "failed", "succeeded")
+        resumed = [event["step"] for event in directory.events() if event["event"] == "resume"]
+        assert resumed[-1] >= 198, attempts
+    finally:
+        subprocess.run(["umount", "--lazy", clustered.runs], check=True)
 
 
 def test_a_deleted_run_directory(clustered: ClusterPlace) -> None:

@@ -21,10 +21,12 @@ from typing import Any
 import pytest
 from submitit.core.utils import DelayedSubmission
 
+from harness import lease
 from harness.rundir import RunDirectory
 from harness.settings import Settings
-from jobs import attempts, slurm, worker
-from jobs.worker import Wishes
+from jobs import attempts, machine, slurm, worker
+from jobs.team import Team
+from jobs.wishes import PREEMPTED, Wishes
 
 STEPS = 6
 LAG = 2.0
@@ -63,6 +65,7 @@ class Element:
     name: str
     folder: Path
     throttle: int
+    shunned: set[str]
     state: str = "PENDING"
     eligible: datetime = START
     runs: list[Run] = field(default_factory=list)
@@ -81,12 +84,16 @@ class Process:
         dead: it was killed.
         over: it has ended, by itself or not.
         wishes: what it was asked for, as it sees it.
+        lease: of the run directory that it is at.
+        beats: whether it renews its lease; not while it is cut off from the others.
     """
 
     current = threading.local()
 
-    def __init__(self, element: Element, work: Callable[[], None]) -> None:
-        self.element, self.work = element, work
+    def __init__(self, element: Element, node: str, work: Callable[[], None]) -> None:
+        self.element, self.node, self.work = element, node, work
+        self.lease: lease.Lease | None = None
+        self.beats = True
         self.dead = self.over = False
         self.error: BaseException | None = None
         self.wishes: Wishes | None = None
@@ -108,7 +115,7 @@ class Process:
 
     def ask(self, number: int) -> None:
         """Another signal, which it sees at its next step."""
-        if self.wishes is not None and self.wishes.signal != worker.PREEMPTED:
+        if self.wishes is not None and self.wishes.signal != PREEMPTED:
             self.wishes.signal, self.wishes.stopped = number, True
 
     def stand(self) -> None:
@@ -138,10 +145,11 @@ class SimulatedSlurm:
     Attributes:
         now: its clock.
         silent: programs that give no answer, and do nothing.
-        late: programs that do what they are asked, and give no answer; sbatch does it at the next `tick`.
+        late: sbatch gives no answer, and does what it is asked at the next `tick`.
         orphans: workers that run on though SLURM has given up their node.
         dying: the process that calls is killed: "before" or "after" what sbatch does.
         results: how often a result was written, by trial.
+        apart: the nodes' locks do not reach each other, so that only leases do.
     """
 
     def __init__(self, nodes: int = 3) -> None:
@@ -150,13 +158,14 @@ class SimulatedSlurm:
         self.elements: list[Element] = []
         self.arrays = 0
         self.silent: set[str] = set()
-        self.late: set[str] = set()
+        self.late = False
         self.dying: str | None = None
         self.dead = False
         self.orphans: list[Process] = []
         self.accepted: list[Path] = []
         self.results: dict[str, int] = {}
         self.errors: list[BaseException] = []
+        self.apart = False
 
     def call(self, *command: str, patience: float = slurm.PATIENCE) -> str:
         """As `jobs.slurm.call`."""
@@ -168,29 +177,32 @@ class SimulatedSlurm:
         if program == "sbatch" and self.dying == "before":
             self.dead = True
             raise Killed
-        if program == "sbatch" and "sbatch" in self.late:
+        if program == "sbatch" and self.late:
             self.accepted.append(Path(command[-1]))
             raise slurm.NoAnswerError("sbatch: Socket timed out")
         said = str(getattr(self, f"_{program}")(*command[1:]))
         if program == "sbatch" and self.dying == "after":
             self.dead = True
             raise Killed
-        if program in self.late:
-            raise slurm.NoAnswerError(f"{program}: Socket timed out")
         return said
 
     def tick(self, seconds: float = 1.0) -> None:
         """Let time pass: jobs start where there is a node for them; ended workers end their jobs."""
         self.now += timedelta(seconds=seconds)
         self._reap()
+        for process in [one.process for one in self.running()] + self.orphans:
+            if process is not None and process.lease is not None and process.beats and not process.dead:
+                self.beat(process.lease)
         while self.accepted:
             self._sbatch(str(self.accepted.pop()))
         busy = {one.runs[-1].node for one in self.elements if one.state == "RUNNING"}
         free = [node for node in self.nodes if node not in busy]
         for one in self.elements:
             side_by_side = sum(other.array == one.array and other.state == "RUNNING" for other in self.elements)
-            if free and one.state == "PENDING" and one.eligible <= self.now and side_by_side < one.throttle:
-                self._start(one, free.pop(0))
+            if one.state == "PENDING" and one.eligible <= self.now and side_by_side < one.throttle:
+                for node in [node for node in free if node not in one.shunned][:1]:
+                    free.remove(node)
+                    self._start(one, node)
 
     def running(self) -> list[Element]:
         """The elements that run."""
@@ -211,9 +223,20 @@ class SimulatedSlurm:
         if requeue:
             element.state, element.eligible = "PENDING", self.now + timedelta(seconds=_REQUEUED)
 
-    def lose(self, element: Element) -> None:
-        """Only slurmd dies: the worker runs on, and the job is queued again."""
+    def beat(self, held: lease.Lease) -> None:
+        """A sign of life."""
+        with contextlib.suppress(FileNotFoundError):  # there are newer ones
+            os.utime(held.file, (self.now.timestamp(), self.now.timestamp()))
+
+    def lose(self, element: Element, *, cut_off: bool) -> None:
+        """Only slurmd dies: the worker runs on, and the job is queued again.
+
+        Args:
+            element: its job.
+            cut_off: the worker stands still, and gives no signs of life until it goes on.
+        """
         if element.process is not None:
+            element.process.beats = not cut_off
             self.orphans.append(element.process)
             element.process = None
         self.end(element, "NODE_FAIL", requeue=True)
@@ -249,7 +272,7 @@ class SimulatedSlurm:
         if first.exists():
             first.rename(pickle)
         work = DelayedSubmission.load(pickle).function
-        element.process = Process(element, work)
+        element.process = Process(element, node, work)
         element.process.go()
 
     def _sbatch(self, *arguments: str) -> str:
@@ -257,8 +280,9 @@ class SimulatedSlurm:
         self.arrays += 1
         last, throttle = map(int, re.findall(r"--array=0-(\d+)%(\d+)", script)[0])
         name = re.findall(r"--job-name=(\S+)", script)[0]
+        shunned = {node for nodes in re.findall(r"--exclude=(\S+)", script) for node in nodes.split(",")}
         for index in range(last + 1):
-            self.elements.append(Element(self.arrays, index, name, Path(arguments[-1]).parent, throttle))
+            self.elements.append(Element(self.arrays, index, name, Path(arguments[-1]).parent, throttle, shunned))
         return f"{self.arrays}\n"
 
     def _squeue(self, *arguments: str) -> str:
@@ -294,6 +318,9 @@ class SimulatedSlurm:
                         one.process.go()
                 self.end(one, "CANCELLED", requeue=False)
         return ""
+
+    def _sinfo(self, *arguments: str) -> str:
+        return "\n".join(self.nodes)
 
     def _scontrol(self, *arguments: str) -> str:
         return "MaxArraySize            = 5\n"
@@ -351,16 +378,41 @@ def simulated(bin: Path) -> Iterator[SimulatedSlurm]:
     def now() -> str:
         return one.now.isoformat(timespec="milliseconds")
 
+    def machine_of() -> str:
+        mine = process()
+        return mine.node if one.apart and mine is not None else "login"
+
+    def leased(held: lease.Lease) -> lease.Lease:
+        if (mine := process()) is not None:
+            mine.lease = held
+        one.beat(held)
+        return held
+
+    def released(held: lease.Lease, *rest: Any) -> None:
+        mine = process()
+        if mine is not None and not mine.dead:
+            mine.lease = None
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(held.file, (0, 0))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
         patch.setattr(slurm, "call", one.call)
         patch.setattr(slurm, "pause", one.tick)
         patch.setattr(slurm, "now", lambda: one.now)
         patch.setattr(worker, "_train", one.train)
+        patch.setattr(worker, "pause", lambda seconds: Process.current.process.stand())
+        patch.setattr(Team, "join", lambda folder, job, settings: Team())
+        patch.setattr(lease, "now", lambda: one.now.timestamp())
+        patch.setattr(lease, "machine", machine_of)
+        patch.setattr(lease.Lease, "__enter__", leased)
+        patch.setattr(lease.Lease, "__exit__", released)
+        patch.setattr(RunDirectory, "lock_file", property(lambda self: self.path / f"lock-{machine_of()}"))
         patch.setattr(worker, "_interrupted", lambda: (Interrupted,))
         patch.setattr(worker, "_discard_training_states", lambda directory: None)
         patch.setattr(worker, "_log", lambda directory, number: contextlib.nullcontext())
         patch.setattr(worker, "_job_id", lambda: Process.current.process.element.id)
+        patch.setattr(machine, "node", lambda: Process.current.process.node)
         patch.setattr(worker, "now", now)
         patch.setattr(attempts, "now", now)
         patch.setattr(attempts.Attempt, "finish", finished)

@@ -10,7 +10,8 @@ import pytest
 from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.trial import Trial
-from jobs.attempts import GAVE_UP, LIMIT, Attempt, checkpoint_step, settle
+from jobs.attempts import Attempt, checkpoint_step, settle
+from jobs.retry import GAVE_UP, LIMIT
 
 
 @pytest.fixture

@@ -13,19 +13,21 @@ from db.store import Store, SubmissionRow, open_store
 from harness.rundir import RunDirectory
 from harness.trial import Trial
 from jobs import places
-from jobs.attempts import LIMIT, Attempt, settle
+from jobs.attempts import Attempt, settle
 from jobs.collect import adopt, collect, judge
 from jobs.job import Job
 from jobs.queue import cancel, enqueue, retry, revive
+from jobs.retry import LIMIT
+from jobs.slurm import View
 from jobs.status import look_at
-from jobs.worker import CANCELLED
+from jobs.wishes import CANCELLED
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
 
-ALIVE = Job("s1", alive=True, near=True)
-DEAD = Job("s1", alive=False, near=True)
-FAR = Job("s1", alive=True, near=False)
+ALIVE = Job("s1", alive=True)
+DEAD = Job("s1", alive=False)
+FAR = Job("s1", alive=True, view=View(answered=False))
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def cancelled(directory: RunDirectory) -> None:
         (ended("failed"), None, "failed"),
         (ended("failed", "s0"), ALIVE, "submitted"),
         (ended("failed", "s0"), DEAD, "queued"),
-        (ended("out_of_memory"), ALIVE, "failed"),
+        (ended("out_of_memory"), ALIVE, "queued"),
         (ended("preempted"), ALIVE, "submitted"),
         (ended("preempted"), DEAD, "queued"),
         (ended("interrupted"), ALIVE, "queued"),

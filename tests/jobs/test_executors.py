@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import executors, places, slurm
+from jobs import machine, places, slurm
 from jobs.executors import DetachedExecutor
 
 
@@ -14,7 +14,7 @@ from jobs.executors import DetachedExecutor
 )
 def test_gpus_that_may_be_used(monkeypatch: pytest.MonkeyPatch, given: str, found: list[str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    assert executors.visible_devices() == found
+    assert machine.visible_devices() == found
 
 
 def test_workers_are_spread_over_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

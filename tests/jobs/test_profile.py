@@ -33,7 +33,13 @@ def test_what_a_profile_asks_for(tmp_path: Path) -> None:
         partition="gpu", account="vision", qos="long", constraint="a100", gpus=1, cpus=8, memory=32.0, time=720,
         signal_delay=120, setup=["module load cuda", "export X=1"],
     )  # fmt: skip
-    assert Profile().parameters() == {"time": 60, "cpus_per_task": 1, "signal_delay_s": 90}
+    assert Profile().parameters() == {
+        "time": 60,
+        "nodes": 1,
+        "ntasks_per_node": 1,
+        "cpus_per_task": 1,
+        "signal_delay_s": 90,
+    }
     quoted = Profile(environment={"TOKENS": "a b"}, setup=["module load cuda"])
     assert quoted.parameters()["setup"] == ["export TOKENS='a b'", "module load cuda"]
 

@@ -223,6 +223,21 @@ def test_no_worker_is_started_while_all_places_are_taken(place: Workplace, wait_
     taken.close()
 
 
+def test_a_place_that_gets_free_is_used_at_once(place: Workplace, wait_for: Wait) -> None:
+    place.pause.write_text("0.1")
+    with places.keeper(place.runs):
+        (taken,) = places.take(place.runs, "another", wanted=1, limit=2)
+    process = place.start("run", "tiny.yaml", "--parallel", "2")
+    wait_for(place.running, "a trial in training")
+    assert len(place.processes("_submit")) == 1
+    taken.close()
+    wait_for(lambda: len(place.running()) == 2, "two trials in training")
+    place.pause.write_text("0")
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert [[one["state"] for one in attempts] for attempts in place.attempts().values()] == [["succeeded"]] * 4
+
+
 def test_debugging_happens_in_this_process(place: Workplace) -> None:
     place.trouble.write_text("raise 5 1")
     process = place.start("run", "tiny.yaml", "--executor", "debug", "--preset", "mini")

@@ -21,7 +21,9 @@ from jobs.job import ELEMENTS, find, name
 from jobs.profile import Profile
 from jobs.queue import enqueue
 from jobs.slurm import Execution, View
-from jobs.worker import BEGAN, STOP, Wishes
+from jobs.submit import by_profile
+from jobs.wishes import STOP, Wishes
+from jobs.worker import BEGAN
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -140,12 +142,23 @@ def test_a_program_that_gives_no_answer(programs: Programs, script: str | None, 
     with pytest.raises(slurm.NoAnswerError) as raised:
         slurm.call("scontrol", patience=0.3)
     assert str(raised.value) == said
-    assert slurm.largest_array() == slurm.MAX_ARRAY or script is None or "sleep" in script
 
 
 def test_the_largest_array_is_the_clusters(programs: Programs) -> None:
     programs(scontrol="echo 'MaxArraySize            = 51'")
     assert slurm.largest_array() == 50
+    programs(scontrol="exit 3")
+    assert slurm.largest_array() == slurm.MAX_ARRAY
+
+
+def test_questions_are_answered_in_utc_and_a_job_has_the_users_own_clock(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    monkeypatch.setenv("SQUEUE_FORMAT", "%i")
+    programs(squeue='echo "$TZ $SQUEUE_FORMAT"', sbatch='echo "$TZ"')
+    assert slurm.call("squeue").split() == ["UTC"]
+    assert slurm.call("sbatch").split() == ["Europe/Berlin"]
 
 
 def test_trials_are_packed_and_arrays_split(store: Store, place: Workplace, programs: Programs) -> None:
@@ -163,6 +176,41 @@ def test_trials_are_packed_and_arrays_split(store: Store, place: Workplace, prog
     script = (place.runs / ".submitit" / second.submission / "submission.sh").read_text().splitlines()
     assert "#SBATCH --dependency=afterany:71" in script
     assert "#SBATCH --kill-on-invalid-dep=yes" in script
+
+
+@pytest.mark.parametrize(("nodes", "line"), [("n1 n2", "#SBATCH --exclude=n1"), ("n1", None)])
+def test_a_node_that_failed_under_a_trial_is_left_out(
+    store: Store, place: Workplace, programs: Programs, nodes: str, line: str | None
+) -> None:
+    """But for a partition that has no other."""
+    programs(sinfo=f"printf '%s\\n' {nodes}")
+    hurt, *sound = store.find(None)
+    directory = RunDirectory.create(place.runs, store.trial(hurt))
+    directory.write_attempt(1, {"state": "node_failure", "node": "n1", "started_at": now(), "ended_at": now()})
+    for expected, excluded in (([hurt], line), (sound, None)):
+        done = dispatch(store, place.settings, store.find("queued"), SUBMIT)
+        assert done is not None
+        assert done.trials == expected
+        script = (place.runs / ".submitit" / done.submission / "submission.sh").read_text().splitlines()
+        assert [said for said in script if "--exclude" in said] == ([excluded] if excluded else [])
+
+
+def test_trials_go_to_the_profile_that_is_for_them(
+    store: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.folder)
+    ids = store.find(None)
+    toml = f"[profiles.big]\ntime = 7\ntrials = '{ids[1]}'\n[profiles.other]\ntrials = 'seed=77'\n"
+    Path("dropbench.toml").write_text(toml)
+    plan = Plan("slurm")
+    with pytest.raises(InputError, match=r"unknown profile of dropbench.toml 'default': known: big, other"):
+        list(by_profile(store, ids, plan, None))
+    Path("dropbench.toml").write_text(f"{toml}[profiles.default]\ntime = 9\n")
+    found = [(group, its.profile.time) for group, its in by_profile(store, ids, plan, None) if its.profile]
+    assert found == [([ids[1]], 7), ([ids[0], *ids[2:]], 9)]
+    (only,) = by_profile(store, ids, plan, "big")
+    assert only == (ids, Plan("slurm", profile=Profile(time=7, trials=ids[1])))
+    assert list(by_profile(store, ids, Plan(), None)) == [(ids, Plan())]
 
 
 def test_what_sbatch_did_in_spite_of_its_error_is_found(store: Store, place: Workplace, programs: Programs) -> None:

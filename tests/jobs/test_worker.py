@@ -17,7 +17,9 @@ import pytest
 from harness.rundir import RunDirectory
 from harness.trial import Trial
 from jobs.attempts import Attempt
-from jobs.worker import CANCELLED, STOP, Worker
+from jobs.retry import HALVINGS
+from jobs.wishes import CANCELLED, STOP
+from jobs.worker import Worker
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -35,9 +37,9 @@ def work(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     folder.mkdir()
 
     def make(trials: list[Trial], submission: str = "s1", **changes: Any) -> Worker:
-        directories = [str(RunDirectory.create(place.runs, trial).path) for trial in trials]
-        payload = replace(place.settings, device="cpu", **changes).to_payload()
-        return Worker(directories, payload, submission=submission, folder=str(folder), executor="local")
+        settings = replace(place.settings, device="cpu", **changes)
+        directories = [str(RunDirectory.create(settings.runs, trial).path) for trial in trials]
+        return Worker(directories, settings.to_payload(), submission=submission, folder=str(folder), executor="local")
 
     yield make
     torch.set_num_threads(threads)
@@ -91,7 +93,7 @@ def test_a_failing_trial_stops_no_other(
     assert [states(place)[trial.id] for trial in trials] == [
         ["succeeded"],
         ["failed"],
-        ["out_of_memory"],
+        [*["out_of_memory"] * HALVINGS, "failed"],
         ["failed"],
     ]
     attempt = place.attempts()[trials[1].id][0]
@@ -102,6 +104,45 @@ def test_a_failing_trial_stops_no_other(
     assert "Traceback" in (place.runs / trials[1].id / "log.txt").read_text()
     wrong = place.attempts()[trials[3].id][0]
     assert (wrong["cause"], wrong["message"]) == ("data 'tiny': line 3: expected a label", None)
+
+
+def test_what_has_too_little_memory_goes_on_in_pieces(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    (trial,) = tiny(overrides={"model.dropout": 0.0})
+    work([trial], runs=place.folder / "whole")()
+    place.trouble.write_text("short 2")  # of the eight of a batch
+    work([trial])()
+    attempts = place.attempts()[trial.id]
+    assert [(one["state"], one["pieces"]) for one in attempts] == [
+        ("out_of_memory", 1),
+        ("out_of_memory", 2),
+        ("succeeded", 4),
+    ]
+    whole, pieces = (RunDirectory(folder / trial.id).result() for folder in (place.folder / "whole", place.runs))
+    assert whole is not None
+    assert pieces is not None
+    assert pieces["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
+
+
+def test_too_little_memory_for_any_piece_fails(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    (small,) = tiny(overrides={"batch_size": 4})
+    (large,) = tiny(overrides={"batch_size": 64})
+    place.trouble.write_text("short 0")
+    work([small, large])()
+    assert states(place)[small.id] == ["out_of_memory"] * 3 + ["failed"]
+    assert place.attempts()[small.id][-1]["cause"] == (
+        "memory is short even for micro-batches of one sample; the recipe has 4"
+    )
+    assert states(place)[large.id] == ["out_of_memory"] * HALVINGS + ["failed"]
+    told = place.attempts()[large.id][-1]["cause"]
+    assert told == f"out of memory even with each micro-batch in {2**HALVINGS} pieces; MemoryError: no message"
+    # Tried again, it begins with whole ones: perhaps where there is more memory.
+    place.trouble.write_text("")
+    work([large], "s2")()
+    assert (states(place)[large.id][-1], place.attempts()[large.id][-1]["pieces"]) == ("succeeded", 1)
 
 
 def test_a_failed_trial_is_left_alone_by_its_submission_and_tried_by_the_next(

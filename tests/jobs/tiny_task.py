@@ -2,9 +2,10 @@
 
 What changes no result comes from the environment, so that a test can change it between two attempts:
 TINY_PAUSE, a file that holds the seconds a step takes; TINY_FAULT, a file that says what goes wrong, where:
-"raise 5" raises at step 5, "raise 5 1" only with seed 1; "memory" runs out of memory, "hog" takes two GiB, "disk"
-fills the disk with the file TINY_FILL; "input 0" finds the data wrong; "import 0" ends every worker that loads this
-file.
+"raise 5" raises at step 5, "raise 5 1" only with seed 1; "memory" runs out of memory, "short 2" does with more than two
+samples at a time, "hog" takes two GiB, "hog 5 0 2" with more than two samples, "linger 6" takes six seconds for the
+test set, "disk" fills the disk with the file TINY_FILL; "input 0" finds the data wrong; "import 0" ends every worker
+that loads this file.
 """
 
 from __future__ import annotations
@@ -71,12 +72,14 @@ class Tiny(Task):
         from harness.attention import attend
         from harness.site import Site
 
+        ratio = float(self.recipe.model.get("dropout", 0.1))
+
         class TinyModel(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 self.qkv = nn.Linear(4, 12)
                 self.out = nn.Linear(4, 2)
-                self.dropout = nn.Dropout(0.1)
+                self.dropout = nn.Dropout(ratio)
                 self.site = Site("attention", "encoder-self", 0, 1, 1)
 
             def forward(self, points: Tensor) -> Tensor:
@@ -97,14 +100,16 @@ class Tiny(Task):
         from torch.nn.functional import cross_entropy
 
         self.step += 1
-        for kind in ("raise", "memory", "hog", "disk"):
-            self.fault(kind)
+        for kind in ("raise", "memory", "short", "hog", "disk"):
+            self.fault(kind, len(batch["labels"]))
         time.sleep(float(_content("TINY_PAUSE") or 0))
         return cross_entropy(model(batch["points"]), batch["labels"])
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         from torch.nn.functional import cross_entropy
 
+        if split == "test" and _content("TINY_FAULT").startswith("linger"):
+            time.sleep(float(_content("TINY_FAULT").split()[1]))
         right, loss = 0, 0.0
         for batch in batches:
             logits = model(batch["points"])
@@ -112,10 +117,16 @@ class Tiny(Task):
             loss += float(cross_entropy(logits, batch["labels"], reduction="sum"))
         return {"accuracy": 100 * right / SIZES[split], "loss": loss / SIZES[split]}
 
-    def fault(self, kind: str) -> None:
-        wanted, _, rest = _content("TINY_FAULT").partition(" ")
-        step, _, seed = rest.partition(" ")
-        if wanted != kind or int(step) != self.step or (seed and int(seed) != self.trial.seed):
+    def fault(self, kind: str, samples: int = 0) -> None:
+        wanted, *rest = _content("TINY_FAULT").split() or [""]
+        number, seed, most = [*map(int, rest), None, None, None][:3]
+        if wanted != kind or seed not in (None, self.trial.seed):
+            return
+        if kind == "short":
+            if samples > (number or 0):
+                raise MemoryError
+            return
+        if number != self.step or samples <= (most or -1):
             return
         if kind == "raise":
             raise ZeroDivisionError("the tiny task divides by zero")

@@ -1,0 +1,320 @@
+"""`make chaos`: many trials on a real SLURM, while a random fault strikes every few seconds.
+
+    python -m tests.cluster.chaos [--trials 200] [--minutes 10] [--seed 0]
+
+In the end every trial must have succeeded, once, with the metrics of an undisturbed run: bit for bit, or within 1e-5
+where memory was short, as such a trial trains with smaller micro-batches. Exit code 1 where one has not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from tests.cluster.cluster import Cluster, descendants
+from tests.cluster.conftest import ClusterPlace, running
+from tests.jobs.workplace import Workplace
+
+SUITE = """
+title: Many trials
+source: chaos
+metric: accuracy
+trial: {task: tiny, data: tiny, model: tiny}
+columns: [{label: Tiny}]
+rows:
+  - {label: none, trial: {regularizer: none}}
+presets:
+  mini: {seeds: 200, overrides: {steps: 60, model.dropout: 0.0}}
+"""
+PAUSE = "0.2"
+"""Seconds a step, so that faults find somebody at work."""
+
+SUBMIT = ("submit", "--executor=slurm", "--max-parallel=6", "--trials-per-job=5", "--checkpoint-seconds=2")
+SLACK = 1500.0
+"""Seconds for all to end after the last fault."""
+
+
+class Chaos:
+    """What can strike, and what mends it; `mends` are due at a time."""
+
+    def __init__(self, place: ClusterPlace, draw: random.Random) -> None:
+        self.place, self.cluster, self.draw = place, place.cluster, draw
+        self.mends: list[tuple[float, Callable[[], object]]] = []
+        self.away: set[str] = set()
+        self.struck: Counter[str] = Counter()
+        self.faults: list[Callable[[], bool]] = [
+            self.kill,
+            self.stand_still,
+            self.requeue,
+            self.cancel,
+            self.cancel_what_waits,
+            self.preempt,
+            self.time_limit,
+            self.lose_node,
+            self.orphan,
+            self.controller,
+            self.accounting,
+            self.program_error,
+            self.short_of_memory,
+            self.delete,
+            self.full_command_line,
+        ]
+
+    def strike(self) -> None:
+        """One fault, where it finds something to strike at."""
+        fault = self.draw.choice(self.faults)
+        with contextlib.suppress(AssertionError, subprocess.SubprocessError, ProcessLookupError, FileNotFoundError):
+            if fault():
+                self.struck[fault.__name__] += 1
+
+    def mend(self, *, all: bool = False) -> None:
+        """What is due."""
+        now = time.monotonic()
+        due = [one for one in self.mends if all or one[0] <= now]
+        self.mends = [one for one in self.mends if one not in due]
+        for _, act in due:
+            with contextlib.suppress(ProcessLookupError):
+                act()
+
+    def later(self, least: float, most: float, act: Callable[[], object]) -> None:
+        self.mends.append((time.monotonic() + self.draw.uniform(least, most), act))
+
+    def worker(self) -> int | None:
+        found = [one.attempts()[-1] for one in self.place.running()]
+        return int(self.draw.choice(found)["pid"]) if found else None
+
+    def job(self, state: str = "RUNNING") -> str | None:
+        jobs = self.cluster.run("squeue", "--noheader", "--array", f"--states={state}", "--format=%i").split()
+        return self.draw.choice(jobs) if jobs else None
+
+    def kill(self) -> bool:
+        pid = self.worker()
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+        return pid is not None
+
+    def stand_still(self) -> bool:
+        pid = self.worker()
+        if pid is not None:
+            os.kill(pid, signal.SIGSTOP)
+            self.later(2, 20, lambda: os.kill(pid, signal.SIGCONT))
+        return pid is not None
+
+    def requeue(self) -> bool:
+        job = self.job()
+        return job is not None and bool(self.cluster.run("scontrol", "requeue", job) or True)
+
+    def cancel(self) -> bool:
+        job = self.job()
+        return job is not None and bool(self.cluster.run("scancel", job) or True)
+
+    def cancel_what_waits(self) -> bool:
+        job = self.job("PENDING")
+        return job is not None and bool(self.cluster.run("scancel", job) or True)
+
+    def preempt(self) -> bool:
+        urgent = ["--partition=high", "--nodes=1", "--exclusive", "--wrap=sleep 2"]
+        self.cluster.run("sbatch", *urgent)
+        return True
+
+    def time_limit(self) -> bool:
+        job = self.job()
+        return job is not None and bool(self.cluster.run("scontrol", "update", f"jobid={job}", "timelimit=1") or True)
+
+    def lose_node(self) -> bool:
+        return self._node(self.cluster.lose_node)
+
+    def orphan(self) -> bool:
+        def kill_its_orphans(node: str) -> None:
+            for step in self.cluster.steps(node):
+                for child in [*descendants(step), step]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGKILL)
+
+        return self._node(self.cluster.kill_slurmd, kill_its_orphans)
+
+    def _node(self, act: Callable[[str], None], before: Callable[[str], None] = lambda node: None) -> bool:
+        if len(self.away & set(self.cluster.names)) > 1:
+            return False
+        node = self.draw.choice([name for name in self.cluster.names if name not in self.away])
+        act(node)
+        self.away.add(node)
+
+        def back() -> None:
+            before(node)
+            self.cluster.start_node(node)
+            self.away.discard(node)
+
+        self.later(5, 60, back)
+        return True
+
+    def controller(self) -> bool:
+        return self._daemon("slurmctld", self.cluster.stop_controller, self.cluster.start_controller, 15)
+
+    def accounting(self) -> bool:
+        return self._daemon("slurmdbd", self.cluster.stop_accounting, self.cluster.start_accounting, 60)
+
+    def _daemon(self, name: str, stop: Callable[[], None], start: Callable[[], None], most: float) -> bool:
+        if name in self.away:
+            return False
+        stop()
+        self.away.add(name)
+
+        def back() -> None:
+            start()
+            self.away.discard(name)
+
+        self.later(1, most, back)
+        return True
+
+    def program_error(self) -> bool:
+        return self._trouble("raise 20")
+
+    def short_of_memory(self) -> bool:
+        return self._trouble("short 4")
+
+    def _trouble(self, what: str) -> bool:
+        if self.place.trouble.exists():
+            return False
+        self.place.trouble.write_text(what)
+        self.later(2, 8, lambda: self.place.trouble.unlink(missing_ok=True))
+        return True
+
+    def delete(self) -> bool:
+        found = self.place.running()
+        if found:
+            shutil.rmtree(self.draw.choice(found).path, ignore_errors=True)
+        return bool(found)
+
+    def full_command_line(self) -> bool:
+        """A `submit` that is killed on its way."""
+        process = self.place.start(*SUBMIT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(self.draw.uniform(0, 3))
+        process.kill()
+        process.wait()
+        return True
+
+
+def look_after(place: ClusterPlace) -> dict[str, Any] | None:
+    """What a user's cron job does; the states, None where SLURM does not answer."""
+    for words in (["retry", "state=failed,cancelled"], [*SUBMIT], ["collect"]):
+        done = place.call(*words)
+        if done.returncode == 1:
+            raise AssertionError(f"{words}: {done.stderr}")
+    done = place.call("status", "--json")
+    return dict(json.loads(done.stdout)) if done.returncode == 0 else None
+
+
+def undisturbed(folder: Path, trials: int) -> dict[str, Any]:
+    """The metrics of all trials, by id."""
+    place = Workplace(folder)
+    (folder / "many.yaml").write_text(SUITE)
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "run", "many.yaml", f"--seeds={trials}"],
+        cwd=folder,
+        env=place.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return {one.id: (one.result() or {})["metrics"] for one in place.directories()}
+
+
+def problems(place: ClusterPlace, expected: dict[str, Any]) -> list[str]:
+    """What is not as it should be, one line each."""
+    found = []
+    there = {one.id: one for one in place.directories()}
+    found += [f"{id}: lost" for id in expected.keys() - there.keys()]
+    for id, directory in there.items():
+        result, attempts = directory.result(), directory.attempts()
+        states = Counter(attempt["state"] for attempt in attempts)
+        if result is None:
+            found.append(f"{id}: no result, {dict(states)}")
+            continue
+        if states["succeeded"] != 1 or attempts[-1]["state"] != "succeeded" or states["running"]:
+            found.append(f"{id}: {[attempt['state'] for attempt in attempts]}")
+        exact = all(attempt["pieces"] == 1 for attempt in attempts)
+        for name, value in expected[id].items():
+            got = result["metrics"][name]
+            if got != value and (exact or abs(got - value) > 1e-5 * abs(value)):
+                found.append(f"{id}: {name} {got}, undisturbed {value}")
+    return found
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos", description=__doc__)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of faults")
+    parser.add_argument("--seed", type=int, default=0, help="of the faults")
+    asked = parser.parse_args()
+    folder = Path(mkdtemp(prefix="chaos-"))
+    expected = undisturbed(folder / "undisturbed", asked.trials)
+    print(f"{len(expected)} trials undisturbed; now with faults, seed {asked.seed}", flush=True)
+    with running() as cluster:
+        ok = run(cluster, folder / "disturbed", expected, asked)
+    if ok:
+        shutil.rmtree(folder)
+    else:
+        print(f"left for a look: {folder}")
+    sys.exit(not ok)
+
+
+def run(cluster: Cluster, folder: Path, expected: dict[str, Any], asked: argparse.Namespace) -> bool:
+    """All of it on a cluster; whether every trial ended as it should."""
+    place = ClusterPlace(folder, cluster)
+    place.pause.write_text(PAUSE)
+    (folder / "many.yaml").write_text(SUITE)
+    done = place.call("enqueue", "many.yaml", f"--seeds={asked.trials}")
+    assert done.returncode == 0, done.stderr
+    chaos = Chaos(place, random.Random(asked.seed))
+    begin = time.monotonic()
+    quiet = begin + 60 * asked.minutes
+    looked = -60.0
+    states: dict[str, Any] | None = None
+    while True:
+        now = time.monotonic()
+        if now < quiet:
+            chaos.strike()
+            chaos.mend()
+            time.sleep(chaos.draw.uniform(1, 5))
+        else:
+            chaos.mend(all=True)
+            place.trouble.unlink(missing_ok=True)
+            cluster.wait_for_nodes()
+            place.pause.write_text("0.01")
+        if time.monotonic() - looked > 15:
+            states = look_after(place)
+            looked = time.monotonic()
+            print(f"{(looked - begin) / 60:5.1f} min: {states}", flush=True)
+        if now > quiet and states is not None and states["succeeded"] == asked.trials:
+            break
+        if now > quiet + SLACK:
+            break
+    time.sleep(2)
+    assert place.call("collect").returncode == 0
+    wrong = problems(place, expected)
+    attempts = [attempt for all in place.attempts().values() for attempt in all]
+    print(f"{sum(chaos.struck.values())} faults: {dict(sorted(chaos.struck.items()))}")
+    print(f"{len(attempts)} attempts: {dict(sorted(Counter(one['state'] for one in attempts).items()))}")
+    print(f"{place.status()}")
+    print("\n".join(wrong) or f"all {asked.trials} trials ended once, as undisturbed ones do")
+    place.clean()
+    return not wrong and place.status()["succeeded"] == asked.trials
+
+
+if __name__ == "__main__":
+    main()

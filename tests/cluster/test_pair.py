@@ -1,0 +1,73 @@
+"""Two processes of one job that train one trial together."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harness.rundir import RunDirectory
+from tests.cluster.cluster import wait
+
+if TYPE_CHECKING:
+    from tests.cluster.conftest import ClusterPlace
+
+pytestmark = pytest.mark.timeout(600)
+Metrics = dict[str, dict[str, Any]]
+
+
+def check(directory: RunDirectory, undisturbed: Metrics) -> None:
+    """The metrics are those of one process with the same effective batch."""
+    found = (directory.result() or {})["metrics"]
+    assert found == pytest.approx(undisturbed[directory.id], rel=1e-5)
+    assert len([event for event in directory.events() if event["event"] == "end"]) == 1
+
+
+def test_two_processes_train_what_one_does(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    clustered.submit("exact.yaml", profile="pair")
+    assert clustered.ended()["succeeded"] == 1
+    (directory,) = clustered.directories()
+    check(directory, undisturbed)
+    (attempt,) = directory.attempts()
+    assert (attempt["state"], attempt["cpus"]) == ("succeeded", 2)
+    elsewhere = {"DROPBENCH_RUNS": "alone", "DROPBENCH_DB": "sqlite:///alone.db"}
+    alone = clustered.call("run", "exact.yaml", env={**clustered.environment, **elsewhere})
+    assert alone.returncode == 0, alone.stderr
+    losses = [directory.events(), RunDirectory(clustered.folder / "alone" / directory.id).events()]
+    pair, one = ([event["loss"] for event in events if event["event"] == "train"] for events in losses)
+    assert pair == pytest.approx(one, rel=1e-5)
+    assert pair != one, "one process has done it all"
+
+
+def test_they_stop_and_go_on_together(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    clustered.pause.write_text("0.05")
+    clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
+    directory = clustered.training()
+    clustered.cluster.run("scontrol", "requeue", str(directory.attempts()[-1]["job_id"]))
+    wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=120)
+    assert clustered.finish()["succeeded"] == 1
+    check(directory, undisturbed)
+    assert [attempt["state"] for attempt in directory.attempts()] == ["interrupted", "succeeded"]
+
+
+def test_where_one_dies_the_other_does_not_wait_for_ever(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+    clustered.pause.write_text("0.05")
+    clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
+    directory = clustered.training()
+    first = int(directory.attempts()[-1]["pid"])
+    (second,) = (pid for pid in clustered.processes("core._submit") if pid != first and _trains(pid))
+    os.kill(second, signal.SIGKILL)
+    found = clustered.finish()
+    assert found["queued"] + found["failed"] == 1, directory.attempts()
+    assert clustered.call("retry", "failed").returncode == 0
+    assert clustered.call("submit", "--executor=slurm", "--profile=pair").returncode == 0
+    assert clustered.ended()["succeeded"] == 1
+    check(directory, undisturbed)
+
+
+def _trains(pid: int) -> bool:
+    """Whether a process is a worker, and none of SLURM's, whose command line names it."""
+    return Path(f"/proc/{pid}/comm").read_text().strip() not in ("srun", "slurmstepd", "slurm_script")
