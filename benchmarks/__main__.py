@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.attention import attention
 from benchmarks.images import images
 from benchmarks.measure import Measurement
+from benchmarks.queue import queue
 from benchmarks.startup import startup
 from benchmarks.translation import translation
 from benchmarks.volo import volo
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "translation": translation,
     "images": images,
     "volo": volo,
+    "queue": queue,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

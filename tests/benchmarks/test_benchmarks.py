@@ -15,9 +15,10 @@ import timm
 from PIL import Image
 from timm.models.volo import VOLO
 
-from benchmarks import volo
+from benchmarks import stores, volo
 from benchmarks.images import clouds
 from benchmarks.measure import compare
+from benchmarks.queue import at_scale
 from harness.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,38 @@ def test_both_sides_train_the_same_volo(tmp_path: Path, monkeypatch: pytest.Monk
     ours, theirs = found.detail["first_losses"]
     assert ours == pytest.approx(theirs, rel=1e-5)
     assert found.limit == pytest.approx(1 / 0.95, abs=1e-3)
+
+
+def test_a_small_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.queue.ROUNDS", 1)
+    found = at_scale(tmp_path, 203)
+    assert [one.name.split(",")[0] for one in found] == [
+        "enqueueing 203 trials", "status", "status", "results --group-by regularizer", "dropbench status",
+        "dropbench results --group-by regularizer",
+    ]  # fmt: skip
+    assert "203 of them active" in found[2].name
+    assert "2,030 metric rows" in found[3].name
+    for one in found:
+        assert one.limit == 1
+        assert one.ratio == pytest.approx(one.detail["ours_ms"] / one.detail["peer_ms"], abs=0.01)
+
+
+def test_beside_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"version": "1.2", "log_batch": 20.0, "search_runs": 10.0}
+    (peer := tmp_path / "peer.py").write_text(
+        f"print('a word before')\nprint('{json.dumps(answer)}')", encoding="utf-8"
+    )
+    monkeypatch.setattr(stores, "PEERS", peer)
+    monkeypatch.setenv("DROPBENCH_PEERS", sys.executable)
+    recorded, averaged = stores.beside("mlflow", tmp_path)
+    assert recorded.against == "mlflow 1.2, log_batch"
+    assert recorded.detail["peer_ms"] == 20_000
+    assert 0 < recorded.ratio == pytest.approx(recorded.detail["ours_ms"] / 20_000, rel=0.5)
+    assert averaged.detail["ours_ms"] > 0
+    peer.write_text("import no_such_module_of_anybodys", encoding="utf-8")
+    (tmp_path / "again").mkdir()
+    assert stores.beside("optuna", tmp_path / "again") == []
+    assert "optuna is not installed" in capsys.readouterr().err
 
 
 def test_an_unknown_benchmark_is_refused() -> None:
