@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import update
 
@@ -62,24 +62,26 @@ def activate(store: Store, settings: Settings, ids: Sequence[str]) -> None:
         directory.write_attempt(1, {"state": "running", "started_at": now(), "submission": submission.id})
 
 
-def finish(store: Store, ids: Sequence[str]) -> int:
+def finish(store: Store) -> int:
     """Give each trial its metric rows, as many inserts as that takes, and let all end that wait; returns the rows."""
     rng = random.Random(0)
 
-    def rows() -> Iterator[tuple[str, str, int, float]]:
-        for id in sorted(ids):
+    def rows(trials: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, int, float, str | None]]:
+        for id, config_id in trials:
             value = rng.gauss(80, 2)
             for step in CURVE:
-                yield id, "dev/accuracy", step, value - 100 / (step + 10)
-            yield id, "dev/accuracy", FINAL, value
-            yield id, "test/accuracy", FINAL, value - rng.random()
+                yield id, "dev/accuracy", step, value - 100 / (step + 10), None
+            yield id, "dev/accuracy", FINAL, value, config_id
+            yield id, "test/accuracy", FINAL, value - rng.random(), config_id
             for step in CURVE:
-                yield id, "train/loss", step, 2 - step / 400
+                yield id, "train/loss", step, 2 - step / 400, None
 
     made = 0
     with writing(store.engine) as connection:
-        for some in chunks(rows(), 100_000):
-            connection.exec_driver_sql("INSERT INTO metrics (trial_id, name, step, value) VALUES (?, ?, ?, ?)", some)
+        every = connection.exec_driver_sql("SELECT id, config_id FROM trials ORDER BY id").all()
+        statement = "INSERT INTO metrics (trial_id, name, step, value, config_id) VALUES (?, ?, ?, ?, ?)"
+        for some in chunks(rows((id, config_id) for id, config_id in every), 100_000):
+            connection.exec_driver_sql(statement, some)
             made += len(some)
         connection.execute(update(Trials).where(Trials.state == "queued").values(state="succeeded"))
     return made

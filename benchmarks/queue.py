@@ -41,7 +41,7 @@ def at_scale(folder: Path, count: int) -> list[Measurement]:
         found, ids = enqueue(store, count)
         found.append(status(store, settings, f"{count:,} trials"))
         campaign.activate(store, settings, ids[:: max(1, count // ACTIVE)][:ACTIVE])
-        rows = campaign.finish(store, ids)
+        rows = campaign.finish(store)
         active = sum(1 for _ in settings.runs.iterdir())
         found.append(status(store, settings, f"{count:,} trials, {active:,} of them active"))
         name = f"results --group-by {GROUP_BY[0]}, {rows:,} metric rows"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, null, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from db.filters import Filter
 from db.models import FINAL, Configs, Memberships, Metrics, Trials
@@ -34,20 +32,21 @@ class Group:
 
 
 class Places:
-    """Where a trial belongs, as columns: its configuration, a suite, its seed; NULL for what is not asked for.
+    """Where a trial belongs, as columns: its configuration, a suite, its seed; those of them that are asked for.
 
-    What is not asked for is not read either: suites would double the rows of a trial that two have asked for.
+    What is not asked for is not read: suites would double the rows of a trial that two have asked for.
     """
 
     def __init__(self, found: Filter, group_by: Sequence[str]) -> None:
-        by_config = not group_by or any(key not in OF_TRIALS for key in group_by)
-        self.found, self.by_suite = found, not group_by or "suite" in group_by
+        self.found = found
+        self.by_config = not group_by or any(key not in OF_TRIALS for key in group_by)
+        self.by_suite = not group_by or "suite" in group_by
+        self.by_seed = "seed" in group_by
         every: list[Any] = [Trials.config_id, Memberships.suite, Trials.seed]
-        wanted = [by_config, self.by_suite, "seed" in group_by]
-        self.columns = [column if here else null() for column, here in zip(every, wanted, strict=True)]
-        self.asked = [*compress(every, wanted)]
-        self.of: Callable[[tuple[Any, ...]], Any] = itemgetter(*compress(range(len(every)), wanted))
-        """The place in a row that begins with the columns; hashable, and cheap for a million rows."""
+        wanted = (self.by_config, self.by_suite, self.by_seed)
+        self.columns = [*compress(every, wanted)]
+        before = (0, self.by_config, self.by_config + self.by_suite)
+        self._at = [number if here else None for number, here in zip(before, wanted, strict=True)]
 
     def select(self, *more: Any) -> Select[Any]:
         """A statement on the filter's trials: their place, and more; where the filter names suites, those alone."""
@@ -58,6 +57,73 @@ class Places:
                 here &= Memberships.suite.in_(self.found.suites)
             query = query.outerjoin(Memberships, here)
         return query.where(*self.found.clauses)
+
+    def finals(self, name: str) -> Select[Any]:
+        """A statement on the final values of that name: their place, and the value."""
+        if not self.found.clauses and self.columns == [Trials.config_id]:  # all are in one index
+            own: list[Any] = [Metrics.config_id, Metrics.value]
+            query = select(*own)
+        else:
+            query = self.select(Metrics.value).join(Metrics, Metrics.trial_id == Trials.id)
+        return query.where(Metrics.step == FINAL, Metrics.name == name)
+
+    def parts(self, place: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """The configuration, suite and seed of a place; None for what was not asked for."""
+        config_id, suite, seed = self._at
+        return (
+            None if config_id is None else place[config_id],
+            None if suite is None else place[suite],
+            None if seed is None else place[seed],
+        )
+
+
+class Groups:
+    """The groups that a filter's trials fall into; they are made as places are asked for.
+
+    Raises:
+        InputError: a key is unknown.
+    """
+
+    def __init__(self, connection: Connection, places: Places, group_by: Sequence[str]) -> None:
+        self.places, self.group_by = places, group_by
+        self.keys = [key for key in group_by if key not in OF_TRIALS] if group_by else COLUMNS
+        self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.keys)
+        self.configs = _configs(connection, places.found.clauses, self.keys) if places.by_config else {}
+        self.found: dict[Any, Group] = {}
+
+    def at(self, place: Sequence[Any]) -> Group:
+        """The group that a place belongs to."""
+        config_id, suite, seed = self.places.parts(place)
+        values = self.configs.get(config_id, ())
+        if self.plain:
+            return self._group(values, suite, seed, (values, suite, seed))
+        # Equal numbers of different types are different values: 1 is not true.
+        return self._group(values, suite, seed, (values, suite, seed, *map(type, values)) if self.group_by else place)
+
+    def note_states(self, connection: Connection) -> None:
+        """Make all groups, each with the states of its trials, in the order of their places."""
+        columns = self.places.columns
+        places = self.places.select(Trials.state).distinct().order_by(*columns, Trials.state)
+        if not (self.plain and self.places.by_config):
+            for row in _plain(connection, places):
+                self.at(row[:-1]).states.add(row[-1])
+            return
+        # Of a million trials, a hundred labels: the database joins them, as it reads configurations in their order.
+        inner = places.order_by(None).subquery()
+        labels = [getattr(Configs, key) for key in self.keys]
+        _, *others = inner.columns
+        query = select(*labels, *others).select_from(inner).join(Configs, Configs.id == inner.c.config_id)
+        for row in _plain(connection, query.distinct().order_by(*labels, *others)):
+            values, (*place, state) = row[: len(labels)], row[len(labels) :]
+            _, suite, seed = self.places.parts((None, *place))
+            self._group(values, suite, seed, (values, suite, seed)).states.add(state)
+
+    def _group(self, values: tuple[Any, ...], suite: Any, seed: Any, same: Any) -> Group:
+        group = self.found.get(same)
+        if group is None:
+            label = {"suite": suite, "seed": seed, **dict(zip(self.keys, values, strict=True))}
+            group = self.found[same] = Group({key: label[key] for key in self.group_by or ("suite", *COLUMNS)})
+        return group
 
 
 def grouped(
@@ -75,37 +141,17 @@ def grouped(
         InputError: a key or metric is unknown.
     """
     places = Places(found, group_by)
-    at = _states(connection, places, group_by)
+    groups = Groups(connection, places, group_by)
+    groups.note_states(connection)
     for name in _asked_names(connection, metrics):
-        finals = places.select(Metrics.value).join(Metrics, Metrics.trial_id == Trials.id)
-        values: defaultdict[Any, list[float | None]] = defaultdict(list)
-        for row in _plain(connection, finals.where(Metrics.step == FINAL, Metrics.name == name)):
-            values[places.of(row)].append(row[-1])
-        for place, some in values.items():
-            at[place].values.setdefault(name, []).extend(some)
-    return list({id(group): group for group in at.values()}.values())
-
-
-def _states(connection: Connection, places: Places, group_by: Sequence[str]) -> dict[Any, Group]:
-    """The groups by the places that belong to them, without values."""
-    keys = [key for key in group_by if key not in OF_TRIALS] if group_by else COLUMNS
-    configs = _configs(connection, places.found.clauses, keys)
-    found: dict[Any, Group] = {}
-    at: dict[Any, Group] = {}
-    states = places.select(Trials.state).group_by(*places.asked, Trials.state).order_by(*places.asked, Trials.state)
-    for row in _plain(connection, states):
-        place = places.of(row)
-        if place not in at:
-            config_id, suite, seed, _ = row
-            values = configs.get(config_id, ())
-            # Equal numbers of different types are different values: 1 is not true.
-            same = (suite, seed, values, *map(type, values)) if group_by else place
-            if same not in found:
-                label = {"suite": suite, "seed": seed, **dict(zip(keys, values, strict=True))}
-                found[same] = Group({key: label[key] for key in group_by or ("suite", *COLUMNS)})
-            at[place] = found[same]
-        at[place].states.add(row[-1])
-    return at
+        last: Any = None
+        values: list[float | None] = []
+        for row in _plain(connection, places.finals(name)):
+            place = row[:-1]
+            if place != last:  # neighbours are of one configuration, mostly
+                last, values = place, groups.at(place).values.setdefault(name, [])
+            values.append(row[-1])
+    return list(groups.found.values())
 
 
 def _configs(

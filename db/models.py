@@ -136,7 +136,10 @@ class Attempts(Base):
 
 
 class Metrics(Base):
-    """Values by trial, name (``test/accuracy``) and step; NULL where the run reported no finite number."""
+    """Values by trial, name (``test/accuracy``) and step; NULL where the run reported no finite number.
+
+    `config_id`: of a final value, its trial's, so that those of a configuration are neighbours in an index.
+    """
 
     __tablename__ = "metrics"
 
@@ -144,11 +147,12 @@ class Metrics(Base):
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     step: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     value: Mapped[float | None] = mapped_column(Float(53))
+    config_id: Mapped[str | None] = mapped_column(Id)
 
     __table_args__ = (
         # `results` reads the final values of all trials; the curves are many times as many rows.
         Index(
-            "ix_metrics_final", "name", "trial_id", "value",
+            "ix_metrics_final", "name", "config_id", "trial_id", "value",
             sqlite_where=step == FINAL, postgresql_where=step == FINAL,
         ),
         {"sqlite_with_rowid": False},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 from sqlalchemy import select
@@ -44,7 +45,7 @@ def summarize(values: Iterable[float | None]) -> Summary:
     # rounding the mean put into it, so that equal values have no deviation at all.
     away = [value - mean for value in numbers]
     rest = math.fsum(away)
-    square = math.fsum(part * part for part in away) - rest * rest / n
+    square = math.fsum(map(mul, away, away)) - rest * rest / n
     return Summary(mean, math.sqrt(max(square, 0.0) / (n - 1)), n)
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from db.models import Attempts, Base, Configs, Memberships, Metrics, Trials
+from db.models import FINAL, Attempts, Base, Configs, Memberships, Metrics, Trials
 from db.snapshot import Snapshot
 from harness.trial import Trial, TrialState
 
@@ -104,10 +104,14 @@ def record(connection: Connection, snapshots: Sequence[Snapshot]) -> None:
     )  # fmt: skip
     _replace(
         connection, Metrics, latest,
-        lambda id, snapshot: [
-            {"trial_id": id, "name": name, "step": step, "value": value} for name, step, value in snapshot.metrics
-        ],
+        lambda id, snapshot: [metric_row(snapshot.trial, *metric) for metric in snapshot.metrics],
     )  # fmt: skip
+
+
+def metric_row(trial: Trial, name: str, step: int, value: float | None) -> dict[str, Any]:
+    """A row of `Metrics`."""
+    config_id = trial.config_id if step == FINAL else None
+    return {"trial_id": trial.id, "name": name, "step": step, "value": value, "config_id": config_id}
 
 
 def _record_trials(connection: Connection, latest: dict[str, Snapshot]) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select
 from db.checks import WrongRowError, check_row, check_trial
 from db.connection import writing
 from db.models import FINAL, Attempts, Metrics, Submissions, Trials
-from db.rows import add_memberships, chunks, record
+from db.rows import add_memberships, chunks, metric_row, record
 from db.snapshot import Snapshot
 from db.source import BATCH, Row, Source
 from db.store import Store
@@ -132,7 +132,7 @@ def _take(connection: Connection, offered: Mapping[str, Snapshot], done: Transfe
                     taken.append(_joined(one, own))
             elif more:  # analyzed there
                 done.updated += 1
-                measured += [{"trial_id": id, "name": name, "step": FINAL, "value": there[name]} for name in more]
+                measured += [metric_row(one.trial, name, FINAL, there[name]) for name in more]
             else:
                 done.unchanged += 1
         elif one.state == "succeeded" or _further(one, state, own):

@@ -14,7 +14,7 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import parse_spec
 from harness.settings import Settings
 from harness.task import TASKS
-from harness.trial import Trial, TrialRequest
+from harness.trial import Seed, Trial, TrialRequest
 from harness.validation import input_error
 
 SUITES = Path(__file__).parent / "suites"
@@ -165,10 +165,7 @@ class Suite(_Strict):
 
     def trials(self, choice: Choice, settings: Settings) -> list[tuple[Cell, list[Trial]]]:
         """The cells with their trials, one a seed."""
-        return [
-            (cell, [_trial(cell.request.model_copy(update={"seed": seed}), settings) for seed in cell.seeds])
-            for cell in self.cells(choice)
-        ]
+        return [(cell, cell.trials(settings)) for cell in self.cells(choice)]
 
 
 class Choice(_Strict):
@@ -185,7 +182,7 @@ class Choice(_Strict):
     """
 
     preset: str = "mini"
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[Seed, ...] = ()
     data: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     regularizers: tuple[str, ...] = ()
@@ -203,7 +200,14 @@ class Cell(_Strict):
     baseline: bool
     published: float | tuple[float, float] | None
     request: TrialRequest
-    seeds: tuple[int, ...]
+    seeds: tuple[Seed, ...]
+
+    def trials(self, settings: Settings) -> list[Trial]:
+        """A trial for each seed; raises InputError for what does not fit together, or is not here."""
+        first = self.request.model_copy(update={"seed": self.seeds[0]})
+        trial = TASKS.get(first.task).trial_for(first, settings)
+        # What is averaged over seeds differs in nothing else, and filling in the recipe takes a millisecond.
+        return [trial, *(trial.model_copy(update={"seed": seed}) for seed in self.seeds[1:])]
 
 
 def suite_names() -> list[str]:
@@ -265,7 +269,3 @@ def _request(fields: dict[str, Any], where: str) -> TrialRequest:
         return TrialRequest(**fields)
     except ValidationError as error:
         raise input_error(error, where, f"field of a trial in {where}", TrialRequest.model_fields) from None
-
-
-def _trial(request: TrialRequest, settings: Settings) -> Trial:
-    return TASKS.get(request.task).trial_for(request, settings)

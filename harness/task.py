@@ -165,7 +165,8 @@ class Task(ABC):
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
         """Fill in the recipe and the data's fingerprint; raises InputError for what does not fit together.
 
-        It is called for every trial of a table each time the table is printed, and so imports no model library.
+        It is called for every cell of a table each time the table is printed, and so imports no model library. The
+        trials of a cell differ in their seed alone: nothing else may depend on it.
         """
 
     @classmethod

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,6 +19,8 @@ TRIAL_STATES: tuple[TrialState, ...] = (
     "queued", "submitted", "running", "succeeded", "failed", "cancelled", "skipped",
 )  # fmt: skip
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class DataRef(BaseModel):
@@ -60,7 +62,7 @@ class Trial(BaseModel):
     overrides: dict[str, Scalar] = Field(default_factory=dict)
     recipe: dict[str, Any]
     plugins: dict[str, str] = Field(default_factory=dict)
-    seed: int = Field(ge=0, lt=2**31)
+    seed: Seed
 
     def config(self) -> dict[str, Any]:
         """All that identifies the trial but its seed."""
@@ -72,17 +74,29 @@ class Trial(BaseModel):
     @cached_property
     def id(self) -> str:
         """First 12 hex digits of the SHA-256 of the canonical JSON."""
-        return _digest({**self.config(), "seed": self.seed})
+        before, after = self.config_json
+        return _digest(f'{before},"seed":{self.seed},{after}')
 
     @cached_property
     def config_id(self) -> str:
         """The same without the seed: what is averaged over seeds."""
-        return _digest(self.config())
+        return _digest(",".join(self.config_json))
+
+    @cached_property
+    def config_json(self) -> tuple[str, str]:
+        """The canonical JSON of `config`: what stands before the place of the seed, and what after it."""
+        config = self.config()
+        before = {key: value for key, value in config.items() if key < "seed"}
+        after = {key: value for key, value in config.items() if key > "seed"}
+        return canonical_json(before)[:-1], canonical_json(after)[1:]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, but the copy works out its own ids."""
+        """As pydantic's, but the copy works out its own ids; one that differs in its seed alone shares the rest."""
+        of_seed = update is not None and update.keys() == {"seed"} and not deep
+        if of_seed:
+            _ = self.config_id  # once for all copies
         copy = super().model_copy(update=update, deep=deep)
-        for cached in ("id", "config_id"):
+        for cached in ("id",) if of_seed else ("id", "config_id", "config_json"):
             copy.__dict__.pop(cached, None)
         return copy
 
@@ -103,8 +117,8 @@ class Trial(BaseModel):
             raise input_error(error, str(where), f"field in {where}", cls.model_fields) from None
 
 
-def _digest(value: Any) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:12]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class TrialRequest(BaseModel):

@@ -33,9 +33,9 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
         InputError: the database or a run directory cannot be written; a trial that is new turns out to be impossible.
     """
     known = store.states([trial.id for trial, _ in items])
-    for trial, _ in items:
-        if trial.id not in known:
-            TASKS.get(trial.task).check(trial)
+    fresh = {trial.config_id: trial for trial, _ in items if trial.id not in known}
+    for trial in fresh.values():  # one of each configuration: seeds make no difference
+        TASKS.get(trial.task).check(trial)
     present = [(RunDirectory(settings.runs / trial.id), suite) for trial, suite in items]
     present = [(directory, suite) for directory, suite in present if directory.path.is_dir()]
     if present:

@@ -73,15 +73,12 @@ def ask(suite: Suite, choice: Choice, settings: Settings) -> list[Asked]:
     """
     from db.report.view import Asked
     from harness.errors import InputError
-    from harness.task import TASKS
 
     asked: list[Asked] = []
     errors: dict[str, InputError] = {}
     for cell in suite.cells(choice):
         try:
-            task = TASKS.get(cell.request.task)
-            trials = [task.trial_for(cell.request.model_copy(update={"seed": seed}), settings) for seed in cell.seeds]
-            asked.append(Asked(cell, trials))
+            asked.append(Asked(cell, cell.trials(settings)))
         except InputError as error:
             errors.setdefault(cell.request.data, error)
             asked.append(Asked(cell, (), str(error)))

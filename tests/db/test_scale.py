@@ -18,6 +18,7 @@ from db.query import results, summarize
 from db.schema import MIGRATIONS
 from db.snapshot import Snapshot
 from db.store import Store, SubmissionRow, open_store
+from harness.regularizers.spec import complete_spec
 from harness.trial import Trial
 
 Make = Callable[..., Trial]
@@ -87,6 +88,43 @@ def test_a_trial_of_two_suites_is_counted_once(store: Store, make_trial: Make) -
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("key", ["regularizer", "model", "lr", "window"])
+def test_a_filter_that_leaves_all_changes_nothing(store: Store, make_trial: Make, key: str) -> None:
+    """Without one all is read from an index of the final values, with one by way of the trials."""
+    specs = [complete_spec("dropkey", {"ratio": 0.1, "window": 1 + n % 2}) for n in range(4)]
+    specs[0] = complete_spec("dropout", {"ratio": 0.1})
+    trials = [
+        make_trial(seed, regularizer=spec, model=f"model-{n % 3}", overrides={"lr": n % 2 + 0.5}, data=f"data-{n}")
+        for n, spec in enumerate(specs)
+        for seed in range(3)
+    ]
+    store.record(
+        [
+            Snapshot(
+                trial, "succeeded" if n else "failed", None, ["suite"], [],
+                [("train/loss", 1, 7.0), ("test/accuracy", -1, n / 7), ("test/f1", -1, None if n % 5 else n / 3)],
+            )
+            for n, trial in enumerate(trials)
+        ]
+    )  # fmt: skip
+    found = results(store, group_by=[key], metrics=["all"])
+    assert found == results(store, ["suite=suite"], group_by=[key], metrics=["all"])
+    assert found == results(store, ids=[trial.id for trial in trials], group_by=[key], metrics=["all"])
+    assert len(found) > 2
+    assert sum(row["n"] for row in found if row["metric"] == "accuracy") == len(trials)
+    means = {row[key]: row["mean"] for row in found if row["metric"] == "accuracy"}
+    for value, mean in means.items():
+        assert mean == pytest.approx(
+            statistics.fmean(n / 7 for n, one in enumerate(trials) if key_of(one, key) == value)
+        )
+
+
+def key_of(trial: Trial, key: str) -> Any:
+    if key in ("lr", "window"):
+        return {**trial.overrides, **trial.regularizer.params}.get(key)
+    return trial.regularizer.name if key == "regularizer" else trial.model
+
+
 def test_values_of_different_types_are_different_groups(store: Store, make_trial: Make) -> None:
     for value in (1, True, "1"):
         store.enqueue([(make_trial(overrides={"x": value}), None)])
@@ -106,7 +144,8 @@ def test_the_table_made_anew_has_what_it_had(tmp_path: Path, make_trial: Make, d
         connection.exec_driver_sql(f"ATTACH '{tmp_path}/old.db' AS old")
         connection.exec_driver_sql("BEGIN")
         for table in ("configs", "submissions", "trials", "memberships", "attempts", "metrics"):
-            connection.exec_driver_sql(f"INSERT INTO old.{table} SELECT * FROM main.{table}")
+            columns = "trial_id, name, step, value" if table == "metrics" else "*"
+            connection.exec_driver_sql(f"INSERT INTO old.{table} SELECT {columns} FROM main.{table}")
     raw.dispose()
     with open_store(url) as store:
         assert dump(store) == wanted

@@ -163,7 +163,10 @@ def test_record_is_idempotent_and_keeps_only_what_the_directory_says(
     once = dump(store)
     store.record([after])
     assert dump(store) == once
-    assert {row[1:] for row in once["metrics"]} == {("'train/loss'", "1", "0.5"), ("'test/accuracy'", "-1", "None")}
+    assert {row[1:] for row in once["metrics"]} == {
+        ("'train/loss'", "1", "0.5", "None"),
+        ("'test/accuracy'", "-1", "None", f"'{trial.config_id}'"),
+    }
     assert [row[2] for row in once["attempts"]] == ["'succeeded'"]
     assert store.suites([trial.id]) == {trial.id: ["s", "t"]}
     assert store.states()[trial.id].state == "succeeded"

@@ -277,7 +277,7 @@ WRONG_FILES: dict[str, tuple[str, Callable[[list[list[str]]], object], str]] = {
     "NaN": ("metrics", cell(1, "value", "nan"), "value = 'nan': expected a finite number, or nothing"),
     "infinity": ("metrics", cell(1, "value", "1e999"), "value = '1e999': expected a finite number"),
     "nothing": ("metrics", cell(1, "step", ""), "step = '': expected a whole number"),
-    "short row": ("metrics", lambda rows: rows[3].pop(), "metrics.csv, line 4: 3 values: expected 4"),
+    "short row": ("metrics", lambda rows: rows[3].pop(), "metrics.csv, line 4: 4 values: expected 5"),
     "twice": ("metrics", lambda rows: rows.append(rows[1]), "two rows have the same trial_id, name, step"),
     "a trial of nowhere": ("metrics", cell(1, "trial_id", "0" * 12), "trial_id = '000000000000': expected one that"),
     "no configuration": ("trials", cell(1, "config_id", "x"), "config_id = 'x': expected one that is in configs.csv"),

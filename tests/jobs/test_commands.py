@@ -73,7 +73,7 @@ def test_the_queue_without_waiting(place: Workplace, wait_for: Wait) -> None:
 
 
 def test_cancelling_a_run_from_elsewhere(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("0.05")
+    place.pause.write_text("0.5")  # 20 s, in which another process surely starts
     process = place.start("run", "tiny.yaml", "--parallel", "1")
     wait_for(place.running, "a trial in training")
     said = place.call("cancel", "suite=tiny")

@@ -1,4 +1,4 @@
-"""A million trials: theirs in the order of ids, and the states of a configuration in an index."""
+"""A million trials: rows in the order of ids; in indexes, states and final values in that of configurations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Change indexes of trials; on SQLite, make the table anew without row numbers."""
+    """Change indexes; on SQLite, make the trials' table anew without row numbers."""
     op.drop_index("ix_trials_config_id", "trials")
     op.drop_index("ix_trials_submission_id", "trials")
     if op.get_bind().dialect.name == "sqlite":
@@ -25,4 +25,16 @@ def upgrade() -> None:
         ["submission_id"],
         sqlite_where=sa.text("submission_id IS NOT NULL"),
         postgresql_where=sa.text("submission_id IS NOT NULL"),
+    )
+    op.add_column("metrics", sa.Column("config_id", sa.String(12)))
+    final = sa.text("step = -1")
+    config_id = "SELECT config_id FROM trials WHERE trials.id = metrics.trial_id"
+    op.execute(f"UPDATE metrics SET config_id = ({config_id}) WHERE step = -1")
+    op.drop_index("ix_metrics_final", "metrics")
+    op.create_index(
+        "ix_metrics_final",
+        "metrics",
+        ["name", "config_id", "trial_id", "value"],
+        sqlite_where=final,
+        postgresql_where=final,
     )
