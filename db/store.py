@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from db import filters, schema
 from db.connection import connect, reading, translated, writing
-from db.models import Configs, Memberships, Submissions, Trials
+from db.models import Attempts, Configs, Memberships, Submissions, Trials
 from db.rows import add_configs, add_memberships, add_trials, among, chunks, now, record, trial_of
 from db.snapshot import Snapshot
 from harness.errors import InputError
@@ -207,6 +207,13 @@ class Store:
             query = select(Trials.id).order_by(Trials.created_at, Trials.id)
             clauses = filters.parse(connection, (filter or "").split()).clauses
             return list(connection.scalars(query.where(*clauses)))
+
+    def attempted(self, filter: str) -> set[str]:
+        """Ids of the trials that a filter leaves and that have an attempt, as far as is known here."""
+        with reading(self.engine) as connection:
+            clauses = filters.parse(connection, filter.split()).clauses
+            query = select(Attempts.trial_id).join(Trials).where(Attempts.number == 1, *clauses)
+            return set(connection.scalars(query))
 
     def intend(self, ids: Sequence[str], submission: SubmissionRow) -> list[str]:
         """Claim for a submission those of `ids` that still wait, and note the submission; [] and no note if none does.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from db.snapshot import AFTER, Snapshot, snapshot
@@ -22,11 +22,19 @@ ACTIVE = "state=submitted,running"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state of a trial; `died`: its last attempt has ended and nobody has noted it yet."""
+    """The state of a trial.
+
+    Attributes:
+        state: the state.
+        reason: why.
+        died: its last attempt has ended, and nobody has noted it yet.
+        looked: at its run directory; there is no need to where its job has never begun.
+    """
 
     state: TrialState
     reason: str | None = None
     died: bool = False
+    looked: bool = True
 
 
 def judge(directory: RunDirectory, job: Job | None) -> Verdict:
@@ -75,24 +83,44 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
     return Verdict("queued", last["cause"])
 
 
-def look(store: Store, settings: Settings) -> dict[str, tuple[TrialRow, Job | None, Verdict]]:
-    """Every active trial: what the database has, its job, and how it really is. Changes nothing."""
+def look(
+    store: Store, settings: Settings, *, closely: Collection[str] = ()
+) -> dict[str, tuple[TrialRow, Job | None, Verdict]]:
+    """Every active trial: what the database has, its job, and how it really is. Changes nothing.
+
+    Of those that were never begun with, and whose job still waits for a node, nothing but that is looked at: of a
+    large campaign they are most, and reading a run directory of each takes minutes where these are on another machine.
+
+    Args:
+        store: the database.
+        settings: where the runs are.
+        closely: trials that are not to be left out of that.
+    """
     rows = store.states(store.find(ACTIVE))
     jobs = find(store.open_submissions() if rows else (), settings, causes=True)
+    far = any(not job.near for job in jobs.values())
+    begun = {*closely, *(store.attempted(ACTIVE) if far else ())}
     found = {}
     for id, row in rows.items():
         job = jobs.get(row.submission_id or "")
-        found[id] = (row, job, judge(RunDirectory(settings.runs / id), job))
+        if row.state == "submitted" and id not in begun and job is not None and job.waits(id):
+            verdict = Verdict("submitted", row.reason, looked=False)
+        else:
+            verdict = judge(RunDirectory(settings.runs / id), job)
+        found[id] = (row, job, verdict)
     return found
 
 
-def collect(store: Store, settings: Settings, *, thorough: bool = False) -> dict[str, TrialState]:
+def collect(
+    store: Store, settings: Settings, *, thorough: bool = False, closely: Collection[str] = ()
+) -> dict[str, TrialState]:
     """Bring the database up to date; dead attempts get their last word, dead submissions end.
 
     Args:
         store: the database.
         settings: where the runs are.
         thorough: take over the curves of running trials too, and the results of queued ones that others have run.
+        closely: trials to look at even where their job still waits.
 
     Returns:
         the trials whose state changed, with the new one.
@@ -109,7 +137,10 @@ def collect(store: Store, settings: Settings, *, thorough: bool = False) -> dict
     unreadable: dict[str, tuple[TrialState, str | None]] = {}
     busy: set[str | None] = set()
     with places.keeper(settings.runs):
-        for id, (row, job, verdict) in look(store, settings).items():
+        for id, (row, job, verdict) in look(store, settings, closely=closely).items():
+            if not verdict.looked:
+                busy.add(row.submission_id)
+                continue
             directory = RunDirectory(settings.runs / id)
             if verdict.died:
                 verdict = bury(directory, job)

@@ -7,12 +7,13 @@ import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from db.rows import chunks
-from db.store import Store, SubmissionRow
+from db.store import BULK, Store, SubmissionRow
 from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.settings import Settings
@@ -36,6 +37,7 @@ class Plan:
         profile: what to ask a cluster for.
         throttle: jobs of an array at a time; None: as many as the cluster gives.
         pack: trials a job, one after the other.
+        most: jobs of an array; None: as many as the cluster allows.
         after: number of the array whose end the next one waits for.
         again: somebody looks again later: where places are taken, leave their share of the trials for then.
     """
@@ -46,6 +48,7 @@ class Plan:
     profile: Profile | None = None
     throttle: int | None = None
     pack: int = 1
+    most: int | None = None
     after: str | None = None
     again: bool = False
 
@@ -69,8 +72,8 @@ def dispatch(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -
     Raises:
         InputError: nothing can be written, or the executor refuses; the trials stay in the queue.
     """
-    # A worker that this database does not know of may be at one of them.
-    queued = [id for id, row in store.states(ids).items() if row.state == "queued" and not _busy(settings, id)]
+    most = (plan.most or slurm.largest_array()) * plan.pack if plan.executor == "slurm" else len(ids)
+    queued = _queued(store, settings, ids, most)
     if not queued:
         return None
     places.check_writable(settings.runs)
@@ -131,7 +134,7 @@ def _start_slurm(
     """An array of jobs; should this process die on the way, they are found by their name."""
     assert plan.profile is not None
     folder, name = Path(submission.folder), job.name(submission.id)
-    queued, shunned = _alike(settings, queued[: slurm.largest_array() * plan.pack])
+    queued, shunned = _alike(settings, queued)
     executor = executors.ArrayExecutor(
         folder,
         plan.profile,
@@ -161,7 +164,7 @@ def _start_slurm(
                 lost = f"{error}; whether {len(packs)} jobs '{name}' are there is not known"
                 raise InputError(f"{lost}: dropbench collect finds out when SLURM answers again") from None
             if name not in view.numbers:
-                raise InputError(f"sbatch refuses: {error}") from None
+                raise slurm.RefusedError(f"sbatch refuses: {error}", full=error.full) from None
             number = view.numbers[name]
         store.submitted(submission.id, number)
     return Dispatched(submission.id, claimed, len(packs), number)
@@ -171,6 +174,18 @@ def _alike(settings: Settings, queued: Sequence[str]) -> tuple[list[str], frozen
     """Those of the trials that shun the same nodes as the first one, and these nodes."""
     shunned = {id: retry.shunned(RunDirectory(settings.runs / id).attempts()) for id in queued}
     return [id for id in queued if shunned[id] == shunned[queued[0]]], shunned[queued[0]]
+
+
+def _queued(store: Store, settings: Settings, ids: Sequence[str], most: int) -> list[str]:
+    """The first of the trials that wait, and so many at most, without looking at all that come behind."""
+    found: list[str] = []
+    for part in chunks(ids, BULK):
+        waiting = (id for id, row in store.states(part).items() if row.state == "queued")
+        # A worker that this database does not know of may be at one of them.
+        found += islice((id for id in waiting if not _busy(settings, id)), most - len(found))
+        if len(found) == most:
+            break
+    return found
 
 
 def _busy(settings: Settings, id: str) -> bool:

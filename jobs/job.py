@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ class Job:
         folder: where its logs are.
         view: what SLURM says, None for other executors.
         elements: the element of its array by trial id.
+        begun: the elements whose worker has begun, perhaps long ago.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Job:
     folder: Path = Path()
     view: slurm.View | None = None
     elements: dict[str, int] = field(default_factory=dict)
+    begun: frozenset[int] = frozenset()
 
     @property
     def near(self) -> bool:
@@ -54,6 +57,10 @@ class Job:
         if self.view is None:
             return self.alive
         return self.view.alive(name(self.id), self.elements.get(trial))
+
+    def waits(self, trial: str) -> bool:
+        """Whether what this trial was given to has never begun, and will."""
+        return trial in self.elements and self.elements[trial] not in self.begun and self.lives(trial)
 
     def works(self, trial: str, attempt: dict[str, Any]) -> bool:
         """Whether an attempt is to be taken for alive though no lock says so: it is elsewhere, and so is what runs it.
@@ -113,7 +120,7 @@ def find(submissions: Sequence[SubmissionRow], settings: Settings, *, causes: bo
     for one in submissions:
         if one.executor == "slurm":
             folder = Path(one.folder)
-            found[one.id] = Job(one.id, view.alive(name(one.id)), folder, view, read_elements(folder))
+            found[one.id] = Job(one.id, view.alive(name(one.id)), folder, view, read_elements(folder), _begun(folder))
         else:
             found[one.id] = Job(one.id, places.alive(settings.runs, one.id))
     return found
@@ -141,3 +148,13 @@ def read_elements(folder: Path) -> dict[str, int]:
         return {str(id): int(element) for id, element in found.items()}
     except (OSError, ValueError, AttributeError):
         return {}
+
+
+def _begun(folder: Path) -> frozenset[int]:
+    """The elements that have said so."""
+    try:
+        with os.scandir(folder) as entries:
+            said = [entry.name.removesuffix(BEGAN) for entry in entries if entry.name.endswith(BEGAN)]
+    except OSError:
+        return frozenset()
+    return frozenset(int(element) for _, _, element in (job.partition("_") for job in said) if element.isdigit())

@@ -72,7 +72,7 @@ def cancel(store: Store, settings: Settings, ids: Iterable[str]) -> Cancelled:
             (settings.runs / id / CANCELLED).touch()
     waiting = [id for id, row in rows.items() if row.state == "queued"]
     store.set_states(dict.fromkeys(waiting, ("cancelled", "cancelled by the user")), only_from={"queued"})
-    collect(store, settings)
+    collect(store, settings, closely=rows)
     _cancel_jobs(store)
     after = store.states(list(rows))
     return Cancelled(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from db.rows import chunks
+from harness.errors import InputError
 
 PATIENCE = 60.0
 """Seconds to wait for an answer; a busy slurmctld may take as long."""
@@ -40,8 +41,25 @@ _LIVING = {
 """States of jobs that run, or will. One on hold does when somebody lets it."""
 
 
+_FULL = re.compile(r"job submit limit|MaxSubmit|MaxJobCount")
+"""What SLURM says where a user, an account or the cluster has as many jobs as it may."""
+
+
 class NoAnswerError(Exception):
     """A program is not there, failed, or took too long; the message says which and why, in one line."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many jobs as there may be."""
+        return bool(_FULL.search(str(self)))
+
+
+class RefusedError(InputError):
+    """sbatch does not take a script; `full`: because there are as many jobs as there may be."""
+
+    def __init__(self, message: str, *, full: bool) -> None:
+        super().__init__(message)
+        self.full = full
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,13 @@ def look_at(store: Store, settings: Settings) -> Status:
     counts = store.counts()
     found = look(store, settings)
     ahead = 0
+    looked = sum(verdict.looked for _, _, verdict in found.values())
     for row, _, verdict in found.values():
         if verdict.state != row.state:
             ahead += 1
             counts[row.state] -= 1
             counts[verdict.state] += 1
-    return Status(counts, as_of, len(found), ahead)
+    return Status(counts, as_of, looked, ahead)
 
 
 def render(status: Status) -> str:

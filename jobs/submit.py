@@ -43,17 +43,37 @@ def by_profile(store: Store, ids: Sequence[str], plan: Plan, name: str | None) -
 def submit_all(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> str:
     """Start what can be started; returns a line that says what was.
 
+    A cluster that takes no whole array more, as there may only be so many jobs, is given half of it, and so on.
+
     Raises:
         InputError: see `jobs.dispatch.dispatch`.
     """
     trials = workers = 0
-    while (done := dispatch(store, settings, ids, plan)) is not None:
+    full = None
+    while True:
+        try:
+            done = dispatch(store, settings, ids, plan)
+        except slurm.RefusedError as error:
+            jobs = plan.most or min(-(-len(ids) // plan.pack), slurm.largest_array())
+            if not error.full or (jobs == 1 and not trials):
+                raise
+            if jobs == 1:
+                full = error
+                break
+            plan = replace(plan, most=jobs // 2)
+            continue
+        if done is None:
+            break
         trials += len(done.trials)
         workers += done.workers
         if plan.executor == "local":
             break
+        given = set(done.trials)
+        ids = [id for id in ids if id not in given]
         if plan.throttle:  # which holds within an array
             plan = replace(plan, after=done.job)
+    if full is not None:
+        return f"{trials} trials were given to {workers} jobs, {len(ids)} wait ({full}); later: dropbench submit"
     if not trials:
         return f"all {plan.parallel} places are taken: {len(ids)} trials wait; later: dropbench submit"
     if plan.executor == "debug":

@@ -93,7 +93,10 @@ class Cluster:
         self._start_database()
         self.start_accounting()
         wait(lambda: self._answers("sacctmgr", "-n", "list", "cluster"), "slurmdbd")
-        self.run("sacctmgr", "--immediate", "add", "cluster", "lab")
+        for words in (
+            "cluster lab", "qos few MaxSubmitJobsPerUser=3", "account lab", "user root account=lab qos=+few",
+        ):  # fmt: skip
+            self.run("sacctmgr", "--immediate", "add", *words.split())
         self.start_controller()
         for node in self.names:
             self.start_node(node)
@@ -254,6 +257,7 @@ class Cluster:
             # What speaks to slurmdbd looks for munge's socket here, and not in AuthInfo.
             f"AccountingStoragePass={folder}/munge/socket",
             "AccountingStorageTRES=gres/gpu",
+            "AccountingStorageEnforce=limits",
         )
         yield from self.more
         for number, name in enumerate(self.names):
@@ -266,6 +270,7 @@ class Cluster:
         yield f"PartitionName=low {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=20"
         yield f"PartitionName=abrupt {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=0"
         yield f"PartitionName=high {common} PriorityTier=10 PreemptMode=OFF"
+        yield f"PartitionName=few {common} PriorityTier=1 PreemptMode=REQUEUE QOS=few"
 
     def _start_database(self) -> None:
         data, shell = self.folder / "mysql", self.folder / "run/mysql.socket"

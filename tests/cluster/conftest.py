@@ -47,6 +47,11 @@ tasks = 2
 time = 5
 memory = 1.8
 
+[profiles.few]
+partition = "few"
+time = 5
+memory = 0.9
+
 [profiles.nowhere]
 partition = "nowhere"
 

@@ -13,7 +13,7 @@ import pytest
 
 from jobs.job import name as job_name
 from tests.cluster.cluster import descendants, wait
-from tests.cluster.conftest import ClusterPlace, running
+from tests.cluster.conftest import LONE, ClusterPlace, running
 
 if TYPE_CHECKING:
     from harness.rundir import RunDirectory
@@ -319,3 +319,20 @@ def test_a_deleted_run_directory(clustered: ClusterPlace) -> None:
     wait(lambda: clustered.status()["running"] == 0, "the end of the worker", patience=60)
     time.sleep(1)
     assert clustered.ended()["queued"] == 1
+
+
+def test_a_user_who_may_have_three_jobs(clustered: ClusterPlace) -> None:
+    """An array of eight is refused whole: the cluster is given what it takes, and the rest waits for the next time."""
+    (clustered.folder / "eight.yaml").write_text(LONE.replace("seeds: 1", "seeds: 8").replace("steps: 300", "steps: 5"))
+    clustered.pause.write_text("0")
+    assert clustered.call("enqueue", "eight.yaml").returncode == 0
+    for given, waiting in ((3, 5), (3, 2)):
+        said = clustered.call("submit", "--executor=slurm", "--profile=few")
+        assert said.returncode == 0, said.stderr
+        assert said.stdout.startswith(f"{given} trials were given to {given} jobs, {waiting} wait (sbatch refuses: ")
+        assert "QOSMaxSubmitJobPerUserLimit" in said.stdout
+        assert clustered.ended()["queued"] == waiting
+        wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "the jobs' end")
+    said = clustered.call("submit", "--executor=slurm", "--profile=few")
+    assert said.stdout == "2 trials were given to 2 jobs; to follow them: dropbench watch\n"
+    assert clustered.ended()["succeeded"] == 8

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from db.snapshot import snapshot
 from db.store import Store, open_store
 from harness.errors import InputError
 from harness.rundir import RunDirectory
@@ -19,9 +20,10 @@ from jobs.collect import Verdict, collect, judge
 from jobs.dispatch import Plan, dispatch
 from jobs.job import ELEMENTS, find, name
 from jobs.profile import Profile
-from jobs.queue import enqueue
+from jobs.queue import cancel, enqueue
 from jobs.slurm import Execution, View
-from jobs.submit import by_profile
+from jobs.status import look_at
+from jobs.submit import by_profile, submit_all
 from jobs.wishes import STOP, Wishes
 from jobs.worker import BEGAN
 
@@ -231,6 +233,71 @@ def test_a_refusal_leaves_the_queue_as_it_was(store: Store, place: Workplace, pr
         dispatch(store, place.settings, store.find(None), SUBMIT)
     assert states(store) == {"queued"}
     assert store.open_submissions() == []
+
+
+FULL = "sbatch: error: AssocMaxSubmitJobLimit"
+
+
+@pytest.mark.parametrize(
+    ("most", "given", "told"),
+    [
+        (1, ["%1"], "1 trials were given to 1 jobs, 3 wait"),
+        (2, ["%2"], "2 trials were given to 2 jobs, 2 wait"),
+        (3, ["%2", "%1"], "3 trials were given to 3 jobs, 1 wait"),
+    ],
+)
+def test_a_cluster_is_given_as_many_jobs_as_it_takes(
+    store: Store, place: Workplace, programs: Programs, most: int, given: list[str], told: str
+) -> None:
+    """Here an account may have so many; an array that is too large is refused whole."""
+    programs(
+        sbatch=f"""n=$(/bin/grep -o 'array=0-[0-9]*' "$2" | /bin/grep -o '[0-9]*$'); n=$((n + 1))
+had=$(/bin/cat {place.folder}/had 2>/dev/null || echo 0)
+[ $((had + n)) -le {most} ] || {{ echo '{FULL}' >&2; exit 1; }}
+echo $((had + n)) > {place.folder}/had; echo $((70 + had))"""
+    )
+    said = submit_all(store, place.settings, store.find("queued"), SUBMIT)
+    assert said == f"{told} (sbatch refuses: {FULL}); later: dropbench submit"
+    assert store.counts()["submitted"] == most
+    scripts = [Path(one.folder) / "submission.sh" for one in store.open_submissions()]
+    assert [line[-2:] for file in scripts for line in file.read_text().splitlines() if "--array" in line] == given
+    with pytest.raises(InputError, match=FULL):
+        submit_all(store, place.settings, store.find("queued"), SUBMIT)
+    assert (store.counts()["submitted"], store.counts()["queued"]) == (most, 4 - most)
+
+
+def test_trials_whose_job_never_began_are_not_looked_at(store: Store, place: Workplace, programs: Programs) -> None:
+    """They wait, whatever their run directories may hold by now; but not once they are asked to stop."""
+    done = dispatch(store, place.settings, store.find(None), Plan("slurm", profile=Profile(), pack=2))
+    assert done is not None
+    lines = "\n".join(f"71|{element}|PENDING||N/A|{name(done.submission)}" for element in range(2))
+    programs(squeue=f"echo '{lines}'")
+    assert (look_at(store, place.settings).looked, collect(store, place.settings)) == (0, {})
+    result = {"metrics": {"test/accuracy": 1.0}}
+    for id in (done.trials[0], done.trials[3]):
+        RunDirectory(place.runs / id).write_result(result)
+    assert look_at(store, place.settings).counts["submitted"] == 4
+    (place.runs / ".submitit" / done.submission / f"71_0{BEGAN}").touch()
+    assert (look_at(store, place.settings).looked, look_at(store, place.settings).ahead) == (2, 1)
+    assert collect(store, place.settings) == {done.trials[0]: "succeeded"}
+    assert cancel(store, place.settings, [done.trials[2]]).waiting == [done.trials[2]]
+    programs(squeue="")  # the job is gone
+    assert collect(store, place.settings) == {done.trials[1]: "queued", done.trials[3]: "succeeded"}
+
+
+def test_a_trial_that_was_begun_with_before_is_looked_at(store: Store, place: Workplace, programs: Programs) -> None:
+    """Its first worker may live on somewhere."""
+    (id, *_) = store.find(None)
+    directory = RunDirectory.create(place.runs, store.trial(id))
+    directory.write_attempt(1, {"state": "node_failure", "node": "n1", "started_at": now(), "ended_at": now()})
+    store.record([snapshot(directory)])
+    store.set_states({id: ("queued", None)})
+    done = dispatch(store, place.settings, [id], SUBMIT)
+    assert done is not None
+    programs(squeue=f"echo '71|0|PENDING||N/A|{name(done.submission)}'")
+    directory.write_result({"metrics": {"test/accuracy": 1.0}})
+    assert look_at(store, place.settings).looked == 1
+    assert collect(store, place.settings) == {id: "succeeded"}
 
 
 def test_when_nobody_answers_nothing_is_started_twice(store: Store, place: Workplace, programs: Programs) -> None:
