@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import uuid
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from db.rows import chunks
 from db.store import BULK, Store, SubmissionRow
 from harness.errors import InputError
+from harness.files import synced_together
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from jobs import executors, job, machine, places, retry, slurm
@@ -24,6 +26,9 @@ from jobs.worker import Worker
 if TYPE_CHECKING:
     from jobs.places import Place
     from jobs.profile import Profile
+
+FEW = 20
+"""Trials whose files are waited for one by one: to wait for all that is on its way to a disk takes as long."""
 
 
 @dataclass(frozen=True)
@@ -197,12 +202,13 @@ def _claim(store: Store, settings: Settings, ids: Sequence[str], submission: Sub
     """Make the folders, then the claim; what is claimed has its run directory."""
     Path(submission.folder).mkdir(parents=True, exist_ok=True)
     suites = store.suites(ids)
-    for id, trial in store.trials(ids).items():
-        directory = RunDirectory.create(settings.runs, trial)
-        with directory.lock() as free:
-            if free:
-                sweep(directory.path)
-        directory.add_suites(suites.get(id, []))
+    with synced_together(settings.runs) if len(ids) > FEW else contextlib.nullcontext():
+        for id, trial in store.trials(ids).items():
+            directory = RunDirectory.create(settings.runs, trial)
+            with directory.lock() as free:
+                if free:
+                    sweep(directory.path)
+            directory.add_suites(suites.get(id, []))
     return store.intend(ids, submission)
 
 

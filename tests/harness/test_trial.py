@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
+from harness.files import canonical_json
 from harness.regularizers.spec import complete_spec
 from harness.trial import DataRef, Trial, WeightsRef
 
@@ -50,6 +52,21 @@ def test_what_is_left_at_its_default_is_the_same_trial() -> None:
 def test_what_determines_a_number_changes_both_ids(change: dict[str, object]) -> None:
     assert make(**change).id != make().id
     assert make(**change).config_id != make().config_id
+
+
+@given(seed=st.integers(0, 2**31 - 1), note=st.text())
+def test_copies_that_differ_in_their_seed_are_the_trials_that_they_look_like(seed: int, note: str) -> None:
+    first = make(recipe={"note": note, "seed": 7, "task": ',"seed":1,'})
+    copy = first.model_copy(update={"seed": seed})
+    whole = {**first.config(), "seed": seed}
+    assert copy.id == hashlib.sha256(canonical_json(whole).encode()).hexdigest()[:12]
+    assert copy.id == Trial.from_json(copy.to_json()).id
+    assert copy.config_id == first.config_id == hashlib.sha256(canonical_json(first.config()).encode()).hexdigest()[:12]
+    other = copy.model_copy(update={"model": "another"})
+    assert (other.id, other.config_id) == (
+        Trial.from_json(other.to_json()).id,
+        Trial.from_json(other.to_json()).config_id,
+    )
 
 
 def test_where_initial_weights_lie_is_no_part_of_the_identity() -> None:
