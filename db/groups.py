@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress, groupby, islice
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
@@ -58,14 +58,21 @@ class Places:
             query = query.outerjoin(Memberships, here)
         return query.where(*self.found.clauses)
 
-    def finals(self, name: str) -> Select[Any]:
-        """A statement on the final values of that name: their place, and the value."""
-        if not self.found.clauses and self.columns == [Trials.config_id]:  # all are in one index
-            own: list[Any] = [Metrics.config_id, Metrics.value]
-            query = select(*own)
-        else:
-            query = self.select(Metrics.value).join(Metrics, Metrics.trial_id == Trials.id)
-        return query.where(Metrics.step == FINAL, Metrics.name == name)
+    def finals(self, connection: Connection, name: str) -> Iterator[tuple[Any, list[float | None]]]:
+        """The final values of that name, place by place; a place may come more than once."""
+        final = Metrics.step == FINAL, Metrics.name == name
+        if self.found.clauses or self.columns != [Trials.config_id]:
+            query = self.select(Metrics.value).join(Metrics, Metrics.trial_id == Trials.id).where(*final)
+            for place, rows in groupby(_plain(connection, query), lambda row: row[:-1]):
+                yield place, [row[-1] for row in rows]
+            return
+        # All of them: how many each configuration has, and beside that the values in the same order, from one index.
+        columns: list[Any] = [Metrics.config_id, func.count()]
+        counts = select(*columns).where(*final).group_by(Metrics.config_id)
+        query = select(Metrics.value).where(*final).order_by(Metrics.config_id, Metrics.trial_id)
+        values = chain.from_iterable(_plain(connection, query))
+        for config_id, count in _plain(connection, counts.order_by(Metrics.config_id)):
+            yield (config_id,), list(islice(values, count))
 
     def parts(self, place: Sequence[Any]) -> tuple[Any, Any, Any]:
         """The configuration, suite and seed of a place; None for what was not asked for."""
@@ -144,13 +151,8 @@ def grouped(
     groups = Groups(connection, places, group_by)
     groups.note_states(connection)
     for name in _asked_names(connection, metrics):
-        last: Any = None
-        values: list[float | None] = []
-        for row in _plain(connection, places.finals(name)):
-            place = row[:-1]
-            if place != last:  # neighbours are of one configuration, mostly
-                last, values = place, groups.at(place).values.setdefault(name, [])
-            values.append(row[-1])
+        for place, values in places.finals(connection, name):
+            groups.at(place).values.setdefault(name, []).extend(values)
     return list(groups.found.values())
 
 
@@ -214,8 +216,13 @@ def _known_names(connection: Connection) -> list[str]:
 
 
 def _plain(connection: Connection, query: Select[Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of `_batches`."""
+    return chain.from_iterable(_batches(connection, query))
+
+
+def _batches(connection: Connection, query: Select[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
     """Rows as the driver has them: of a million, SQLAlchemy's take twice as long. No column may be JSON."""
     cursor = connection.execute(query).cursor
     assert cursor is not None
     while rows := cursor.fetchmany(AT_ONCE):
-        yield from rows
+        yield rows
