@@ -43,7 +43,7 @@ def test_the_queue_without_waiting(place: Workplace, wait_for: Wait) -> None:
     assert dry.stdout == "6 trials would be given to 2 workers (local)\n"
     assert not place.directories(), "a dry run makes nothing"
 
-    place.pause.write_text("0.03")
+    place.pause.write_text("0.2")
     some = place.call("submit", "regularizer=none", "--parallel", "1")
     assert some.stdout == "3 trials were given to 1 workers; to follow them: dropbench watch\n", some.stderr
     full = place.call("submit", "--parallel", "1")

@@ -301,7 +301,7 @@ def test_what_cannot_be_read_or_deleted(place: Workplace, store: Store, work: Wo
 
 def test_the_command_beside_a_live_worker(place: Workplace, wait_for: Callable[..., Any]) -> None:
     place.trouble.write_text("raise 5 1")
-    place.pause.write_text("0.05")
+    place.pause.write_text("0.2")
     process = place.start("run", "tiny.yaml", "--parallel", "1", "--checkpoint-seconds", "0")
     wait_for(place.running, "a trial in training")
     done = place.call("gc", "--older-than", "0", "--weights", "--json")

@@ -115,7 +115,7 @@ def test_a_trial_that_always_kills_its_worker_ends(place: Workplace) -> None:
 
 
 def test_ctrl_c_writes_checkpoints_and_the_same_command_goes_on(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("0.05")
+    place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--parallel", "2")
     wait_for(lambda: len(place.running()) == 2, "two trials in training")
     os.killpg(process.pid, signal.SIGINT)  # the terminal sends it to the whole group
@@ -193,7 +193,7 @@ def test_two_command_lines_share_the_limit_and_the_work(place: Workplace, wait_f
 
 
 def test_workers_outlive_a_killed_command_line_and_count(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("0.05")
+    place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--parallel", "1")
     wait_for(place.running, "a trial in training")
     process.kill()
@@ -224,7 +224,7 @@ def test_no_worker_is_started_while_all_places_are_taken(place: Workplace, wait_
 
 
 def test_a_place_that_gets_free_is_used_at_once(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("0.1")
+    place.pause.write_text("1")
     with places.keeper(place.runs):
         (taken,) = places.take(place.runs, "another", wanted=1, limit=2)
     process = place.start("run", "tiny.yaml", "--parallel", "2")
