@@ -177,8 +177,3 @@ def start_slurm(workers: Sequence[Worker], executor: ArrayExecutor) -> str:
         slurm.NoAnswerError: sbatch refuses, or does not answer; then the array may be there all the same.
     """
     return str(executor.submit_array(list(workers))[0].job_id).partition("_")[0]
-
-
-def job_name(submission: str) -> str:
-    """The name of a submission's jobs on a cluster."""
-    return f"dropbench-{submission}"

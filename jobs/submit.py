@@ -46,22 +46,22 @@ def submit_all(store: Store, settings: Settings, ids: Sequence[str], plan: Plan)
     A cluster that takes no whole array more, as there may only be so many jobs, is given half of it, and so on.
 
     Raises:
-        InputError: see `jobs.dispatch.dispatch`.
+        InputError: see `jobs.dispatch.dispatch`; not for what `sbatch` refuses after it has taken some.
     """
     trials = workers = 0
-    full = None
+    refused = None
     while True:
         try:
             done = dispatch(store, settings, ids, plan)
         except slurm.RefusedError as error:
             jobs = plan.most or min(-(-len(ids) // plan.pack), slurm.largest_array())
-            if not error.full or (jobs == 1 and not trials):
+            if error.full and jobs > 1:
+                plan = replace(plan, most=jobs // 2)
+                continue
+            if not trials:
                 raise
-            if jobs == 1:
-                full = error
-                break
-            plan = replace(plan, most=jobs // 2)
-            continue
+            refused = error
+            break
         if done is None:
             break
         trials += len(done.trials)
@@ -72,8 +72,8 @@ def submit_all(store: Store, settings: Settings, ids: Sequence[str], plan: Plan)
         ids = [id for id in ids if id not in given]
         if plan.throttle:  # which holds within an array
             plan = replace(plan, after=done.job)
-    if full is not None:
-        return f"{trials} trials were given to {workers} jobs, {len(ids)} wait ({full}); later: dropbench submit"
+    if refused is not None:
+        return f"{trials} trials were given to {workers} jobs, {len(ids)} wait ({refused}); later: dropbench submit"
     if not trials:
         return f"all {plan.parallel} places are taken: {len(ids)} trials wait; later: dropbench submit"
     if plan.executor == "debug":

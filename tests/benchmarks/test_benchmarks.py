@@ -15,7 +15,7 @@ import timm
 from PIL import Image
 from timm.models.volo import VOLO
 
-from benchmarks import cluster, stores, volo
+from benchmarks import cluster, nodes, stores, volo
 from benchmarks.images import clouds
 from benchmarks.measure import compare
 from benchmarks.queue import at_scale
@@ -80,15 +80,15 @@ def test_a_small_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_simulated_cluster_runs_a_campaign_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With fifty times the faults; few enough places that not all jobs can be submitted at once."""
-    monkeypatch.setattr(cluster, "FAULTS", {name: 50 * often for name, often in cluster.FAULTS.items()})
-    monkeypatch.setattr(cluster, "JOBS", 5)
+    monkeypatch.setattr(nodes, "FAULTS", {name: 50 * often for name, often in nodes.FAULTS.items()})
+    monkeypatch.setattr(nodes, "JOBS", 5)
     report = cluster.run(tmp_path, 203, 3)
     assert {name for name, count in report.states.items() if count} == {"succeeded", "failed"}
     assert sum(report.states.values()) == 203
     assert report.states["failed"] == report.faults["failed"] > 0
     assert report.attempts == 203 + sum(report.faults.values()) - report.faults["failed"]
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == report.states["succeeded"]
-    assert report.calls["sbatch"] > 203 / cluster.PACK / cluster.JOBS
+    assert report.calls["sbatch"] > 203 / cluster.PACK / nodes.JOBS
     assert {"collect", "submit", "status", "enqueue"} == set(report.seconds)
     assert any(line.startswith("calls to SLURM: ") for line in report.lines())
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from sqlalchemy import select
@@ -20,6 +20,7 @@ from sqlalchemy import select
 from db.connection import reading
 from db.models import Base
 from db.store import Store, open_store
+from harness.cli import run
 from harness.regularizers.spec import RegularizerSpec
 from harness.rundir import RunDirectory
 from harness.trial import DataRef, Trial
@@ -73,6 +74,40 @@ def _dump(store: Store, *without: str) -> dict[str, set[tuple[Any, ...]]]:
             for table in Base.metadata.sorted_tables
             if table.name not in without
         }
+
+
+class Done(NamedTuple):
+    """What a command line came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Done]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with the default places of everything."""
+    for name in ("DROPBENCH_DB", "DROPBENCH_RUNS", "DROPBENCH_DATA", "DROPBENCH_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def call(folder: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command line in that folder."""
+
+    def run_it(*arguments: str) -> Done:
+        capsys.readouterr()
+        code = run(list(arguments))
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return run_it
 
 
 @pytest.fixture(scope="session")

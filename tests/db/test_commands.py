@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -18,46 +18,12 @@ from db.models import REVISION
 from db.rebuild import rebuild
 from db.report import print_trials
 from db.store import open_store
-from harness.cli import run
 from harness.regularizers.spec import RegularizerSpec
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.suite import Choice, load_suite
 from harness.trial import Trial
-
-
-class Done(NamedTuple):
-    """What a command line came to."""
-
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Done]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with the default places of everything."""
-    for name in ("DROPBENCH_DB", "DROPBENCH_RUNS", "DROPBENCH_DATA", "DROPBENCH_PLUGINS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def call(folder: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command line in that folder."""
-
-    def run_it(*arguments: str) -> Done:
-        capsys.readouterr()
-        code = run(list(arguments))
-        out, err = capsys.readouterr()
-        return Done(code, out, err)
-
-    return run_it
+from tests.db.conftest import Call
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from db.snapshot import Snapshot
 from db.source import open_source
 from db.store import Store, SubmissionRow, open_store
 from db.transfer import Transferred, told, transfer
-from harness.cli import run
 from harness.errors import InputError
 from harness.trial import Trial
+from tests.db.conftest import Call
 
 Dump = Callable[..., dict[str, set[tuple[Any, ...]]]]
 Kind = Literal["csv", "parquet", "database"]
@@ -423,31 +423,6 @@ def test_one_wrong_trial_keeps_no_other_away(filled: Store, store: Store, tmp_pa
     done = put(filled, store, "csv", tmp_path / "out")
     assert counts(done) == (5, 0, 0, 0, 2)
     assert done.refused[0].startswith(f"submission '{'a' * 32}': submissions: pid = 2147483648: expected")
-
-
-class Done(NamedTuple):
-    """What a command line came to."""
-
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Done]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command line in the test's folder."""
-    for name in ("DROPBENCH_DB", "DROPBENCH_RUNS", "DROPBENCH_DATA", "DROPBENCH_PLUGINS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def run_it(*arguments: str) -> Done:
-        capsys.readouterr()
-        return Done(run(list(arguments)), *capsys.readouterr())
-
-    return run_it
 
 
 def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Callable[..., Trial]) -> None:

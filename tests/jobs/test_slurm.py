@@ -266,6 +266,21 @@ echo $((had + n)) > {place.folder}/had; echo $((70 + had))"""
     assert (store.counts()["submitted"], store.counts()["queued"]) == (most, 4 - most)
 
 
+def test_what_was_given_is_told_though_the_next_array_is_refused(
+    store: Store, place: Workplace, programs: Programs
+) -> None:
+    programs(
+        scontrol="echo 'MaxArraySize            = 3'",
+        sbatch=f"""[ ! -e {place.folder}/had ] || {{ echo 'sbatch: error: no' >&2; exit 1; }}
+>{place.folder}/had; echo 71""",
+    )
+    said = submit_all(store, place.settings, store.find("queued"), SUBMIT)
+    assert said == (
+        "2 trials were given to 2 jobs, 2 wait (sbatch refuses: sbatch: error: no); later: dropbench submit"
+    )
+    assert (store.counts()["submitted"], store.counts()["queued"]) == (2, 2)
+
+
 def test_trials_whose_job_never_began_are_not_looked_at(store: Store, place: Workplace, programs: Programs) -> None:
     """They wait, whatever their run directories may hold by now; but not once they are asked to stop."""
     done = dispatch(store, place.settings, store.find(None), Plan("slurm", profile=Profile(), pack=2))
