@@ -9,6 +9,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.deviations import PAPER
 from harness.errors import InputError, unknown_name
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import parse_spec
@@ -149,6 +150,17 @@ class Suite(_Strict):
                 if name.removesuffix("-synthetic") not in seen[key]:
                     raise unknown_name(f"{key} of {self.name}", name, seen[key])
 
+    def published(self) -> list[Cell]:
+        """The cells with a published number, whatever data a preset leaves out.
+
+        What their requests override is what tells them from other cells; how a preset trains is left out.
+        """
+        rows = [row.model_copy(update={"presets": {}}) for row in self.rows]
+        columns = [column.model_copy(update={"presets": {}}) for column in self.columns]
+        plain = {"rows": rows, "columns": columns, "presets": {PAPER: Preset(seeds=1)}, "plugin_rows": False}
+        cells = self.model_copy(update=plain).cells(Choice(preset=PAPER))
+        return [cell for cell in cells if cell.published is not None]
+
     def _added_rows(self, text: str) -> list[Row]:
         """A row with that regularizer; one for each model and data set where the rows name these."""
         name, params = parse_spec(text)
@@ -191,7 +203,11 @@ class Choice(_Strict):
 
 
 class Cell(_Strict):
-    """One cell of a table: a configuration, a metric, the seeds, and what the source prints there."""
+    """One cell of a table: a configuration, a metric, the seeds, and what the source prints there.
+
+    Attributes:
+        published: the value, or the value and its deviation; None where the source prints nothing.
+    """
 
     suite: str
     row: str
