@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from db.report.view import View
     from db.store import Store
     from harness.settings import Settings
 
@@ -45,6 +46,7 @@ class ReportFormat(StrEnum):
     tex = "tex"
     csv = "csv"
     json = "json"
+    parquet = "parquet"
     png = "png"
 
 
@@ -149,8 +151,8 @@ def report(
         weights=weights,
     )
     kind = ReportFormat.json if as_json else kind
-    if kind is ReportFormat.png and output is None:
-        raise InputError("--format png: expected a file: -o PATH")
+    if kind in (ReportFormat.png, ReportFormat.parquet) and output is None:
+        raise InputError(f"--format {kind.value}: expected a file: -o PATH")
     asked = ask(found, choice, settings)
     with _reading(settings) as store:
         view = build_view(found, asked, store)
@@ -158,13 +160,14 @@ def report(
         return _write(load("db.report.figures:figure")(view, settings.runs), output)
     if kind is ReportFormat.table:
         return _show(lambda console: print_table(view, console), output)
-    write = {
+    write: dict[ReportFormat, Callable[[View], str | bytes]] = {
         ReportFormat.md: formats.as_markdown,
         ReportFormat.tex: formats.as_latex,
         ReportFormat.csv: formats.as_csv,
         ReportFormat.json: formats.as_json,
-    }[kind]
-    _write(write(view), output)
+        ReportFormat.parquet: formats.as_parquet,
+    }
+    _write(write[kind](view), output)
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from db.report.deviations import recipe_lines
 from db.report.view import Outcome, View
+from db.statistics import LEAST_PAIRS
 from harness.task import Metric
 
 MINUS = "−"
@@ -66,9 +67,18 @@ def spread(value: float | None, std: float | None, metric: Metric) -> str:
     return number(value, metric) + (f" ± {number(std, metric)}" if value is not None and std is not None else "")
 
 
-def long_grid(view: View) -> Grid:
-    """A line a cell."""
-    grid = _empty(view)
+def difference(outcome: Outcome, interval: bool = True) -> str:
+    """Δ to the baseline, with its confidence interval where that is asked for and there are seeds enough."""
+    text = number(outcome.delta, outcome.metric, signed=True)
+    if outcome.interval is None or not interval:
+        return text
+    low, high = (number(bound, outcome.metric, signed=True) for bound in outcome.interval)
+    return f"{text} [{low}, {high}]"
+
+
+def long_grid(view: View, *, intervals: bool = True) -> Grid:
+    """A line a cell; confidence intervals may be left out where there is no room for them."""
+    grid = Grid(_title(view), about(view, intervals=intervals), ())
     sections = len(view.columns) > 1
     outcomes = list(view.cells.values())
     published = any(outcome.published is not None for outcome in outcomes)
@@ -86,7 +96,7 @@ def long_grid(view: View) -> Grid:
             told, count = _mean(outcome, grid)
             entries = [Entry(outcome.row), told, count]
             if baseline:
-                entries.append(Entry(number(outcome.delta, outcome.metric, signed=True)))
+                entries.append(Entry(difference(outcome, intervals)))
             if published:
                 entries.append(Entry(spread(outcome.published, outcome.published_std, outcome.metric)))
                 entries.append(Entry(number(outcome.delta_published, outcome.metric, signed=True)))
@@ -96,7 +106,7 @@ def long_grid(view: View) -> Grid:
 
 def wide_grid(view: View) -> Grid:
     """Rows and columns as in the source."""
-    grid = _empty(view)
+    grid = Grid(_title(view), about(view), ())
     heads = [(label, view.column(label)) for label in view.columns]
     grid.header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
     for row in view.rows:
@@ -110,7 +120,7 @@ def wide_grid(view: View) -> Grid:
             numbers.append(Entry(f"{told.text} ({count.text})" if cell.n else told.text, told.best))
         grid.lines.append(Line("row", (Entry(row), *numbers)))
         below = {
-            "Δ base": [number(cell.delta, cell.metric, signed=True) if cell else "" for cell in cells],
+            "Δ base": [difference(cell) if cell else "" for cell in cells],
             "published (Δ)": [_published(cell) if cell else "" for cell in cells],
         }
         for name, texts in below.items():
@@ -177,11 +187,11 @@ def incomplete(outcome: Outcome) -> str | None:
     return "; ".join(told)
 
 
-def _empty(view: View) -> Grid:
-    return Grid(f"{view.suite.name}: {view.suite.title}", about(view), ())
+def _title(view: View) -> str:
+    return f"{view.suite.name}: {view.suite.title}"
 
 
-def about(view: View) -> list[str]:
+def about(view: View, *, intervals: bool = True) -> list[str]:
     """What has to be known to read the numbers: where they come from, and how they differ from the published ones."""
     outcomes = list(view.cells.values())
     published = any(outcome.published is not None for outcome in outcomes)
@@ -196,6 +206,13 @@ def about(view: View) -> list[str]:
     base = list(dict.fromkeys(outcome.row for outcome in outcomes if outcome.cell.baseline))
     if base:
         lines.append(f"Δ base: difference to '{base[0]}'" + (" and so on" if len(base) > 1 else "") + ", seed by seed")
+        compared = [outcome for outcome in outcomes if outcome.delta is not None]
+        if intervals and any(outcome.interval is not None for outcome in compared):
+            lines[-1] += "; [low, high]: its 95 % confidence interval (paired t)"
+        if intervals and any(outcome.interval is None for outcome in compared):
+            lines.append(
+                f"too few seeds for a confidence interval: it takes {LEAST_PAIRS} that row and baseline both have"
+            )
     if published:
         lines.append("published: as the source prints it, Δ: ours − published")
     lines += recipe_lines(view)

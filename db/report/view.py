@@ -46,6 +46,8 @@ class Outcome:
         mean, std, n: over the seeds that have a value; std is the sample's, None for n < 2.
         delta: to the baseline of the same column: the mean of the differences seed by seed where both have some seeds
             in common (`paired` says how many), else the difference of the means. None for the baseline itself.
+        interval, p_value: of `delta`: its 95 % confidence interval and the p-value of a paired t-test; None with fewer
+            than `db.statistics.LEAST_PAIRS` seeds in common.
         published, published_std: what the source prints.
         delta_published: mean − published; None on synthetic data, which the source did not measure on.
         best: the best mean of its column.
@@ -65,6 +67,8 @@ class Outcome:
     n: int = 0
     delta: float | None = None
     paired: int = 0
+    interval: tuple[float, float] | None = None
+    p_value: float | None = None
     published: float | None = None
     published_std: float | None = None
     delta_published: float | None = None
@@ -197,17 +201,21 @@ def _compared(view: View) -> list[tuple[tuple[str, str], Outcome]]:
         for cell in cells:
             if cell.cell.baseline:
                 baseline = cell  # the nearest one above, where a table has several
-            delta, paired = _delta(cell, baseline)
-            found = replace(cell, delta=delta, paired=paired, best=best is not None and cell.mean == best)
-            compared.append(((cell.row, column), found))
+            found = replace(cell, best=best is not None and cell.mean == best)
+            compared.append(((cell.row, column), _against(found, baseline)))
     return compared
 
 
-def _delta(cell: Outcome, baseline: Outcome | None) -> tuple[float | None, int]:
-    if baseline is None or cell is baseline or cell.mean is None or baseline.mean is None:
-        return None, 0
+def _against(cell: Outcome, baseline: Outcome | None) -> Outcome:
+    """The cell with its difference to the baseline."""
+    from db.statistics import paired
+
+    if baseline is None or cell.cell is baseline.cell or cell.mean is None or baseline.mean is None:
+        return cell
     other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}
     pairs = [seed.value - other[seed.seed] for seed in cell.seeds if seed.value is not None and seed.seed in other]
-    if pairs:
-        return sum(pairs) / len(pairs), len(pairs)
-    return cell.mean - baseline.mean, 0
+    if not pairs:
+        return replace(cell, delta=cell.mean - baseline.mean)
+    found = paired(pairs)
+    interval = (found.low, found.high) if found.low is not None and found.high is not None else None
+    return replace(cell, delta=found.mean, paired=found.n, interval=interval, p_value=found.p)
