@@ -41,8 +41,6 @@ def paired(differences: Sequence[float]) -> Paired:
         return Paired(found.mean, None, None, None, found.n)
     error = found.std / math.sqrt(found.n)
     half = float(stdtrit(found.n - 1, (1 + CONFIDENCE) / 2)) * error
-    if error:
-        p = 2 * float(stdtr(found.n - 1, -abs(found.mean) / error))
-    else:
-        p = 0.0 if found.mean else 1.0
+    certain = 0.0 if found.mean else 1.0
+    p = 2 * float(stdtr(found.n - 1, -abs(found.mean) / error)) if error else certain
     return Paired(found.mean, found.mean - half, found.mean + half, p, found.n)
