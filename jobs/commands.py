@@ -30,6 +30,10 @@ Weights = Annotated[str | None, typer.Option(metavar="PATH", help="Initial weigh
 Parallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers at a time; default: GPUs, else cores.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Every = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Copy what trials report to tensorboard, wandb or mlflow."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Filter = Annotated[
     list[str],
@@ -53,6 +57,7 @@ def run(
     executor: Annotated[str, typer.Option(help="local: workers in the background; debug: in this process.")] = "local",
     device: Device = "auto",
     checkpoint_seconds: Every = 300.0,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration here, and print its table. What is done already is not trained again."""
@@ -63,7 +68,7 @@ def run(
     from jobs.run import run as run_trials
 
     plan = _plan(executor, parallel, ("local", "debug"))
-    settings = _settings(data, device, checkpoint_seconds)
+    settings = _settings(data, device, checkpoint_seconds, track)
     options = Options(
         preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights
     )  # fmt: skip
@@ -138,6 +143,7 @@ def submit(
     ] = 1,
     device: Device = "auto",
     checkpoint_seconds: Every = 300.0,
+    track: Track = None,
     data: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="Where a data set lies.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be started.")] = False,
 ) -> None:
@@ -147,7 +153,7 @@ def submit(
     from jobs.submit import by_profile, preview, submit_all
 
     plan = _plan(executor, parallel, ("local", "slurm", "debug"), pack)
-    settings = _settings(data, device, checkpoint_seconds)
+    settings = _settings(data, device, checkpoint_seconds, track)
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
@@ -288,14 +294,24 @@ def gc(
     typer.echo(freed.render())
 
 
-def _settings(data: list[str] | None = None, device: str = "auto", checkpoint_seconds: float = 300.0) -> Settings:
+def _settings(
+    data: list[str] | None = None,
+    device: str = "auto",
+    checkpoint_seconds: float = 300.0,
+    track: list[str] | None = None,
+) -> Settings:
+    from dataclasses import replace
+
     from harness.errors import unknown_name
     from harness.settings import Settings
+    from harness.tracking import checked_trackers
     from jobs.request import with_folders
 
     if device not in ("auto", "cpu", "cuda"):
         raise unknown_name("device", device, ("auto", "cpu", "cuda"))
     settings = Settings.from_environment(device=device, checkpoint_seconds=checkpoint_seconds)
+    named = [name for text in track or () for name in text.split(",") if name]
+    settings = replace(settings, trackers=checked_trackers([*settings.trackers, *named]))
     return with_folders(settings, data)[0] if data else settings
 
 
