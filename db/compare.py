@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from sqlalchemy import Connection, Text, select, type_coerce
+from sqlalchemy import Connection, Text, cast, select
 
 from db import filters
 from db.aggregates import summarize
@@ -50,7 +50,7 @@ def side(connection: Connection, words: Sequence[str], metrics: Sequence[str] = 
     """
     found = filters.parse(connection, words)
     rows = configs(connection, found.clauses, COLUMNS)
-    query = select(Configs.id, type_coerce(Configs.config, Text))
+    query = select(Configs.id, cast(Configs.config, Text))
     if found.clauses:
         query = query.where(Configs.id.in_(select(Trials.config_id).where(*found.clauses)))
     return Side(

@@ -13,6 +13,7 @@ A comparison of what a trial does not have does not hold, and its opposite by ``
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import re
@@ -22,7 +23,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, false, func, not_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, select, type_coerce
 
 from db.models import FINAL, Configs, Memberships, Metrics, Trials
 from db.rows import among
@@ -97,6 +98,14 @@ class Condition:
         if not math.isfinite(number):
             raise self.error(f"'{text}' is no number: expected one after '{self.comparison}'")
         return number
+
+
+class Parsed(dict[str, Any]):
+    """JSON by its text, each text read once: of many configurations, few differ in their parameters."""
+
+    def __missing__(self, text: str) -> Any:
+        self[text] = found = json.loads(text)
+        return found
 
 
 def parse(connection: Connection, words: Sequence[str]) -> Filter:
@@ -239,8 +248,9 @@ class _Parser:
     @cached_property
     def holders(self) -> list[tuple[str, dict[str, Scalar], dict[str, Scalar]]]:
         """Every configuration's id, parameters and overrides."""
-        rows = self.connection.execute(select(Configs.id, Configs.params, Configs.overrides))
-        return [(id, params, overrides) for id, params, overrides in rows]
+        parsed = Parsed()
+        rows = self.connection.execute(select(Configs.id, cast(Configs.params, Text), cast(Configs.overrides, Text)))
+        return [(id, parsed[params], parsed[overrides]) for id, params, overrides in rows]
 
 
 def _in_suites(names: Sequence[str]) -> Clause:

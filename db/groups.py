@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import chain, compress, groupby, islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, select
 
-from db.filters import Filter, final_names
+from db.filters import Filter, Parsed, final_names
 from db.models import FINAL, Configs, Memberships, Metrics, Trials
 from harness.errors import InputError, unknown_name
 
@@ -74,12 +74,12 @@ class Places:
         for config_id, count in _plain(connection, counts.order_by(Metrics.config_id)):
             yield (config_id,), list(islice(values, count))
 
-    def points(self, connection: Connection, name: str) -> Iterator[tuple[Any, int, float | None]]:
-        """The points of curves of that name: place, step and value."""
+    def points(self, connection: Connection, name: str) -> Iterator[tuple[Any, list[tuple[int, float | None]]]]:
+        """The points of curves of that name, step and value, place by place; a place may come more than once."""
         query = self.select(Metrics.step, Metrics.value).join(Metrics, Metrics.trial_id == Trials.id)
         query = query.where(Metrics.name == name, Metrics.step != FINAL)
-        for *place, step, value in _plain(connection, query):
-            yield tuple(place), step, value
+        for place, rows in groupby(_plain(connection, query), lambda row: row[:-2]):
+            yield place, [row[-2:] for row in rows]
 
     def parts(self, place: Sequence[Any]) -> tuple[Any, Any, Any]:
         """The configuration, suite and seed of a place; None for what was not asked for."""
@@ -183,16 +183,24 @@ def configs(
         InputError: no configuration has such a key.
     """
     plain = all(key in COLUMNS and key not in HOLDERS for key in keys)
-    query = select(Configs.id, *(getattr(Configs, key) for key in (keys if plain else COLUMNS)))
+    query = select(Configs.id, *(_column(key) for key in (keys if plain else COLUMNS)))
     if clauses:
         query = query.where(Configs.id.in_(select(Trials.config_id).where(*clauses)))
     if plain:
         return {row[0]: row[1:] for row in _plain(connection, query)}
-    rows = {id: dict(zip(COLUMNS, values, strict=True)) for id, *values in connection.execute(query)}
+    parsed = Parsed()
+    rows = {
+        id: {key: parsed[value] if key in HOLDERS else value for key, value in zip(COLUMNS, values, strict=True)}
+        for id, *values in _plain(connection, query)
+    }
     if keys is COLUMNS:
         return {id: tuple(row.values()) for id, row in rows.items()}
     _check_keys(keys, rows.values())
     return {id: tuple(_value(key, row) for key in keys) for id, row in rows.items()}
+
+
+def _column(key: str) -> Any:
+    return cast(getattr(Configs, key), Text) if key in HOLDERS else getattr(Configs, key)
 
 
 def _check_keys(keys: Sequence[str], configs: Collection[dict[str, Any]]) -> None:

@@ -127,9 +127,11 @@ def curves(
 def _points(connection: Connection, groups: Groups, name: str) -> list[tuple[Group, dict[int, list[float | None]]]]:
     """The values by step of each group that has such a curve."""
     found: dict[int, tuple[Group, dict[int, list[float | None]]]] = {}
-    for place, step, value in groups.places.points(connection, name):
+    for place, points in groups.places.points(connection, name):
         group = groups.at(place)
-        found.setdefault(id(group), (group, {}))[1].setdefault(step, []).append(value)
+        by_step = found.setdefault(id(group), (group, {}))[1]
+        for step, value in points:
+            by_step.setdefault(step, []).append(value)
     return sorted(found.values(), key=lambda one: _order(one[0]))
 
 

@@ -15,8 +15,8 @@ from db.aggregates import summarize
 from db.connection import reading
 from db.direction import higher_is_better, metrics_of
 from db.filters import Filter, stored_name
-from db.groups import Places, asked_names
-from db.models import Configs, Trials
+from db.groups import COLUMNS, Places, asked_names, configs
+from db.models import Configs
 from db.shape import in_order
 from db.statistics import ENOUGH, paired
 from db.store import Store
@@ -28,8 +28,6 @@ Row = dict[str, Any]
 BASELINE = "none"
 REGULARIZERS, BLOCKS = 3, 5
 """The least that a Friedman test makes sense for."""
-
-OF_BLOCK = ("task", "data", "model", "preset", "overrides")
 
 
 class Block(NamedTuple):
@@ -81,14 +79,14 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     """
     with reading(store.engine) as connection:
         found = filters.parse(connection, words)
-        configs = _configs(connection, found)
-        _check_keys(by, configs)
+        every = _configs(connection, found)
+        _check_keys(by, every)
         names = asked_names(connection, [one if one == "all" else stored_name(one) for one in metrics])
         values = {name.removeprefix("test/"): _means(connection, found, name) for name in names}
     blocks: dict[Block, dict[tuple[Any, ...], list[float]]] = {}
     for metric, means in values.items():
         for id, mean in means.items():
-            config = configs[id]
+            config = every[id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
             blocks.setdefault(_block(config, metric), {}).setdefault(_name(config, by), []).append(mean)
@@ -200,11 +198,9 @@ def _notes(found: Ranking, names: Sequence[tuple[Any, ...]], by: Sequence[str]) 
 
 
 def _configs(connection: Connection, found: Filter) -> dict[str, Row]:
-    columns = ("id", "fingerprint", "regularizer", "params", "schedule", "align", *OF_BLOCK)
-    query = select(*(getattr(Configs, name) for name in columns))
-    if found.clauses:
-        query = query.where(Configs.id.in_(select(Trials.config_id).where(*found.clauses)))
-    return {row[0]: dict(zip(columns, row, strict=True)) for row in connection.execute(query)}
+    rows = configs(connection, found.clauses, COLUMNS)
+    fingerprints = {row[0]: row[1] for row in connection.execute(select(Configs.id, Configs.fingerprint))}
+    return {id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, row, strict=True))} for id, row in rows.items()}
 
 
 def _check_keys(by: Sequence[str], configs: Mapping[str, Row]) -> None:
