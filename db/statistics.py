@@ -1,4 +1,4 @@
-"""Differences over seeds: their mean, and how far it can be trusted."""
+"""How sure a difference is."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from db.query import summarize
+from db.aggregates import summarize
 
-LEAST_PAIRS = 3
-"""With two the interval is 18 times as wide as their distance: a number that says nothing."""
-CONFIDENCE = 0.95
+ENOUGH = 3
+"""Pairs below which there is neither an interval nor a p-value: of two seeds it is 18 times as wide as their distance."""
 
 
 @dataclass(frozen=True)
 class Paired:
-    """The mean of differences seed by seed, its confidence interval, and the p-value of Student's paired t-test.
+    """Differences pair by pair: their mean, its 95 % confidence interval, the two-sided p-value, how many.
 
-    `low`, `high` and `p` are None below `LEAST_PAIRS`.
+    Attributes:
+        mean: of the differences; None without any.
+        low, high, p: Student's t; None for fewer than `ENOUGH` pairs.
+        n: pairs.
     """
 
-    mean: float
+    mean: float | None
     low: float | None
     high: float | None
     p: float | None
@@ -28,19 +30,15 @@ class Paired:
 
 
 def paired(differences: Sequence[float]) -> Paired:
-    """What differences of the same seeds say together (Student 1908): two-sided, with `CONFIDENCE`.
-
-    Args:
-        differences: one a seed that both sides have; at least one.
-    """
+    """The mean of differences seed by seed, and Student's paired t test of it against 0 (Student 1908)."""
+    found = summarize(differences)
+    if found.mean is None or found.std is None or found.n < ENOUGH:
+        return Paired(found.mean, None, None, None, found.n)
     from scipy.special import stdtr, stdtrit
 
-    found = summarize(differences)
-    assert found.mean is not None
-    if found.n < LEAST_PAIRS or found.std is None:
-        return Paired(found.mean, None, None, None, found.n)
     error = found.std / math.sqrt(found.n)
-    half = float(stdtrit(found.n - 1, (1 + CONFIDENCE) / 2)) * error
-    certain = 0.0 if found.mean else 1.0
-    p = 2 * float(stdtr(found.n - 1, -abs(found.mean) / error)) if error else certain
-    return Paired(found.mean, found.mean - half, found.mean + half, p, found.n)
+    if error == 0:
+        return Paired(found.mean, found.mean, found.mean, float(found.mean == 0), found.n)
+    away = error * float(stdtrit(found.n - 1, 0.975))
+    p = 2 * float(stdtr(found.n - 1, -abs(found.mean) / error))
+    return Paired(found.mean, found.mean - away, found.mean + away, p, found.n)

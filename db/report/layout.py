@@ -12,7 +12,7 @@ from typing import Literal
 
 from db.report.deviations import recipe_lines
 from db.report.view import Outcome, View
-from db.statistics import LEAST_PAIRS
+from db.statistics import ENOUGH
 from harness.task import Metric
 
 MINUS = "−"
@@ -210,9 +210,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
         if intervals and any(outcome.interval is not None for outcome in compared):
             lines[-1] += "; [low, high]: its 95 % confidence interval (paired t)"
         if intervals and any(outcome.interval is None for outcome in compared):
-            lines.append(
-                f"too few seeds for a confidence interval: it takes {LEAST_PAIRS} that row and baseline both have"
-            )
+            lines.append(f"too few seeds for a confidence interval: it takes {ENOUGH} that row and baseline both have")
     if published:
         lines.append("published: as the source prints it, Δ: ours − published")
     lines += recipe_lines(view)

@@ -47,7 +47,7 @@ class Outcome:
         delta: to the baseline of the same column: the mean of the differences seed by seed where both have some seeds
             in common (`paired` says how many), else the difference of the means. None for the baseline itself.
         interval, p_value: of `delta`: its 95 % confidence interval and the p-value of a paired t-test; None with fewer
-            than `db.statistics.LEAST_PAIRS` seeds in common.
+            than `db.statistics.ENOUGH` seeds in common.
         published, published_std: what the source prints.
         delta_published: mean − published; None on synthetic data, which the source did not measure on.
         best: the best mean of its column.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.report.view import Asked, View, metric_of
-from db.statistics import LEAST_PAIRS, paired
+from db.statistics import ENOUGH, paired
 from db.store import Store, open_store
 from harness.errors import InputError
 from harness.suite import Choice
@@ -134,6 +134,6 @@ def test_seeds_are_paired_whichever_are_missing(data: st.DataObject, tables: Tab
         return
     expected = paired(both)
     assert (found.delta, found.paired, found.p_value) == (pytest.approx(expected.mean), len(both), expected.p)
-    assert (found.interval is None) == (len(both) < LEAST_PAIRS)
+    assert (found.interval is None) == (len(both) < ENOUGH)
     if found.interval:
         assert found.interval == pytest.approx((expected.low, expected.high))
