@@ -1,21 +1,36 @@
-"""The commands of the tutorial and of the tasks' pages run as they stand there, trained for one step."""
+"""The commands of the tutorial and of the tasks' pages run as they stand there, with recipes of one step."""
 
 from __future__ import annotations
 
+import copy
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.cli import run
 from harness.task import TASKS
+from tasks import making
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs/tutorial.md", ROOT / "docs/reading-tables.md", *sorted((ROOT / "docs/tasks").glob("*.md"))]
 ELSEWHERE = ("git", "make", "cd", "export", "pip")
 """What needs a network or is run by continuous integration as a whole."""
-SHORT = ["--executor", "debug", "--set", "steps=1"]
+
+
+@pytest.fixture(autouse=True)
+def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `mini` trains takes minutes."""
+
+    def shortened(task: str) -> dict[str, Any]:
+        recipes = copy.deepcopy(read_recipes(task))
+        recipes["presets"]["mini"]["steps"] = 1
+        return recipes
+
+    read_recipes = making.read_recipes
+    monkeypatch.setattr(making, "read_recipes", shortened)
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -44,7 +59,7 @@ def test_commands_run(
         if words[0] in ELSEWHERE:
             continue
         assert words[0] == "dropbench", words
-        given = [*words[1:], *(SHORT if words[1] == "run" else [])]
+        given = [*words[1:], *(["--executor", "debug"] if words[1] == "run" else [])]
         assert run(given) == 0, (shlex.join(words), capsys.readouterr().err)
         assert "Traceback" not in capsys.readouterr().err
 
