@@ -74,12 +74,11 @@ class Places:
         for config_id, count in _plain(connection, counts.order_by(Metrics.config_id)):
             yield (config_id,), list(islice(values, count))
 
-    def points(self, connection: Connection, name: str) -> Iterator[tuple[Any, list[tuple[int, float | None]]]]:
-        """The points of curves of that name, step and value, place by place; a place may come more than once."""
+    def points(self, connection: Connection, name: str) -> Iterator[tuple[Any, Iterator[tuple[Any, ...]]]]:
+        """The points of curves of that name, place by place, perhaps more than once; step and value end a row."""
         query = self.select(Metrics.step, Metrics.value).join(Metrics, Metrics.trial_id == Trials.id)
         query = query.where(Metrics.name == name, Metrics.step != FINAL)
-        for place, rows in groupby(_plain(connection, query), lambda row: row[:-2]):
-            yield place, [row[-2:] for row in rows]
+        yield from groupby(_plain(connection, query), lambda row: row[:-2])
 
     def parts(self, place: Sequence[Any]) -> tuple[Any, Any, Any]:
         """The configuration, suite and seed of a place; None for what was not asked for."""

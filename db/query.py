@@ -130,7 +130,7 @@ def _points(connection: Connection, groups: Groups, name: str) -> list[tuple[Gro
     for place, points in groups.places.points(connection, name):
         group = groups.at(place)
         by_step = found.setdefault(id(group), (group, {}))[1]
-        for step, value in points:
+        for *_, step, value in points:
             by_step.setdefault(step, []).append(value)
     return sorted(found.values(), key=lambda one: _order(one[0]))
 

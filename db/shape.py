@@ -8,7 +8,6 @@ from typing import Any
 
 from db.aggregates import AGGREGATES
 from harness.errors import unknown_name
-from harness.files import canonical_json
 
 Row = dict[str, Any]
 
@@ -22,7 +21,7 @@ def in_order(value: Any) -> tuple[int, float, str]:
         return 0, 0.0, ""
     if isinstance(value, int | float):
         return 1, float(value), ""
-    return 2, 0.0, value if isinstance(value, str) else canonical_json(value)
+    return 2, 0.0, value if isinstance(value, str) else repr(value)
 
 
 def wide(rows: Sequence[Row]) -> list[Row]:
@@ -34,7 +33,7 @@ def wide(rows: Sequence[Row]) -> list[Row]:
     metrics = sorted({row["metric"] for row in rows} - {None}, key=lambda name: ("/" in name, name))
     told = [name for name in (rows[0] if rows else ()) if name in OF_METRICS]
     found = []
-    for _, same in groupby(rows, lambda row: canonical_json(_label(row))):
+    for _, same in groupby(rows, lambda row: repr(_label(row))):
         by_metric = {row["metric"]: row for row in same}
         first = next(iter(by_metric.values()))
         columns = {

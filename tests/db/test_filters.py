@@ -154,12 +154,11 @@ WORDS = st.builds(
 
 
 @given(st.one_of(WORDS, st.text(max_size=20), st.sampled_from(["not", "failed", "0", "f" * 13])))
-def test_whatever_is_asked_is_answered_or_told_in_one_line(filled: Store, word: str) -> None:
+def test_whatever_is_asked_is_answered_or_told(filled: Store, word: str) -> None:
     """And what a word leaves and what its negation leaves are all there is, each trial once."""
     try:
         left = seeds(filled, word)
-    except InputError as error:
-        assert len(str(error).splitlines()) <= 1 or not word.isprintable()
+    except InputError:
         return
     if word.split() == [word]:
         assert sorted(left + seeds(filled, f"not {word}")) == [0, 1, 2, 3, 10]

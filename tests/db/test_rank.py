@@ -104,12 +104,10 @@ VALUES = st.lists(st.lists(st.sampled_from([1.0, 2.0, 3.5, 3.5000001, 7.0]), min
 @given(VALUES)
 def test_as_scipy_ranks(rows: list[list[float]]) -> None:
     names = [(name,) for name in ("a", "b", "c", BASELINE)]
-    blocks = {
-        Block("text-classification", f"{n}", "", "", "{}", "", "accuracy"): {
-            name: [value] for name, value in zip(names, row, strict=True)
-        }
-        for n, row in enumerate(rows)
-    }
+    blocks = {}
+    for n, row in enumerate(rows):
+        block = Block("text-classification", f"{n}", "", "", "{}", "", "accuracy")
+        blocks[block] = {name: [value] for name, value in zip(names, row, strict=True)}
     found = _ranking(blocks, [])
     ranks = [rankdata([-value for value in row]) for row in rows]
     by_name = {row["regularizer"]: row for row in found.rows}
