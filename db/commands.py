@@ -45,6 +45,7 @@ class ReportFormat(StrEnum):
     tex = "tex"
     csv = "csv"
     json = "json"
+    html = "html"
     png = "png"
 
 
@@ -154,6 +155,8 @@ def report(
     asked = ask(found, choice, settings)
     with _reading(settings) as store:
         view = build_view(found, asked, store)
+        if kind is ReportFormat.html:
+            return _write(load("db.report.page:page")(view, store, settings.runs), output)
     if kind is ReportFormat.png:
         return _write(load("db.report.figures:figure")(view, settings.runs), output)
     if kind is ReportFormat.table:
