@@ -38,6 +38,7 @@ COMMANDS = {
     "gc": Target("jobs.commands:app", "Free disk space: what no trial needs any more."),
     "results": Target("db.commands:app", "Query metrics, averaged over seeds."),
     "report": Target("db.commands:app", "Print a suite's table beside the published one.", True),
+    "dashboard": Target("db.commands:app", "Serve the database as pages that follow what runs.", True),
     "db": Target("db.commands:app", "Upgrade, rebuild, export, import or query the database."),
     "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
     "analyze": Target(

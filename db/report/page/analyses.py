@@ -31,7 +31,11 @@ AXES = {
     "disagreement": "Disagreement (1: all alike)",
     "sparsity": "largest weight × length",
 }
-MAPS = {"attention-map": "Attention maps", "interactions": "What a body's joints attend to", "predictions": "What is found"}
+MAPS = {
+    "attention-map": "Attention maps",
+    "interactions": "What a body's joints attend to",
+    "predictions": "What is found",
+}
 
 BINS = 40
 MOST_CELLS = 200
@@ -75,7 +79,9 @@ def _histograms(kind: str, view: View, cells: list[Outcome], runs: Path) -> Grou
             group.charts.append(Chart(column, told, charts.steps(told, legend, points, AXES[kind], "share")))
         for place, means in layers.items():
             seeds = str(len(here[place]))
-            group.rows += [(column, legend[place], seeds, cut(layer, 80), f"{mean:.4g}") for layer, mean in means.items()]
+            group.rows += [
+                (column, legend[place], seeds, cut(layer, 80), f"{mean:.4g}") for layer, mean in means.items()
+            ]
     return group
 
 
@@ -141,7 +147,11 @@ def _pictures(kind: str, cells: list[Outcome], runs: Path, left: int) -> Group:
             file = RunDirectory(runs / seed.id).analyses / f"{kind}.png"
             if not file.is_file():
                 continue
-            if len(group.pictures) == MOST_PICTURES or (content := smaller(file)) is None or 4 * len(content) > 3 * left:
+            if (
+                len(group.pictures) == MOST_PICTURES
+                or (content := smaller(file)) is None
+                or 4 * len(content) > 3 * left
+            ):
                 missing += 1
                 break
             uri = f"data:image/png;base64,{base64.b64encode(content).decode()}"

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from db.report.layout import incomplete, number, spread
-from db.report.page.records import Record, records
+from db.report.page.records import Record, configs, records
 from db.report.page.table import Names
 from db.report.page.templates import cut
 from db.report.view import Outcome, Seed, View
@@ -89,12 +89,12 @@ def cells_of(view: View, names: Names, store: Store, runs: Path, *, full: int = 
         if seed.state not in ("queued", "not run")
     )
     told = {id: trial_run(record, runs) for id, record in records(store, runs, [id for *_, id in order[:full]]).items()}
-    first = {one.seeds[0].id for one in outcomes if one.seeds}
-    configs = {id: flat(record.config) for id, record in records(store, runs, [*first]).items()}
+    first = [one.seeds[0].id for one in outcomes if one.seeds]
+    flattened = {id: flat(config) for id, config in configs(store, first).items()}
     lines = max(3, MOST_LINES // max(1, len(outcomes)))
     baselines = _baselines(view)
     return [
-        _behind(one, names[one.row, one.column], baselines.get((one.row, one.column)), configs, told, lines)
+        _behind(one, names[one.row, one.column], baselines.get((one.row, one.column)), flattened, told, lines)
         for one in outcomes
     ]
 
@@ -197,7 +197,10 @@ def trial_run(record: Record, runs: Path) -> Run:
         told=[str(line) for key in ("notes", "deviations") for line in _list(known.get(key))],
         sites=[str(line) for line in _list(known.get("sites"))][:200],
         log=log_lines(directory / "log.txt"),
-        metrics=[(name, "no finite number" if value is None else f"{value:.6g}") for name, value in sorted(record.metrics.items())][:60],
+        metrics=[
+            (name, "no finite number" if value is None else f"{value:.6g}")
+            for name, value in sorted(record.metrics.items())
+        ][:60],
     )
 
 
@@ -222,7 +225,9 @@ def hours(attempt: Mapping[str, Any]) -> float:
 
 def _attempt(one: Mapping[str, Any]) -> dict[str, str]:
     memory = one["peak_memory_bytes"]
-    where = ", ".join(str(part) for part in (one["host"], one["executor"], one["job_id"] and f"job {one['job_id']}") if part)
+    where = ", ".join(
+        str(part) for part in (one["host"], one["executor"], one["job_id"] and f"job {one['job_id']}") if part
+    )
     return {
         "number": str(one["number"]),
         "state": one["state"],

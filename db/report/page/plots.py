@@ -67,7 +67,9 @@ def _over(view: View) -> Group | None:
                 value = _value(outcome, over)
                 point = _point(outcome, lines.index(line))
                 points.append(point if value is None else {**point, "x": value})
-                group.rows.append((caption, names[lines.index(line)], "" if value is None else f"{value:g}", *_row(outcome)))
+                group.rows.append(
+                    (caption, names[lines.index(line)], "" if value is None else f"{value:g}", *_row(outcome))
+                )
         metric = next(iter(found.values()))[0].metric
         told = f"{metric.name} over the {x}: {caption}"
         group.charts.append(Chart(caption, told, charts.over(told, names, points, x, _named(metric.name, metric.unit))))
@@ -146,13 +148,20 @@ def _row(outcome: Outcome) -> tuple[str, str, str]:
 
 
 def _point(outcome: Outcome, place: int) -> dict[str, Any]:
-    point: dict[str, Any] = {"r": place, "n": outcome.n, "m": spread(outcome.mean, outcome.std, outcome.metric) or "none yet"}
+    point: dict[str, Any] = {
+        "r": place,
+        "n": outcome.n,
+        "m": spread(outcome.mean, outcome.std, outcome.metric) or "none yet",
+    }
     if outcome.mean is not None:
         point["y"] = rounded(outcome.mean)
         if outcome.std is not None:
             point |= {"l": rounded(outcome.mean - outcome.std), "h": rounded(outcome.mean + outcome.std)}
     if outcome.published is not None:
-        point |= {"p": rounded(outcome.published), "q": spread(outcome.published, outcome.published_std, outcome.metric)}
+        point |= {
+            "p": rounded(outcome.published),
+            "q": spread(outcome.published, outcome.published_std, outcome.metric),
+        }
     return point
 
 
@@ -178,7 +187,9 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
     group.lead.append("Lines: mean over seeds; bands: from the lowest to the highest seed.")
     every = sum(len(one.seeds) for one in view.cells.values())
     if sum(map(len, chosen.values())) < every:
-        group.lead.append(f"Drawn of {sum(map(len, chosen.values())):,} of {every:,} trials, the first seeds of each cell.")
+        group.lead.append(
+            f"Drawn of {sum(map(len, chosen.values())):,} of {every:,} trials, the first seeds of each cell."
+        )
     _first_of(group, 2 * len(view.columns), "plots")
     drawn: set[int] = set()
     for column in view.columns:
@@ -194,11 +205,11 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
         for name, into in ((names[column].replace("/", " "), dev), ("training loss", loss)):
             if into and len(group.charts) < MOST_CHARTS:
                 told = f"{name} by step: {column}"
-                group.charts.append(
-                    Chart(f"{column}: {name}", told, charts.bands(told, legend, into, "step", name))
-                )
+                group.charts.append(Chart(f"{column}: {name}", told, charts.bands(told, legend, into, "step", name)))
         drawn |= {*dev, *loss}
-        group.rows += [_curve_row(column, legend[place], cells, dev.get(place), loss.get(place)) for place in sorted({*dev, *loss})]
+        group.rows += [
+            _curve_row(column, legend[place], cells, dev.get(place), loss.get(place)) for place in sorted({*dev, *loss})
+        ]
     group.legend = [(place, legend[place]) for place in sorted(drawn)]
     return group
 
@@ -208,7 +219,9 @@ def _chosen(cells: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
     cells = cells[:MOST_TRIALS]
     most = max(1, min(MOST_SEEDS, MOST_TRIALS // max(1, len(cells))))
     begun = {
-        (one.row, one.column): [seed.id for seed in one.seeds if seed.state not in ("queued", "not run", "skipped")][:most]
+        (one.row, one.column): [seed.id for seed in one.seeds if seed.state not in ("queued", "not run", "skipped")][
+            :most
+        ]
         for one in cells
     }
     return {place: ids for place, ids in begun.items() if ids}

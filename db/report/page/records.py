@@ -71,6 +71,13 @@ def records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
     return {id: found[id] for id in ids if id in found}
 
 
+def configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The configurations of these trials, by id."""
+    query = select(Trials.id, Configs.config).join(Configs)
+    with reading(store.engine) as connection:
+        return {id: config for id, config in connection.execute(query.where(among(connection, Trials.id, ids)))}
+
+
 def _look(record: Record, directory: RunDirectory) -> None:
     """Attempts and final values of a trial that may have gone on since the database was brought up to date."""
     try:
@@ -81,35 +88,37 @@ def _look(record: Record, directory: RunDirectory) -> None:
     record.metrics.update({name: value for name, step, value in here.metrics if step == FINAL})
 
 
-def curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str]) -> dict[str, Points]:
+def curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str] | None) -> dict[str, Points]:
     """The curves of these names, by trial; trials without any are left out.
 
     Args:
         store: the database.
         runs: the root of the run directories.
         ids: of trials.
-        names: ``train/loss``, ``dev/accuracy``.
+        names: ``train/loss``, ``dev/accuracy``; None: all.
     """
-    ids, names = list(ids), list(names)
+    ids, wanted = list(ids), None if names is None else set(names)
     found: dict[str, Points] = {}
     order = Metrics.trial_id, Metrics.name, Metrics.step
-    query = select(*order, Metrics.value).where(Metrics.step != FINAL, Metrics.name.in_(names)).order_by(*order)
+    query = select(*order, Metrics.value).where(Metrics.step != FINAL).order_by(*order)
+    if wanted is not None:
+        query = query.where(Metrics.name.in_(wanted))
     with reading(store.engine) as connection:
         for id, name, step, value in connection.execute(query.where(among(connection, Metrics.trial_id, ids))):
             found.setdefault(id, {}).setdefault(name, []).append((step, value))
     for id, row in store.states(ids).items():
         if row.state not in FINAL_STATES and (runs / id / "events.jsonl").exists():
-            found.update(_running(RunDirectory(runs / id), names))
+            found.update(_running(RunDirectory(runs / id), wanted))
     return found
 
 
-def _running(directory: RunDirectory, names: Sequence[str]) -> dict[str, Points]:
+def _running(directory: RunDirectory, wanted: set[str] | None) -> dict[str, Points]:
     try:
         metrics = snapshot(directory).metrics
     except InputError:
         return {}
     points: Points = {}
     for name, step, value in metrics:
-        if step != FINAL and name in names:
+        if step != FINAL and (wanted is None or name in wanted):
             points.setdefault(name, []).append((step, value))
     return {directory.id: {name: sorted(values, key=lambda one: one[0]) for name, values in points.items()}}
