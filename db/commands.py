@@ -1,4 +1,4 @@
-"""The commands on results: ``dropbench results``, ``report``, ``dashboard``, and ``db upgrade|rebuild|export|import|sql``."""
+"""The commands on results: ``results``, ``report``, ``dashboard``, and ``db upgrade|rebuild|export|import|sql``."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def dashboard(
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Of this machine; 0: any free one.")] = 8642,
 ) -> None:
     """Serve the database as pages that follow what runs, for this machine alone; changes nothing. Ctrl-C ends it."""
-    from db.dashboard.app import serve
+    from db.report.dashboard.app import serve
     from harness.settings import Settings
 
     serve(Settings.from_environment(), port, lambda address: typer.echo(f"dashboard: {address} (Ctrl-C ends it)"))

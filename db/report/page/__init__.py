@@ -12,15 +12,18 @@ from markupsafe import Markup
 
 from db.report.page.analyses import analysis_groups
 from db.report.page.charts import Group
-from db.report.page.details import MOST_FULL, Behind, cells_of
-from db.report.page.plots import learning_curves, metric_plots, ratios_by_layer
+from db.report.page.details import Behind, cells_of
+from db.report.page.metric import metric_plots
 from db.report.page.table import Table, table_of
 from db.report.page.templates import asset, digest, plotting, render
+from db.report.page.training import learning_curves, ratios_by_layer
 from db.report.view import View
 from db.store import Store
 
 MOST_CELLS = 1500
 """Cells of the table that a page shows."""
+
+NO_FORMS = "base-uri 'none'; form-action 'none'"
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def page(view: View, store: Store, runs: Path) -> str:
     css, js = asset("page.css"), asset("page.js")
     drawing = plotting() if any(group.charts for group in groups) else ""
     scripts = " ".join(digest(script) for script in (drawing, js) if script)
-    policy = f"default-src 'none'; script-src {scripts}; style-src {digest(css)}; img-src data:; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; script-src {scripts}; style-src {digest(css)}; img-src data:; {NO_FORMS}"
     return render(
         "page.html.j2",
         title=f"{view.suite.name}: {view.suite.title}",
@@ -70,15 +73,15 @@ def page(view: View, store: Store, runs: Path) -> str:
         groups=groups,
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=version("dropbench"),
-        policy=Markup(policy),  # noqa: S704
-        css=Markup(css),  # noqa: S704
-        js=Markup(js),  # noqa: S704
-        plotting=Markup(drawing),  # noqa: S704
+        policy=Markup(policy),
+        css=Markup(css),
+        js=Markup(js),
+        plotting=Markup(drawing),
     )
 
 
-def contents(view: View, store: Store, runs: Path, *, full: int = MOST_FULL) -> Content:
-    """The table and what lies behind it; `full`: trials that are told in full."""
+def contents(view: View, store: Store, runs: Path, *, full: bool = True) -> Content:
+    """The table and what lies behind it; `full`: trials are told in full, as far as they are not too many."""
     view, left_out = _shortened(view)
     names = {place: f"c{number}" for number, place in enumerate(view.cells)}
     cells = cells_of(view, names, store, runs, full=full)

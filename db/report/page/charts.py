@@ -15,6 +15,10 @@ from db.report.page.templates import IN_TABLE, cut
 
 Spec = dict[str, Any]
 
+MOST_CHARTS = 24
+"""Of a group."""
+MOST_ROWS = 40
+"""Of a suite's table that are plotted."""
 COLOURS = 8
 """Of the style sheet; beyond these, lines are dashed."""
 HIDDEN = {"name": "hidden", "value": []}
@@ -52,6 +56,11 @@ class Group:
     header: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = field(default_factory=list)
     pictures: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def first_of(self, count: int, what: str) -> None:
+        """Say so where there are more plots than are drawn."""
+        if count > MOST_CHARTS:
+            self.lead.append(f"The first {MOST_CHARTS} of {count} {what}.")
 
 
 def rounded(value: float | None) -> float | None:

@@ -71,7 +71,7 @@ class Behind:
     runs: Mapping[str, Run] = field(default_factory=dict)
 
 
-def cells_of(view: View, names: Names, store: Store, runs: Path, *, full: int = MOST_FULL) -> list[Behind]:
+def cells_of(view: View, names: Names, store: Store, runs: Path, *, full: bool = True) -> list[Behind]:
     """Every cell of a table that has a name; the first seeds of each, and those that failed, are told in full first.
 
     Args:
@@ -79,7 +79,7 @@ def cells_of(view: View, names: Names, store: Store, runs: Path, *, full: int = 
         names: what the cells are called.
         store: the database.
         runs: the root of the run directories.
-        full: trials that are told in full, over all cells.
+        full: tell trials in full, `MOST_FULL` of them.
     """
     outcomes = [view.cells[place] for place in names]
     order = sorted(
@@ -88,7 +88,10 @@ def cells_of(view: View, names: Names, store: Store, runs: Path, *, full: int = 
         for place, seed in enumerate(one.seeds)
         if seed.state not in ("queued", "not run")
     )
-    told = {id: trial_run(record, runs) for id, record in records(store, runs, [id for *_, id in order[:full]]).items()}
+    told = {
+        id: trial_run(record, runs)
+        for id, record in records(store, runs, [id for *_, id in order[: MOST_FULL if full else 0]]).items()
+    }
     first = [one.seeds[0].id for one in outcomes if one.seeds]
     flattened = {id: flat(config) for id, config in configs(store, first).items()}
     lines = max(3, MOST_LINES // max(1, len(outcomes)))

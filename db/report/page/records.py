@@ -75,7 +75,8 @@ def configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The configurations of these trials, by id."""
     query = select(Trials.id, Configs.config).join(Configs)
     with reading(store.engine) as connection:
-        return {id: config for id, config in connection.execute(query.where(among(connection, Trials.id, ids)))}
+        rows = connection.execute(query.where(among(connection, Trials.id, ids))).all()
+    return {row.id: row.config for row in rows}
 
 
 def _look(record: Record, directory: RunDirectory) -> None:

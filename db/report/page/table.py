@@ -1,4 +1,4 @@
-"""The text of a table (`db.report.layout`) as cells of HTML: with a place to sort by, and with what lies behind them."""
+"""The text of a table (`db.report.layout`) as cells of HTML, with what they are sorted by and what lies behind."""
 
 from __future__ import annotations
 

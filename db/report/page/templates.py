@@ -38,7 +38,7 @@ def _harmless(value: Any) -> Any:
 def script_json(content: Any) -> Markup:
     """JSON that ends no script element whatever is in it."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @cache

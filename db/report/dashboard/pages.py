@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 from sqlalchemy import select
 
 from db.connection import reading
-from db.dashboard import overview
-from db.dashboard.live import Live
-from db.dashboard.suites import Variant, variants, view_of
 from db.models import Configs
 from db.query import results
 from db.report import listing
+from db.report.dashboard import overview
+from db.report.dashboard.live import Live
+from db.report.dashboard.suites import Variant, variants, view_of
 from db.report.page import Content, contents, plot_groups
 from db.report.page.bands import band
 from db.report.page.charts import Chart, Group, bands
@@ -96,7 +96,7 @@ def _suite_regions(live: Live, suite: Any, variant: Variant) -> Mapping[str, str
             view = view_of(suite, variant, live.store)
         except InputError:
             return None
-        content: Content = contents(view, live.store, live.runs, full=0)
+        content: Content = contents(view, live.store, live.runs, full=False)
         groups = {group.id: group for group in plot_groups(content.view, live.store, live.runs)}
         regions = {"table": _part("table", table=content.table, rows_left_out=content.rows_left_out)}
         regions |= {f"plot-{id}": _part("plot", group=groups[id]) if id in groups else "" for id in PLOTS}
@@ -131,6 +131,7 @@ def trial_page(live: Live, id: str) -> Page:
     plots = live.kept(("curves", id), lambda: _curves(live, record), seconds=seconds)
     base = _baseline(live, record)
     own = flat(config)
+    differing = None if base is None else differences(flat(base), own)
     regions = {
         "trial": _part(
             "trial", record=record, state_name=state, reason=reason, address=suite_address,
@@ -138,7 +139,7 @@ def trial_page(live: Live, id: str) -> Page:
         ),
         "plot-curves": _part("plot", group=plots) if plots.charts else "",
         "run": _part("run", run=trial_run(record, live.runs)),
-        "config": _part("config", config=sorted(own.items()), differences=None if base is None else differences(flat(base), own)),
+        "config": _part("config", config=sorted(own.items()), differences=differing),
     }  # fmt: skip
     return Page(f"{id}: {label}", f"trial {id}", label, "", regions)
 

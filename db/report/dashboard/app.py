@@ -16,8 +16,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from db.dashboard.live import Live
-from db.dashboard.pages import Missing, Page, changed, digest_of, overview_page, suite_page, trial_page
+from db.report.dashboard.live import Live
+from db.report.dashboard.pages import Missing, Page, changed, digest_of, overview_page, suite_page, trial_page
 from db.report.page.templates import asset, plotting, render
 from harness.errors import InputError
 from harness.settings import Settings
@@ -52,12 +52,12 @@ class Guard:
                 message = {**message, "headers": list(own.items())}
             await send(message)
 
-        if scope["type"] != "http":
+        if scope["type"] != "http":  # no websockets
             return
+        app = self.app
         if scope["method"] not in ("GET", "HEAD"):
-            refused = PlainTextResponse("this dashboard changes nothing\n", 405, {"allow": "GET, HEAD"})
-            return await refused(scope, receive, guarded)
-        await self.app(scope, receive, guarded)
+            app = PlainTextResponse("this dashboard changes nothing\n", 405, {"allow": "GET, HEAD"})
+        await app(scope, receive, guarded)
 
 
 def make_app(settings: Settings) -> ASGIApp:
@@ -127,7 +127,7 @@ def serve(settings: Settings, port: int, tell: Callable[[str], Any]) -> None:
 
 
 def _document(page: Page) -> str:
-    regions = {name: (digest_of(html), Markup(html)) for name, html in page.regions.items()}  # noqa: S704
+    regions = {name: (digest_of(html), Markup(html)) for name, html in page.regions.items()}
     return render("dashboard.html.j2", page=page, regions=regions, version=version("dropbench"))
 
 

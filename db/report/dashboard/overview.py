@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from db.connection import reading
-from db.dashboard.live import Live
 from db.models import Attempts, Configs, Memberships, Trials
+from db.report.dashboard.live import Live
 from db.report.page.details import duration
 from db.rows import among
 from harness.trial import TRIAL_STATES
@@ -132,9 +132,8 @@ def working(live: Live) -> list[Line]:
 
 def line_of(one: Any, label: str) -> Line:
     """A running trial (`jobs.activity.Working`) as text."""
-    if one.rate is None:
-        rate = ""
-    else:
+    rate = ""
+    if one.rate:
         rate = f"{one.rate:.3g} steps/s" if one.rate >= 1 else f"{1 / one.rate:.3g} s/step"
     return Line(
         one.id, label, "running", None, one.step, one.steps, rate,
