@@ -1,4 +1,4 @@
-"""The commands ``dropbench report`` and ``db upgrade|rebuild|export|import|sql``."""
+"""The commands ``dropbench report``, ``dashboard``, and ``db upgrade|rebuild|export|import|sql``."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class ReportFormat(StrEnum):
     csv = "csv"
     json = "json"
     parquet = "parquet"
+    html = "html"
     png = "png"
 
 
@@ -89,6 +90,8 @@ def report(
     asked = ask(found, choice, settings)
     with opened(settings) as store:
         view = build_view(found, asked, store)
+        if kind is ReportFormat.html:
+            return emit(load("db.report.page:page")(view, store, settings.runs), output)
     if kind is ReportFormat.png:
         return emit(load("db.report.figures:figure")(view, settings.runs), output)
     if kind is ReportFormat.table:
@@ -102,6 +105,17 @@ def report(
     }
     emit(write[kind](view), output)
     return None
+
+
+@app.command()
+def dashboard(
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Of this machine; 0: any free one.")] = 8642,
+) -> None:
+    """Serve the database as pages that follow what runs, for this machine alone; changes nothing. Ctrl-C ends it."""
+    from db.report.dashboard.app import serve
+    from harness.settings import Settings
+
+    serve(Settings.from_environment(), port, lambda address: typer.echo(f"dashboard: {address} (Ctrl-C ends it)"))
 
 
 @db.command()

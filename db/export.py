@@ -96,6 +96,7 @@ def read_only(file: Path, *, transactions: bool = False, views: bool = False) ->
         )
         connection.execute("PRAGMA query_only = ON")
         connection.execute(f"PRAGMA trusted_schema = {'ON' if views else 'OFF'}")
+        connection.execute("SELECT value FROM json_each('[]')")  # declares itself, which is not allowed any more below
         # Read-only holds for this file alone: ATTACH and VACUUM INTO could still make others.
         connection.set_authorizer(lambda action, *rest: sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY)
         return connection

@@ -46,11 +46,11 @@ class Published:
         if name is None:
             return None
         if name not in self._suites:
-            self._suites[name] = _load(name)
+            self._suites[name] = load_known(name)
         return self._suites[name]
 
 
-def _load(name: str) -> Suite | None:
+def load_known(name: str) -> Suite | None:
     """A suite that comes with DropBench, or the user's file of that name, where it still is."""
     for known in (name, f"{name}.yaml"):
         with contextlib.suppress(InputError):

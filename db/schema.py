@@ -42,6 +42,14 @@ def ensure(engine: Engine) -> bool:
     return True
 
 
+def check_current(engine: Engine) -> None:
+    """Raise InputError where the database is not of this version; changes nothing."""
+    with reading(engine) as connection:
+        found = revision(connection)
+    if found != REVISION:
+        raise InputError(f"{place(engine)}: schema {found}, expected {REVISION}: dropbench db upgrade")
+
+
 def revision(connection: Connection) -> str | None:
     """The migration the database is at, None for one without our tables."""
     if not inspect(connection).has_table("alembic_version"):

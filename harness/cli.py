@@ -40,6 +40,7 @@ COMMANDS = {
     "compare": Target("db.query_commands:app", "Compare two filters, suites or databases: old, new, change.", True),
     "rank": Target("db.query_commands:app", "Rank regularizers over tasks, data and models.", True),
     "report": Target("db.commands:app", "Print a suite's table beside the published one.", True),
+    "dashboard": Target("db.commands:app", "Serve the database as pages that follow what runs.", True),
     "db": Target("db.commands:app", "Upgrade, rebuild, export, import or query the database."),
     "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
     "analyze": Target(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,17 +106,57 @@ def describe(trial: Trial) -> str:
 
 def last_train_event(directory: Path) -> dict[str, Any] | None:
     """The newest train event of a run directory, from the end of its file."""
+    return next(reversed(_train_events(directory)), None)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a run gets on; see `jobs.activity.Working`."""
+
+    step: int
+    steps: int | None
+    rate: float | None
+    loss: float | None
+    at: float | None
+
+
+def pace(directory: Path) -> Pace | None:
+    """How fast a run has been lately, since its last start; None before its first train event."""
+    events = [event for event in _train_events(directory) if _is_number(event.get("step"))]
+    if not events:
+        return None
+    last = events[-1]
+    first = next(event for event in events if event.get("phase") == last.get("phase") and event["step"] <= last["step"])
+    steps, seconds = last["step"] - first["step"], 0.0
+    if _is_number(last.get("time")) and _is_number(first.get("time")):
+        seconds = last["time"] - first["time"]
+    rate = steps / seconds if steps > 0 and seconds > 0 else None
+    whole, loss, at = (last[key] if _is_number(last.get(key)) else None for key in ("steps", "loss", "time"))
+    return Pace(int(last["step"]), None if whole is None else int(whole), rate, loss, at)
+
+
+def _train_events(directory: Path) -> list[dict[str, Any]]:
+    """The newest train events since the last start, from the end of the file."""
     try:
         with open(directory / "events.jsonl", "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
             lines = file.read().split(b"\n")
     except OSError:
-        return None
-    for line in reversed(lines):
-        if b'"train"' in line:
-            try:
-                event: dict[str, Any] = json.loads(line)
-                return event
-            except ValueError:
-                continue
-    return None
+        return []
+    events: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            event = json.loads(line) if b'"train"' in line or b'"resume"' in line else None
+        except ValueError:
+            continue
+        if not isinstance(event, dict):
+            continue
+        if event.get("event") == "resume":  # what was done past its step is done again
+            events = [{**event, "steps": events[-1].get("steps")}] if events and event.get("step") else []
+        elif event.get("event") == "train":
+            events.append(event)
+    return events
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from db.store import Store
+from db.store import Store, TrialRow
 from harness.errors import unknown_name
 from harness.settings import Settings
 from harness.trial import TRIAL_STATES, TrialState
 from jobs.attempts import now
-from jobs.collect import collect, look
+from jobs.collect import Verdict, collect, look
+from jobs.job import Job
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,14 @@ def look_at(store: Store, settings: Settings) -> Status:
     """Count the trials by their true state, without changing anything."""
     as_of = now()
     counts = store.counts()
-    found = look(store, settings)
-    ahead = 0
+    return tally(as_of, counts, look(store, settings))
+
+
+def tally(
+    as_of: str, counts: dict[TrialState, int], found: Mapping[str, tuple[TrialRow, Job | None, Verdict]]
+) -> Status:
+    """The database's counts, with what was seen of the active trials (`jobs.collect.look`) in its place."""
+    counts, ahead = dict(counts), 0
     looked = sum(verdict.looked for _, _, verdict in found.values())
     for row, _, verdict in found.values():
         if verdict.state != row.state:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +13,10 @@ from rich.console import Console
 
 from db.report.terminal import print_table
 from db.report.view import Asked, View, build
-from db.snapshot import Snapshot
+from db.snapshot import Snapshot, snapshot
 from db.store import Store
 from harness.regularizers.spec import RegularizerSpec
+from harness.rundir import RunDirectory
 from harness.suite import Cell, Choice, Suite, parse_suite
 from harness.task import Metric
 from harness.trial import Trial
@@ -114,3 +117,49 @@ def filled(store: Store, tables: Tables) -> View:
     asked = tables.ask(tables.suite())
     tables.fill(store, asked, VALUES)
     return tables.view(store, asked)
+
+
+class Ran:
+    """Makes run directories of the tables' trials as workers leave them, and takes them over into a database."""
+
+    def __init__(
+        self, tables: Tables, make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any]
+    ) -> None:
+        self.tables, self.make_directory, self.attempt = tables, make_directory, attempt
+
+    def fill(self, store: Store, runs: Path, asked: Sequence[Asked], values: Values, text: str = "") -> None:
+        """As `Tables.fill`; `text` is found wherever a run leaves words."""
+        for one in asked:
+            for trial, value in zip(one.trials, values.get((one.cell.row, one.cell.column), ()), strict=False):
+                if value in ("queued", "submitted", "running", "cancelled"):
+                    store.record([Snapshot(trial, value)])
+                elif value != "":
+                    self.ran(store, runs, trial, value, text)
+
+    def ran(self, store: Store, runs: Path, trial: Trial, value: float | str, text: str = "") -> RunDirectory:
+        """One that has ended: with a number, or failed of a text."""
+        failed = isinstance(value, str)
+        end = self.attempt(
+            "failed" if failed else "succeeded", value if failed else None, number=1, cpus=2, gpus=0, message=text,
+            peak_memory_bytes=3 * 2**29, steps_done=40, host=f"node1{text}", executor="local", submission="a" * 32,
+        )  # fmt: skip
+        metrics = None if failed else {"test/accuracy": value, "dev/accuracy": float(value) + 0.5}
+        directory = self.make_directory(runs, trial, attempts=[end], metrics=metrics, suites=["mine"])
+        for step in range(1, 41):
+            directory.append_event("train", step=step, steps=40, loss=2.0 / step + trial.seed / 10, lr=0.1)
+            if step % 10 == 0:
+                directory.append_event("evaluate", step=step, split="dev", metrics={"accuracy": 50.0 + step})
+        sites = [
+            f"  blocks.{n}.attn  encoder-self  layer {n + 1}/4  heads 4  keys  ratio 0.{3 - n}00" for n in range(4)
+        ]
+        known = {"host": f"node1{text}", "cores": 2, "python": "3.11", "notes": [f"a note{text}"], "sites": sites}
+        (directory.path / "environment.json").write_text(json.dumps(known))
+        (directory.path / "log.txt").write_text(f"--- attempt 1\nfirst{text}\n\x1b[31mlast line\x1b[0m\n")
+        store.record([snapshot(directory)])
+        return directory
+
+
+@pytest.fixture(scope="session")
+def ran(tables: Tables, make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any]) -> Ran:
+    """See `Ran`."""
+    return Ran(tables, make_directory, attempt)

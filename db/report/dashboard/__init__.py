@@ -1,0 +1,1 @@
+"""The whole database as pages on this machine alone, which follow what runs; nothing is ever changed."""

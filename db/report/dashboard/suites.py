@@ -1,0 +1,148 @@
+"""The tables of a suite that the database has trials of, as they were asked for: by preset and overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select
+
+from db.connection import reading
+from db.models import Configs, Memberships, Trials
+from db.published import load_known
+from db.report.view import Asked, View, build
+from db.rows import among
+from db.store import Store
+from harness.files import canonical_json
+from harness.regularizers import REGULARIZERS
+from harness.suite import Cell, Choice, Suite
+from harness.trial import TrialRequest
+
+SYNTHETIC = "-synthetic"
+
+
+@dataclass
+class Variant:
+    """The trials of a suite that belong into one table.
+
+    Attributes:
+        key: names it in addresses.
+        label: what sets it apart.
+        preset: of all of them.
+        overrides: recipe keys beyond those of the suite.
+        cells: the configurations of each cell, as (row, column) → ids.
+        trials: seeds and ids by configuration.
+    """
+
+    key: str
+    label: str
+    preset: str
+    overrides: dict[str, Any]
+    added: list[str] = field(default_factory=list)
+    configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    trials: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+    def size(self) -> int:
+        """How many trials it has."""
+        return sum(map(len, self.trials.values()))
+
+
+def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
+    """The suite, None where its file is not here, and its variants, the largest first."""
+    trials: dict[str, list[tuple[int, str]]] = {}
+    with reading(store.engine) as connection:
+        query = select(Trials.config_id, Trials.seed, Trials.id).join(Memberships).where(Memberships.suite == name)
+        for config_id, seed, id in connection.execute(query.order_by(Trials.seed)):
+            trials.setdefault(config_id, []).append((seed, id))
+        columns = [column for column in Configs.__table__.columns if column.name != "config"]
+        configs = [
+            dict(row)
+            for row in connection.execute(select(*columns).where(among(connection, Configs.id, trials))).mappings()
+        ]
+    suite = load_known(name)
+    if suite is None:
+        return None, []
+    found: dict[str, Variant] = {}
+    cells: dict[str, list[Cell]] = {}
+    for config in configs:
+        preset = config["preset"]
+        if preset not in suite.presets:
+            continue
+        fitting = _fitting(cells.setdefault(preset, all_cells(suite, preset)), config)
+        known = fitting[0].request.overrides if fitting else suite.presets[preset].overrides
+        extra = {key: value for key, value in config["overrides"].items() if known.get(key) != value}
+        key = canonical_json([preset, extra])
+        label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
+        variant = found.setdefault(key, Variant(key, label, preset, extra))
+        variant.configs[config["id"]] = config
+        variant.trials[config["id"]] = trials[config["id"]]
+        if not fitting and config["regularizer"] in REGULARIZERS:
+            variant.added.append(_spec(config))
+    return suite, sorted(found.values(), key=lambda variant: (-variant.size(), variant.key))
+
+
+def view_of(suite: Suite, variant: Variant, store: Store) -> View:
+    """The table of a variant.
+
+    Raises:
+        InputError: the suite has a task or a metric that is not known here, such as a plug-in's.
+    """
+    cells = all_cells(suite, variant.preset, tuple(dict.fromkeys(variant.added)), variant.overrides)
+    of_cell: dict[tuple[str, str], list[str]] = {}
+    for id, config in variant.configs.items():
+        for cell in _fitting(cells, config):
+            of_cell.setdefault((cell.row, cell.column), []).append(id)
+    first = store.trials([its[0][1] for its in variant.trials.values()])
+    by_config = {trial.config_id: trial for trial in first.values()}
+    rows, columns = ({place[axis] for place in of_cell} for axis in (0, 1))
+    asked = []
+    for cell in cells:
+        if cell.row not in rows or cell.column not in columns:
+            continue
+        # Of data in several versions, those with the most trials.
+        ids = [id for id in of_cell.get((cell.row, cell.column), ()) if id in by_config]
+        id = max(ids, key=lambda id: len(variant.trials[id]), default=None)
+        if id is None:
+            asked.append(Asked(cell, (), "not asked for"))
+            continue
+        trial = by_config[id]
+        request = cell.request.model_copy(update={"data": trial.data.name})
+        seeds = [trial.model_copy(update={"seed": seed}) for seed, _ in variant.trials[id]]
+        asked.append(Asked(cell.model_copy(update={"request": request}), seeds))
+    return build(suite, asked, store)
+
+
+def all_cells(
+    suite: Suite, preset: str, regularizers: tuple[str, ...] = (), overrides: Mapping[str, Any] | None = None
+) -> list[Cell]:
+    """The cells of a preset, on all data whatever it leaves out."""
+    whole = suite.model_copy(update={"presets": {preset: suite.presets[preset].model_copy(update={"data": None})}})
+    return list(whole.cells(Choice(preset=preset, regularizers=regularizers, overrides=dict(overrides or {}))))
+
+
+def _fitting(cells: Sequence[Cell], config: Mapping[str, Any]) -> list[Cell]:
+    """The cells that ask for a configuration: of all that would, those that say the most of it."""
+    scores = [(score, cell) for cell in cells if (score := _score(cell.request, config)) is not None]
+    best = max((score for score, _ in scores), default=None)
+    return [cell for score, cell in scores if score == best]
+
+
+def _score(request: TrialRequest, config: Mapping[str, Any]) -> tuple[int, int] | None:
+    same = all(getattr(request, key) == config[key] for key in ("task", "model", "regularizer", "align"))
+    if not same or request.data.removesuffix(SYNTHETIC) != config["data"].removesuffix(SYNTHETIC):
+        return None
+    if request.regularizer != "none" and request.schedule != config["schedule"]:
+        return None
+    if any(config["params"].get(key) != value for key, value in request.params.items()):
+        return None
+    held = config["overrides"]
+    # A cell with other overrides stands for it, too, where none has these: the rest is another variant.
+    return len(request.params), sum(1 if held.get(key) == value else -1 for key, value in request.overrides.items())
+
+
+def _spec(config: Mapping[str, Any]) -> str:
+    """A configuration's regularizer as `--regularizer` takes it."""
+    bound = {key: config[key] for key, usual in (("schedule", "constant"), ("align", "none")) if config[key] != usual}
+    params = ",".join(f"{key}={value}" for key, value in {**config["params"], **bound}.items())
+    return f"{config['regularizer']}:{params}" if params else str(config["regularizer"])

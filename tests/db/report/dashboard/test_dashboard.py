@@ -1,0 +1,246 @@
+"""The dashboard as it answers: pages, what has changed, and whom it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+import uvicorn
+import yaml
+from lxml import html as parser
+
+from db.report.dashboard.app import make_app
+from db.report.dashboard.suites import variants, view_of
+from db.snapshot import Snapshot
+from db.store import Store
+from harness.rundir import RunDirectory
+from harness.settings import Settings
+from harness.suite import Choice
+from harness.trial import Trial
+
+if TYPE_CHECKING:
+    from tests.db.conftest import Call
+    from tests.db.report.conftest import Ran, Tables
+
+
+class Answer:
+    """What a request came to."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status, self.headers = response.status, response.headers
+        self.text = response.read().decode()
+
+    def document(self) -> Any:
+        return parser.document_fromstring(self.text)
+
+
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture
+def place(folder: Path, store: Store, url: str, tables: Tables, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A folder with a suite of the user's, its database and runs."""
+    monkeypatch.chdir(folder)
+    suite = tables.suite()
+    Path("mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
+    asked = tables.ask(suite)
+    ran.fill(store, folder / "runs", asked, tables.values)
+    store.enqueue([(trial, "mine") for one in asked for trial in one.trials])
+    return Settings(runs=folder / "runs", database=url)
+
+
+@pytest.fixture
+def port(place: Settings) -> Iterator[int]:
+    """Where it listens."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(make_app(place), log_level="error", access_log=False, lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+@pytest.fixture
+def ask(port: int) -> Ask:
+    """(path, method, **headers) → the answer."""
+
+    def request(path: str, method: str = "GET", **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        try:
+            connection.putrequest(method, path, skip_host="host" in headers)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    return request
+
+
+def test_pages_lead_to_each_other(ask: Ask, place: Settings) -> None:
+    first = ask("/").document()
+    assert "mine" in first.xpath("//section[@data-region='suites']//a/text()")
+    suite = ask(first.xpath("//section[@data-region='suites']//a/@href")[0])
+    found = suite.document()
+    assert "85.00 ± 4.36 (3)" in " ".join(found.text_content().split())
+    assert found.xpath("//section[@data-region='plot-over']//figure")
+    assert found.xpath("//section[@data-region='plot-entropy']/@hidden")
+    link = next(one for one in found.xpath("//section[@data-region='cells']//a/@href") if one.startswith("/trial/"))
+    trial = ask(link)
+    assert trial.status == 200
+    told = " ".join(trial.document().text_content().split())
+    assert "last line" in told
+    assert "regularizer.name" in told
+    for one in (suite, trial):
+        assert one.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert "unsafe" not in one.headers["content-security-policy"]
+        assert not one.document().xpath("//script[not(@src) and not(@type='application/json')] | //@style | //style")
+
+
+def test_only_what_has_changed_is_told_again(ask: Ask, place: Settings, store: Store, tables: Tables) -> None:
+    digests = {
+        one.get("data-region"): one.get("data-digest") for one in ask("/suite?name=mine").document().xpath("//section")
+    }
+    have = ",".join(f"{name}:{digest}" for name, digest in digests.items())
+    assert json.loads(ask(f"/suite?name=mine&have={quote(have)}").text) == {}
+    waiting = tables.ask(tables.suite())[5].trials[0]
+    store.record([Snapshot(waiting, "succeeded", None, [], [], [("test/accuracy", -1, 99.5)])])
+    found = json.loads(ask(f"/suite?name=mine&have={quote(have)}").text)
+    assert {"table", "plot-over", "cells", "progress"} <= found.keys()
+    assert "99.50" in found["table"]["html"]
+    assert "plot-entropy" not in found
+
+
+def test_a_running_trial_is_followed(ask: Ask, place: Settings, tables: Tables, ran: Ran, monkeypatch: Any) -> None:
+    monkeypatch.setattr("db.report.dashboard.live.PATIENCE", 0.0)
+    trial = tables.ask(tables.suite())[3].trials[0]  # "running", says the database
+    directory = RunDirectory.create(place.runs, trial)
+    directory.write_attempt(1, ran.attempt("running", number=1))
+    directory.append_event("resume", step=0)
+    with directory.lock() as mine:
+        assert mine
+        for step in (10, 20):
+            directory.append_event("train", step=step, steps=80, loss=1.5, lr=0.1)
+            time.sleep(0.01)
+        told = " ".join(ask("/").document().xpath("//section[@data-region='working']")[0].text_content().split())
+        assert trial.id in told
+        assert "20 / 80" in told
+        assert "steps/s" in told
+        directory.append_event("train", step=40, steps=80, loss=1.25, lr=0.1)
+        found = json.loads(ask(f"/trial/{trial.id}?have=").text)
+        assert "step 40 of 80" in found["trial"]["html"]
+        assert "1.25" in found["trial"]["html"]
+    again = json.loads(ask(f"/trial/{trial.id}?have=").text)
+    assert "its worker was killed" in again["trial"]["html"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "0.0.0.0", ""])
+def test_other_names_are_refused(ask: Ask, host: str) -> None:
+    for path in ("/", "/static/page.js", "/suite?name=mine&have="):
+        answer = ask(path, host=host)
+        assert answer.status == 400
+        assert "mine" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:9000", "LOCALHOST"])
+def test_its_own_names_are_not(ask: Ask, host: str) -> None:
+    assert ask("/static/page.css", host=host).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_nothing_but_reading(ask: Ask, method: str) -> None:
+    for path in ("/", "/trial/000000000000", "/nowhere"):
+        answer = ask(path, method)
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert ask("/", "HEAD").text == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/..%2Fapp.py", "/static/../app.py", "/static/%2e%2e%2f%2e%2e%2fmine.yaml", "/static/page.html.j2",
+     "/trial/..%2F..%2Fmine.yaml", "/trial/%00", "/trial/3", "/suite?name=..%2F..%2Fmine", "/suite",
+     "/suite?name=nobody", "/suite?name=mine&variant=x", "/mine.yaml", "//etc/passwd"],
+)  # fmt: skip
+def test_nothing_else_is_found(ask: Ask, path: str) -> None:
+    answer = ask(path)
+    assert answer.status == 404
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "accuracy" not in answer.text
+
+
+def test_nothing_is_changed(ask: Ask, place: Settings, store: Store, dump: Callable[[Store], Any]) -> None:
+    def files() -> dict[str, str]:
+        every = sorted(path for path in place.runs.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in every}
+
+    before = dump(store), files()
+    for path in ("/", "/suite?name=mine", "/suite?name=mine&have="):
+        assert ask(path).status == 200
+    assert (dump(store), files()) == before
+
+
+def test_words_from_outside_are_words(ask: Ask, store: Store, make_trial: Callable[..., Trial]) -> None:
+    bad = "<script>alert(1)</script>\x1b[31m\u202e\"'& " + "W" * 5000
+    trial = make_trial(7, model=bad, data="trec")
+    store.enqueue([(trial, "<img src=x onerror=alert(1)>/../" + "s" * 150)])
+    store.set_states({trial.id: ("failed", bad)})
+    first = ask("/")
+    link = next(one for one in first.document().xpath("//section[@data-region='suites']//a/@href") if "img" in one)
+    for answer in (first, ask(link), ask(f"/trial/{trial.id}")):
+        assert answer.status == 200
+        assert "<script>alert" not in answer.text
+        assert "<img" not in answer.text
+        assert not {"\x1b", "\u202e"} & set(answer.text)
+        assert "W" * 2001 not in answer.text
+
+
+def test_a_suite_run_in_two_ways_has_two_tables(
+    store: Store, tables: Tables, ran: Ran, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = tables.suite()
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
+    usual = tables.ask(suite)
+    short = tables.ask(suite, Choice(overrides={"steps": 60}, seeds=(0,), regularizers=("dropout:ratio=0.1",)))
+    ran.fill(store, tmp_path / "runs", usual, tables.values)
+    ran.fill(store, tmp_path / "runs", short, {(one.cell.row, one.cell.column): (50.0,) for one in short})
+    known, found = variants("mine", store)
+    assert known is not None
+    assert [one.label for one in found] == ["preset mini", "preset mini, steps=60"]
+    first, second = (view_of(known, one, store) for one in found)
+    assert first.rows == ("none", "dropkey 0.3", "dropkey 0.5")
+    assert first.cells["dropkey 0.3", "TREC"].mean == 85.0
+    assert [one.seed for one in second.cells["none", "MR"].seeds] == [0]
+    assert second.cells["none", "MR"].mean == 50.0
+    assert len(second.rows) == 4
+    assert variants("nobody", store) == (None, [])
+
+
+def test_a_missing_database_is_told_in_a_line(call: Call, folder: Path) -> None:
+    done = call("dashboard")
+    assert done.code == 2
+    assert done.err == "dropbench: dropbench.db: no database yet: dropbench run SUITE makes it\n"
+    assert not (folder / "dropbench.db").exists()
+
+
+def test_a_taken_port_is_told_in_a_line(call: Call, place: Settings, monkeypatch: Any) -> None:
+    monkeypatch.setenv("DROPBENCH_DB", place.database)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        done = call("dashboard", "--port", str(number))
+    assert done.code == 2
+    assert done.err.startswith(f"dropbench: --port {number}: ")
