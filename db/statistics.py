@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from db.aggregates import summarize
 
 ENOUGH = 3
-"""Pairs below which there is neither an interval nor a p-value: of two seeds it is 18 times as wide as their distance."""
+"""Pairs below which there is neither an interval nor a p-value: of two it says nothing."""
 
 
 @dataclass(frozen=True)
