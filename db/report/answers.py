@@ -17,9 +17,14 @@ MANY = 10
 
 def comparison_table(rows: Sequence[Row]) -> tuple[list[str], Headed, list[str]]:
     """What all rows share as lines above, the rows that both sides have, and what only one has as lines below."""
-    both = [_compared(row) for row in rows if row["only"] is None]
-    above, table = results_table(both)
-    return above, table, [*_verdict(rows), *_alone(rows)]
+    both = [row for row in rows if row["only"] is None]
+    sides = {(_differing(row, "old"), _differing(row, "new")) for row in both}
+    alike = len(both) > 1 and len(sides) == 1
+    above, table = results_table([_compared(row, told=not alike) for row in both])
+    if alike:
+        ((old, new),) = sides
+        above = [*([f"old: {old}"] if old else []), *([f"new: {new}"] if new else []), *above]
+    return above, table, [*_verdict(both), *_alone(rows)]
 
 
 def ranking_table(ranking: Ranking) -> Headed:
@@ -37,28 +42,33 @@ def _ranked(row: Row, name: str, blocks: int) -> str:
     return f"{value:.2f}" if name == "rank" else f"{value}/{blocks}" if name == "won" else str(value)
 
 
-def _compared(row: Row) -> Row:
+def _compared(row: Row, *, told: bool) -> Row:
+    """A row's columns; `told`: with what the sides differ in."""
     label = {name: row[name] for name in row if name in ("task", "data", "model", "schedule", "align", "preset")}
-    told = {
+    columns = {
         **label,
         "regularizer": row["regularizer"],
         "params": row["params"],
         "overrides": row["overrides"],
         "metric": row["metric"],
-        "old": _side(row, "old"),
-        "new": _side(row, "new"),
+        "old": _side(row, "old", told),
+        "new": _side(row, "new", told),
         "change": _change(row["change"], row["low"], row["high"], like=row["new_mean"]),
         "pairs": row["pairs"],
-        "": {True: "better", False: "worse", None: None}[row["better"]],
+        "verdict": {True: "better", False: "worse", None: None}[row["better"]],
     }
     if row["regularizer"] is None:  # then what both have of its parameters is told apart from it
-        del told["params"]
-        return {**row["params"], **told}
-    return told
+        del columns["params"]
+        return {**row["params"], **columns}
+    return columns
 
 
-def _side(row: Row, side: str) -> str:
-    differing = ", ".join(f"{name}={value}" for name, value in row[side].items())
+def _differing(row: Row, side: str) -> str:
+    return ", ".join(f"{name}={value}" for name, value in row[side].items() if value is not None)
+
+
+def _side(row: Row, side: str, told: bool) -> str:
+    differing = _differing(row, side) if told else ""
     mean, std, n = (row[f"{side}_{name}"] for name in ("mean", "std", "n"))
     text = "–" if mean is None else number(mean) + ("" if std is None else f" ± {number(std, like=mean)}") + f" ({n})"
     return f"{differing}: {text}" if differing else text
@@ -75,12 +85,13 @@ def _change(
     return f"{text} [{number(low, like=like, signed=True)}, {number(high, like=like, signed=True)}]"
 
 
-def _verdict(rows: Sequence[Row]) -> list[str]:
-    both = [row for row in rows if row["only"] is None]
-    counts = Counter(row["better"] for row in both)
+def _verdict(both: Sequence[Row]) -> list[str]:
     if not both:
         return ["nothing that both have"]
-    return [f"{len(both)} compared: {counts[True]} better, {counts[False]} worse, {counts[None]} neither"]
+    counts = Counter(row["better"] for row in both)
+    sure = sum(row["low"] is not None and (row["low"] > 0 or row["high"] < 0) for row in both)
+    told = f"{len(both)} compared: {counts[True]} better, {counts[False]} worse, {counts[None]} neither"
+    return [f"{told}; intervals without 0: {sure}"]
 
 
 def _alone(rows: Sequence[Row]) -> list[str]:

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 Headed = tuple[list[str], list[list[str]]]
 
-NEVER_SHARED = {"regularizer", "metric", "step", "published", "state", "old", "new", "change", "pairs", *AGGREGATES}
-"""Columns that stay columns when all rows agree; of a wide row also those that end so: ``accuracy mean``."""
+NEVER_SHARED = {
+    *("regularizer", "metric", "step", *AGGREGATES, "published", "state"),
+    *("old", "new", "change", "pairs", "verdict"),
+}
+"""Columns that stay columns when all rows agree; of a wide row also ``accuracy mean``, but not ``accuracy n``."""
 
 
 def results_table(rows: Sequence[Row]) -> tuple[list[str], Headed]:
@@ -134,7 +137,7 @@ def print_table(table: Headed, console: Console, above: Sequence[str] = (), belo
     else:
         Console(width=1000, file=console.file).print(grid)
     for line in below:
-        console.print(Text(plain(line), style="dim"))
+        console.print(Text(plain(line), style="dim"), soft_wrap=True)
 
 
 def csv_value(value: Any) -> Any:
@@ -205,7 +208,7 @@ def _heading(name: str) -> str:
 
 
 def _shareable(name: str) -> bool:
-    return name.split(" ")[-1] not in NEVER_SHARED
+    return name.split(" ")[-1] not in NEVER_SHARED or name.endswith(" n")
 
 
 def _scalar(value: Any) -> str:

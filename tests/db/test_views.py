@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,22 +26,9 @@ Make = Callable[..., Trial]
 PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
 
 OF_TRIALS = [
-    "trial_id",
-    "config_id",
-    "task",
-    "data",
-    "model",
-    "regularizer",
-    "ratio",
-    "window_size",
-    "schedule",
-    "align",
-    "preset",
-    "params",
-    "overrides",
-    "seed",
-    "state",
-]
+    "trial_id", "config_id", "task", "data", "model", "regularizer", "ratio", "window_size", "schedule", "align",
+    "preset", "params", "overrides", "seed", "state",
+]  # fmt: skip
 COLUMNS = {
     "v_trials": [
         *OF_TRIALS, "reason", "attempts", "gpu_hours", "cpu_hours", "waited_hours", "peak_memory_bytes", "started_at",
@@ -52,22 +40,29 @@ COLUMNS = {
 """Of these none may ever go, or be called otherwise."""
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgresql")())
+    return f"sqlite:///{shutil.copy(template, tmp_path / 'dropbench.db')}"
+
+
+sqlite_alone = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+
+
 @pytest.fixture
 def filled(store: Store, make_trial: Make, attempt: Callable[..., dict[str, Any]]) -> Store:
+    """Three seeds of two suites, of which one diverged, and two trials that wait, one with odd parameters."""
     spent = {"gpus": 2, "cpus": 4, "waited_seconds": 1800.0, "peak_memory_bytes": 2**40}
     attempts = [{"number": number, **attempt("succeeded", **spent)} for number in (1, 2)]
+    curve: list[Any] = [("dev/accuracy", -1, 1.0), ("train/loss", 0, 2.0), ("train/loss", 5, 1.0)]
     for seed, value in enumerate((80.0, 82.5, None)):
-        metrics = [
-            ("test/accuracy", -1, value),
-            ("dev/accuracy", -1, 1.0),
-            ("train/loss", 0, 2.0),
-            ("train/loss", 5, 1.0),
-        ]
+        metrics = [("test/accuracy", -1, value), *curve]
         store.record([Snapshot(make_trial(seed), "succeeded", None, ["mine", "two"], attempts, metrics)])
     odd = RegularizerSpec(name="mine", params={"ratio": "a lot", "window": True})
-    store.enqueue(
-        [(make_trial(7, regularizer=odd), "mine"), (make_trial(8, regularizer=RegularizerSpec(name="none")), None)]
-    )
+    waiting = [make_trial(7, regularizer=odd), make_trial(8, regularizer=RegularizerSpec(name="none"))]
+    store.enqueue([(trial, None) for trial in waiting])
     return store
 
 
@@ -76,7 +71,7 @@ def ask(url: str, statement: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def check(filled: Store, url: str) -> None:
+def test_views(filled: Store, url: str) -> None:
     for view, columns in COLUMNS.items():
         assert query(url, f"SELECT * FROM {view} LIMIT 1")[0] == columns
     trials = ask(url, "SELECT * FROM v_trials ORDER BY seed")
@@ -95,27 +90,14 @@ def check(filled: Store, url: str) -> None:
     (mean,) = ask(url, "SELECT AVG(value) AS mean, COUNT(value) AS n FROM v_results WHERE metric = 'accuracy'")
     (row,) = results(filled, ["two"], metrics=["accuracy"])
     assert (mean["mean"], mean["n"]) == (row["mean"], row["n"])
-    points = ask(
-        url, "SELECT step, AVG(value) AS mean FROM v_curves WHERE metric = 'train/loss' GROUP BY step ORDER BY step"
-    )
+    of_steps = "SELECT step, AVG(value) AS mean FROM v_curves WHERE metric = 'train/loss' GROUP BY step ORDER BY step"
+    points = ask(url, of_steps)
     assert points == [{"step": row["step"], "mean": row["mean"]} for row in curves(filled, ["two"], "loss")]
     with pytest.raises(InputError):
         query(url, "DELETE FROM v_results")
 
 
-def test_views(filled: Store, url: str) -> None:
-    check(filled, url)
-
-
-def test_views_of_postgresql(postgresql: Callable[[], str], request: pytest.FixtureRequest) -> None:
-    from db.store import open_store
-
-    url = postgresql()
-    with open_store(url) as store:
-        make_trial, attempt = request.getfixturevalue("make_trial"), request.getfixturevalue("attempt")
-        check(filled.__wrapped__(store, make_trial, attempt), url)  # type: ignore[attr-defined]
-
-
+@sqlite_alone
 def test_a_source_is_read_without_its_views(filled: Store, url: str) -> None:
     """They may be anything where a file comes from elsewhere."""
     with open_source(url.removeprefix("sqlite:///"), "sqlite://") as source, pytest.raises(Exception, match="unsafe"):
@@ -127,16 +109,15 @@ def example(package: str) -> str:
     return str(found)
 
 
+@sqlite_alone
 @pytest.mark.parametrize("package", ["pandas", "duckdb"])
 def test_the_examples_of_the_documents(
     filled: Store, url: str, package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    file = Path(url.removeprefix("sqlite:///"))
-    monkeypatch.chdir(file.parent)
-    file.rename("dropbench.db")
-    exec(example(package))  # noqa: S102 - our own document
+    monkeypatch.chdir(Path(url.removeprefix("sqlite:///")).parent)
+    exec(example(package), {})  # noqa: S102 - our own document
     assert "81.25" in capsys.readouterr().out
 
 
