@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+from db.report.choices import candidate_record
 from db.report.layout import Entry, Grid, Line, about, incomplete, long_grid, wide_grid
 from db.report.text import csv_text, latex, markdown
 from db.report.view import Outcome, View
@@ -138,6 +139,9 @@ def _record(outcome: Outcome, view: View) -> dict[str, Any]:
         "best": outcome.best,
         "synthetic": outcome.synthetic,
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
+        "chosen": dict(outcome.chosen) if outcome.chosen is not None else None,
+        "candidates": [candidate_record(one) for one in outcome.candidates],
+        "unasked": outcome.selection.unasked if outcome.selection is not None else 0,
         "incomplete": None if done else (incomplete(outcome) or ", ".join(dict.fromkeys(states)) or None),
         "trials": [
             {"id": seed.id, "seed": seed.seed, "state": seed.state, "reason": seed.reason, "value": seed.value}
@@ -149,6 +153,6 @@ def _record(outcome: Outcome, view: View) -> dict[str, Any]:
 def _csv_value(value: Any) -> Any:
     if value is None:
         return ""
-    if isinstance(value, dict | bool):
+    if isinstance(value, dict | list | bool):
         return csv_text(json.dumps(value, ensure_ascii=False))
     return csv_text(value) if isinstance(value, str) else value
