@@ -29,7 +29,7 @@ class _Searched:
     known: object = None
 
     @property
-    def pruned(self) -> bool:
+    def prunes(self) -> bool:
         return self.cell.sweep is not None and self.cell.sweep.search.pruner != "none"
 
 
@@ -50,6 +50,7 @@ class Searches:
         self.store, self.settings = store, settings
         self.searched = [_Searched(cell) for cell in cells]
         self.others = frozenset(others)
+        self.given_up: set[str] = set()
         self.added: list[str] = []
         self.present: list[str] = []
         self.requeued: list[str] = []
@@ -63,7 +64,7 @@ class Searches:
         """Ask for what comes next where all that was asked for has ended, and give up what the pruners find behind.
 
         Returns:
-            the trials that were not asked for before, by id; they are in the queue.
+            the trials that were not known as open before, by id; they are in the queue, or about to end.
 
         Raises:
             InputError: Optuna is not installed, or a candidate's trials cannot be made here.
@@ -71,7 +72,7 @@ class Searches:
         new: dict[str, Trial] = {}
         while fresh := self._look():
             # What others have run already is taken over at once, and may be all that was asked for.
-            found = enqueue(self.store, self.settings, fresh)
+            found = enqueue(self.store, self.settings, [item for item in fresh if item[0].id not in self.given_up])
             self.added += found.added
             self.present += found.present
             self.requeued += found.requeued
@@ -79,14 +80,14 @@ class Searches:
         return new
 
     def _look(self) -> list[tuple[Trial, str | None]]:
-        """The trials that were not asked for before."""
-        if any(one.pruned for one in self.searched):
+        """The trials that were not known as open before."""
+        if any(one.prunes for one in self.searched):
             collect(self.store, self.settings, thorough=True)
         before = {id for one in self.searched for id in one.open}
         for one in self.searched:
             states = {id: row.state for id, row in self.store.states(list(one.open)).items()}
-            known = (states, self._points(one.open) if one.pruned else 0)
-            if known != one.known and (one.pruned or FINAL_STATES.issuperset(states.values())):
+            known = (states, self._points(one.open) if one.prunes else 0)
+            if known != one.known and (one.prunes or FINAL_STATES.issuperset(states.values())):
                 one.known = known
                 self._replay(one)
         return [(trial, one.cell.suite) for one in self.searched for id, trial in one.open.items() if id not in before]
@@ -102,17 +103,18 @@ class Searches:
             if not candidate.settled
             for trial in candidate.trials
         }
-        rows = self.store.states(list(trials))
-        one.open = {id: trial for id, trial in trials.items() if id not in rows or not is_pruned(rows[id])}
         for candidate, reason in found.behind:
             self._give_up(one, candidate, reason)
+        rows = self.store.states(list(trials))
+        one.open = {id: trial for id, trial in trials.items() if id not in rows or not is_pruned(rows[id])}
 
     def _give_up(self, one: _Searched, candidate: Candidate, reason: str) -> None:
         """Cancel the trials of a candidate, but for one that somebody else asks for, too."""
         ids = [trial.id for trial in candidate.trials]
         wanted = self.others.union(*(other.open for other in self.searched if other is not one))
         suites = {name for names in self.store.suites(ids).values() for name in names}
-        if wanted.isdisjoint(ids) and suites <= {one.cell.suite}:
+        if wanted.isdisjoint(ids) and suites <= {one.cell.suite} and not self.given_up.issuperset(ids):
+            self.given_up.update(ids)
             cancel(self.store, self.settings, ids, PRUNED + reason)
 
     def _points(self, ids: Collection[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,15 +17,12 @@ from db.selection import PRUNED, Candidate, Selection, select
 from db.snapshot import Snapshot
 from db.store import Store
 from db.study import Replayed, replay
-from harness import plugins
 from harness.errors import InputError
-from harness.plugins import load_plugins
 from harness.settings import Settings
 from harness.suite import Cell, Choice, parse_suite
 from harness.sweep import Sweep, parse_search, parse_space
-from harness.task import TASKS, Metric
+from harness.task import Metric
 from harness.trial import Trial
-from tests.jobs.workplace import PLUGIN
 
 SUITE: dict[str, Any] = {
     "title": "t",
@@ -38,13 +35,7 @@ SUITE: dict[str, Any] = {
 }
 ACCURACY = Metric("accuracy")
 HERE = Settings()
-
-
-@pytest.fixture(autouse=True)
-def _tiny() -> Iterator[None]:
-    load_plugins([PLUGIN])
-    yield
-    del TASKS._entries["tiny"], plugins._loaded[str(PLUGIN)]
+pytestmark = pytest.mark.usefixtures("tiny_task")
 
 
 def cell(*space: str, search: str = "sampler=grid", seeds: int = 2) -> Cell:
