@@ -61,6 +61,13 @@ def report(
     weights: Annotated[
         str | None, typer.Option(metavar="PATH", help="Initial weights that the trials were run with.")
     ] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUES", help="What cells choose from by their dev score.")
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=VALUE,…", help="How that was searched: sampler=tpe,candidates=20."),
+    ] = None,
     kind: Annotated[ReportFormat, typer.Option("--format", help="How to print it.")] = ReportFormat.table,
     output: Output = None,
     as_json: Json = False,
@@ -72,6 +79,7 @@ def report(
     from harness.registry import load
     from harness.settings import Settings
     from harness.suite import Choice, load_suite
+    from harness.sweep import parse_search, parse_space
 
     settings, names = load("jobs.request:with_folders")(Settings.from_environment(), data or ())
     found = load_suite(suite)
@@ -83,13 +91,14 @@ def report(
         regularizers=tuple(regularizer or ()),
         overrides=load("jobs.request:parse_overrides")(overrides or ()),
         weights=weights,
+        sweep=parse_space(sweep) if sweep else None,
+        search=parse_search(search) if search else None,
     )
     kind = ReportFormat.json if as_json else kind
     if kind in (ReportFormat.png, ReportFormat.parquet) and output is None:
         raise InputError(f"--format {kind.value}: expected a file: -o PATH")
-    asked = ask(found, choice, settings)
     with opened(settings) as store:
-        view = build_view(found, asked, store)
+        view = build_view(found, ask(found, choice, settings, store), store)
         if kind is ReportFormat.html:
             return emit(load("db.report.page:page")(view, store, settings.runs), output)
     if kind is ReportFormat.png:

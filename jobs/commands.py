@@ -26,6 +26,13 @@ Spec = Annotated[list[str] | None, typer.Option(metavar="SPEC", help="One more r
 Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another hyper-parameter.")]
 Task = Annotated[str | None, typer.Option(metavar="NAME", help="The task, where no SUITE is named.")]
 Schedule = Annotated[str | None, typer.Option(metavar="NAME", help="The ratio's schedule, where no SUITE is named.")]
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUES", help="Choose by the dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3."),
+]
+Search = Annotated[
+    str | None, typer.Option(metavar="KEY=VALUE,…", help="How: sampler=tpe,candidates=20,pruner=median,seed=0,batch=4.")
+]
 Weights = Annotated[str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or transformers' folder.")]
 Parallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers at a time; default: GPUs, else cores.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -53,6 +60,8 @@ def run(
     task: Task = None,
     schedule: Schedule = None,
     weights: Weights = None,
+    sweep: Sweep = None,
+    search: Search = None,
     parallel: Parallel = None,
     executor: Annotated[str, typer.Option(help="local: workers in the background; debug: in this process.")] = "local",
     device: Device = "auto",
@@ -70,16 +79,18 @@ def run(
     plan = _plan(executor, parallel, ("local", "debug"))
     settings = _settings(data, device, checkpoint_seconds, track)
     options = Options(
-        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights,
+        sweep or (), search,
     )  # fmt: skip
     asked = ask(suite, options, settings)
     with open_store(settings.database) as store:
-        outcome = run_trials(store, settings, asked.items, plan)
+        outcome = run_trials(store, settings, asked.items, plan, asked.searched)
         if outcome.interrupted:
-            _say(f"stopped: {len(outcome.of('succeeded'))} of {len(asked.ids)} trials are done; to go on: {_again()}")
+            done = len(outcome.of("succeeded"))
+            _say(f"stopped: {done} of {len(outcome.rows)} trials are done; to go on: {_again()}")
             raise typer.Exit(130)
         if not outcome.trained:
-            _say(f"nothing to train: all {len(asked.ids)} trials are done")
+            _say(f"nothing to train: all {len(outcome.rows)} trials are done")
         if asked.suite is None:
             load("db.report:print_trials")(asked.ids, store, as_json=as_json)
     whole = asked.suite is None or show_suite(asked.suite, asked.choice, settings, as_json=as_json)
@@ -99,25 +110,41 @@ def enqueue(
     regularizer: Spec = None,
     overrides: Override = None,
     weights: Weights = None,
+    sweep: Sweep = None,
+    search: Search = None,
     as_json: Json = False,
 ) -> None:
-    """Put the trials of suites into the queue, for `dropbench submit`."""
+    """Put the trials of suites into the queue, for `dropbench submit`; of a search its next candidates."""
     from db.store import open_store
+    from jobs.collect import collect as collect_all
     from jobs.queue import enqueue as enqueue_trials
     from jobs.request import Options, ask
+    from jobs.search import Searches
 
     settings = _settings(data)
     options = Options(
-        preset, seeds, data or (), model or (), regularizer or (), overrides or (), weights=weights
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), weights=weights,
+        sweep=sweep or (), search=search,
     )  # fmt: skip
-    items = [item for name in suites for item in ask(name, options, settings).items]
+    asked = [ask(name, options, settings) for name in suites]
+    items = [item for one in asked for item in one.items]
     with open_store(settings.database) as store:
+        searches = Searches(
+            store, settings, [cell for one in asked for cell in one.searched], {trial.id for trial, _ in items}
+        )
         found = enqueue_trials(store, settings, items)
-        waiting = store.counts([*found.added, *found.present])["queued"]
+        if searches.searched:
+            collect_all(store, settings)
+            searches.ask()
+        added, present = [*found.added, *searches.added], [*found.present, *searches.present]
+        waiting = store.counts([*added, *present])["queued"]
     if as_json:
-        typer.echo(json.dumps({"added": found.added, "present": found.present, "requeued": found.requeued}))
+        requeued = [*found.requeued, *searches.requeued]
+        typer.echo(json.dumps({"added": added, "present": present, "requeued": requeued, "unasked": searches.unasked}))
         return
-    typer.echo(f"{len(found.added)} trials are new, {len(found.present)} were there; {waiting} wait: dropbench submit")
+    typer.echo(f"{len(added)} trials are new, {len(present)} were there; {waiting} wait: dropbench submit")
+    if searches.unasked:
+        typer.echo(f"{searches.unasked} candidates are asked for when these are done: the same dropbench enqueue again")
 
 
 @app.command()
@@ -335,7 +362,9 @@ def _plan(executor: str, parallel: int | None, known: tuple[str, ...], pack: int
 
 def _report_failures(outcome: Outcome) -> None:
     """End with exit code 1 if a trial failed, saying which, why, and where to read more; each cause once."""
-    bad = outcome.of("failed", "cancelled")
+    from db.selection import is_pruned
+
+    bad = [row for row in outcome.of("failed", "cancelled") if not is_pruned(row)]
     causes: dict[str, list[str]] = {}
     for row in bad:
         causes.setdefault(f"{row.state}: {row.reason or 'no cause was noted'}", []).append(row.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from db.report.choices import candidate_record
 from db.report.layout import Entry, Grid, Line, about, incomplete, long_grid, wide_grid
 from db.report.listing import to_csv, to_parquet
 from db.report.text import latex, markdown
@@ -144,6 +145,9 @@ def _record(outcome: Outcome, view: View) -> dict[str, Any]:
         "best": outcome.best,
         "synthetic": outcome.synthetic,
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
+        "chosen": dict(outcome.chosen) if outcome.chosen is not None else None,
+        "candidates": [candidate_record(one) for one in outcome.candidates],
+        "unasked": outcome.selection.unasked if outcome.selection is not None else 0,
         "incomplete": None if done else (incomplete(outcome) or ", ".join(dict.fromkeys(states)) or None),
         "trials": [
             {"id": seed.id, "seed": seed.seed, "state": seed.state, "reason": seed.reason, "value": seed.value}

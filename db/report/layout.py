@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from db.report.choices import choice_lines, chosen_text, losses, standing
 from db.report.deviations import recipe_lines
 from db.report.view import Outcome, View
 from db.statistics import ENOUGH
+from harness.sweep import RECIPE
 from harness.task import Metric
 
 MINUS = "−"
@@ -83,8 +85,16 @@ def long_grid(view: View, *, intervals: bool = True) -> Grid:
     outcomes = list(view.cells.values())
     published = any(outcome.published is not None for outcome in outcomes)
     baseline = any(outcome.cell.baseline for outcome in outcomes)
+    chosen = any(outcome.chosen is not None for outcome in outcomes)
     name = _metric_name(outcomes)
-    grid.header = ("", name, "n", *(["Δ base"] if baseline else []), *(["published", "Δ"] if published else []))
+    grid.header = (
+        "",
+        name,
+        "n",
+        *(["chosen"] if chosen else []),
+        *(["Δ base"] if baseline else []),
+        *(["published", "Δ"] if published else []),
+    )
     for column in view.columns:
         cells = view.column(column)
         if sections:
@@ -95,6 +105,8 @@ def long_grid(view: View, *, intervals: bool = True) -> Grid:
         for outcome in cells:
             told, count = _mean(outcome, grid)
             entries = [Entry(outcome.row), told, count]
+            if chosen:
+                entries.append(Entry(_chosen(outcome, grid)))
             if baseline:
                 entries.append(Entry(difference(outcome, intervals)))
             if published:
@@ -120,6 +132,7 @@ def wide_grid(view: View) -> Grid:
             numbers.append(Entry(f"{told.text} ({count.text})" if cell.n else told.text, told.best))
         grid.lines.append(Line("row", (Entry(row), *numbers)))
         below = {
+            "chosen": [_chosen(cell, grid) if cell else "" for cell in cells],
             "Δ base": [difference(cell) if cell else "" for cell in cells],
             "published (Δ)": [_published(cell) if cell else "" for cell in cells],
         }
@@ -151,8 +164,18 @@ def _published(cell: Outcome) -> str:
     return f"{text} ({delta})" if delta else text
 
 
+def _chosen(outcome: Outcome, grid: Grid) -> str:
+    """What was chosen, marked where candidates were lost on the way."""
+    text = chosen_text(outcome)
+    note = losses(outcome.selection) if text and outcome.selection is not None else None
+    return text + (grid.mark(note) if note else "")
+
+
 def _mean(outcome: Outcome, grid: Grid) -> tuple[Entry, Entry]:
     """The mean and the number of seeds, or why there is none."""
+    if outcome.selection is not None and outcome.chosen is None:
+        note = losses(outcome.selection)
+        return Entry(standing(outcome.selection) + (grid.mark(note) if note else "")), Entry()
     states = {seed.state for seed in outcome.seeds}
     if outcome.n == 0 and outcome.metric.optional and states == {"succeeded"}:
         return Entry("–"), Entry()
@@ -171,6 +194,8 @@ def incomplete(outcome: Outcome) -> str | None:
     """What happened to the seeds without a number; None where that is told by the state alone, or there are none."""
     if outcome.reason:
         return outcome.reason
+    if outcome.selection is not None and outcome.chosen is None:
+        return "; ".join(filter(None, [standing(outcome.selection), losses(outcome.selection)]))
     groups: dict[tuple[str, str | None], list[int]] = {}
     for seed in outcome.seeds:
         if seed.value is None:
@@ -213,6 +238,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
             lines.append(f"too few seeds for a confidence interval: it takes {ENOUGH} that row and baseline both have")
     if published:
         lines.append("published: as the source prints it, Δ: ours − published")
+    lines += choice_lines(outcomes)
     lines += recipe_lines(view)
     if any(outcome.synthetic for outcome in outcomes):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
@@ -232,6 +258,8 @@ def _overrides(view: View) -> list[str]:
     found: dict[str, None] = {}
     for outcome in view.cells.values():
         for key, value in outcome.cell.request.overrides.items():
+            if f"{RECIPE}{key}" in (outcome.chosen or ()):
+                continue
             if not any(key in one and one[key] == value for one in said):
                 found[f"{key}={value}"] = None
     return list(found)

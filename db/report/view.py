@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from harness.analysis import analysis_of
 from harness.errors import unknown_name
 from harness.suite import Cell, Suite
+from harness.sweep import Params
 from harness.task import TASKS, Metric
 from harness.trial import Trial, TrialState
 
 if TYPE_CHECKING:
+    from db.selection import Candidate, Selection
     from db.store import Store
 
 SYNTHETIC = "-synthetic"
@@ -20,11 +22,16 @@ SYNTHETIC = "-synthetic"
 
 @dataclass(frozen=True)
 class Asked:
-    """A cell with its trials, or, where they cannot be made here, the reason."""
+    """A cell with its trials, or, where they cannot be made here, the reason.
+
+    Attributes:
+        selection: of a swept cell; `cell` and `trials` are those of the candidate that was chosen, if any was.
+    """
 
     cell: Cell
     trials: Sequence[Trial]
     reason: str | None = None
+    selection: Selection | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class Outcome:
         delta_published: mean − published; None on synthetic data, which the source did not measure on.
         best: the best mean of its column.
         reason: why there are no trials to look at.
+        selection: what a swept cell chooses from.
     """
 
     cell: Cell
@@ -73,6 +81,18 @@ class Outcome:
     published_std: float | None = None
     delta_published: float | None = None
     best: bool = False
+    selection: Selection | None = None
+
+    @property
+    def chosen(self) -> Params | None:
+        """Of a swept cell, the values that were chosen; None before all of its candidates have won or lost."""
+        chosen = self.selection.chosen if self.selection is not None else None
+        return chosen.params if chosen is not None else None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Of a swept cell, what it chooses from."""
+        return self.selection.candidates if self.selection is not None else ()
 
     @property
     def column(self) -> str:
@@ -152,8 +172,9 @@ def build(suite: Suite, asked: Sequence[Asked], store: Store, metric: Callable[[
 def _free(cells: Mapping[tuple[str, str], Outcome], one: Asked) -> str | None:
     """The row's label, numbered where another row has the same; None where that one is the very same cell."""
     label, number = one.cell.row, 1
+    ids = [trial.id for trial in one.trials]
     while (present := cells.get((label, one.cell.column))) is not None:
-        if [seed.id for seed in present.seeds] == [trial.id for trial in one.trials]:
+        if [seed.id for seed in present.seeds] == ids and (ids or present.cell.request == one.cell.request):
             return None
         number += 1
         label = f"{one.cell.row} ({number})"
@@ -182,6 +203,7 @@ def _summarized(one: Asked, row: str, metric: Metric, seeds: tuple[Seed, ...]) -
         n=summary.n,
         published=value,
         published_std=std,
+        selection=one.selection,
     )
     if value is None or summary.mean is None or outcome.synthetic:
         return outcome
