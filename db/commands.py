@@ -98,7 +98,7 @@ def report(
     if kind in (ReportFormat.png, ReportFormat.parquet) and output is None:
         raise InputError(f"--format {kind.value}: expected a file: -o PATH")
     with opened(settings) as store:
-        view = build_view(found, ask(found, choice, settings, store), store)
+        view = build_view(found, ask(found, choice, settings, store), store, settings)
         if kind is ReportFormat.html:
             return emit(load("db.report.page:page")(view, store, settings.runs), output)
     if kind is ReportFormat.png:

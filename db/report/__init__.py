@@ -34,7 +34,7 @@ def print_suite(
     from db.report.formats import as_json as json_of
     from db.report.terminal import print_table
 
-    view = build_view(suite, ask(suite, choice, settings, store), store)
+    view = build_view(suite, ask(suite, choice, settings, store), store, settings)
     if as_json:
         typer.echo(json_of(view))
     else:
@@ -58,11 +58,12 @@ def print_trials(ids: Sequence[str], store: Store, *, as_json: bool = False, con
         listing.print_table(table, console or Console(highlight=False), above)
 
 
-def build_view(suite: Suite, asked: Sequence[Asked], store: Store) -> View:
+def build_view(suite: Suite, asked: Sequence[Asked], store: Store, settings: Settings) -> View:
     """The table as numbers."""
+    from db.report.subsets import with_subsets
     from db.report.view import build
 
-    return build(suite, asked, store)
+    return with_subsets(build(suite, asked, store), settings.runs)
 
 
 def ask(suite: Suite, choice: Choice, settings: Settings, store: Store) -> list[Asked]:

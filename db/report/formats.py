@@ -144,6 +144,7 @@ def _record(outcome: Outcome, view: View) -> dict[str, Any]:
         "delta_published": outcome.delta_published,
         "best": outcome.best,
         "synthetic": outcome.synthetic,
+        "subset": bool(outcome.subset),
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
         "chosen": dict(outcome.chosen) if outcome.chosen is not None else None,
         "candidates": [candidate_record(one) for one in outcome.candidates],

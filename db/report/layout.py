@@ -143,9 +143,10 @@ def wide_grid(view: View) -> Grid:
 
 
 def column_label(label: str, cells: Sequence[Outcome]) -> str:
-    """The label, saying so where its data are synthetic."""
-    synthetic = any(cell.synthetic for cell in cells)
-    return f"{label} (synthetic)" if synthetic else label
+    """The label, saying so where its data are synthetic, or a part of those that were published."""
+    if any(cell.synthetic for cell in cells):
+        return f"{label} (synthetic)"
+    return f"{label} (subset)" if any(cell.subset for cell in cells) else label
 
 
 def metric_label(metric: Metric) -> str:
@@ -242,6 +243,8 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     lines += recipe_lines(view)
     if any(outcome.synthetic for outcome in outcomes):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
+    parts = {(outcome.cell.request.data, told): None for outcome in outcomes for told in outcome.subset}
+    lines += [f"subset: {data}, {told}" for data, told in parts]
     changed = _overrides(view)
     if changed:
         lines.append(f"recipe overridden: {', '.join(changed)}")

@@ -60,6 +60,7 @@ class Outcome:
         best: the best mean of its column.
         reason: why there are no trials to look at.
         selection: what a swept cell chooses from.
+        subset: in words, where its data are a part of those that were published (`db.report.subsets`).
     """
 
     cell: Cell
@@ -82,6 +83,7 @@ class Outcome:
     delta_published: float | None = None
     best: bool = False
     selection: Selection | None = None
+    subset: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> Params | None:

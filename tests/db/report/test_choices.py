@@ -69,7 +69,7 @@ def fill(store: Store, column: str, dev: Mapping[tuple[float, int], float | str]
 
 def view(store: Store, made: Suite | None = None, **choice: Any) -> View:
     made = made or suite()
-    return build_view(made, ask(made, Choice(**choice), Settings(), store), store)
+    return build_view(made, ask(made, Choice(**choice), Settings(), store), store, Settings())
 
 
 def told(drawn: str) -> list[str]:
