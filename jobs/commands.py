@@ -44,7 +44,10 @@ Track = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Filter = Annotated[
     list[str],
-    typer.Argument(metavar="FILTER…", help="Words that must all hold: a suite, a state, an id's beginning, KEY=VALUE."),
+    typer.Argument(
+        metavar="FILTER…",
+        help="Words that must all hold: a suite, a state, an id's beginning, KEY=VALUE, 'KEY<VALUE', not WORD.",
+    ),
 ]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,7 @@ def test_ranks_and_improvements(store: Store, make_trial: Make) -> None:
 def test_a_lower_error_is_better(store: Store, make_trial: Make) -> None:
     fields = {"task": "language-modelling", "data": "wikitext-2", "model": "gpt"}
     for name, value in zip(NAMES, (4.0, 3.0, 5.0), strict=True):
-        metrics = [("test/loss", -1, value)]
+        metrics: list[Any] = [("test/loss", -1, value)]
         store.record([Snapshot(make_trial(0, regularizer=spec(name), **fields), "succeeded", metrics=metrics)])
     found = rank(store, metrics=["loss"])
     assert [(row["regularizer"], row["rank"]) for row in found.rows] == [
