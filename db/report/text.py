@@ -22,7 +22,10 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 def plain(text: object) -> str:
     """One line without escape sequences and control characters."""
-    kept = _ESCAPES.sub("", str(text))
+    whole = str(text)
+    if whole.isprintable():  # nearly always, and much quicker
+        return " ".join(whole.split())
+    kept = _ESCAPES.sub("", whole)
     kept = "".join(
         " " if character in "\t\n\r\v\f\x85\u2028\u2029" else character
         for character in kept

@@ -76,7 +76,8 @@ class Live:
         self._look = load("jobs.activity:activity")
         self._lock = threading.Lock()
         self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
-        self._at, self._activity = 0.0, None
+        self._at = 0.0
+        self._activity: Any = None
 
     def activity(self) -> Any:
         """What is active now (`jobs.activity.Activity`), at most as old as `PATIENCE`."""

@@ -150,13 +150,9 @@ def latest(live: Live) -> list[Line]:
     labels = _labels(live, [row.id for row in rows])
     seen = live.store.seen
     return [
-        Line(
-            row.id,
-            labels.get(row.id, ""),
-            *seen.get(row.id, (row.state, row.reason)),
-            at=row.updated_at[:19].replace("T", " "),
-        )
+        Line(row.id, labels.get(row.id, ""), state, reason, at=row.updated_at[:19].replace("T", " "))
         for row in rows
+        for state, reason in [seen.get(row.id, (row.state, row.reason))]
     ]
 
 

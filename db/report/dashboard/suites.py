@@ -102,10 +102,10 @@ def view_of(suite: Suite, variant: Variant, store: Store) -> View:
             continue
         # Of data in several versions, those with the most trials.
         ids = [id for id in of_cell.get((cell.row, cell.column), ()) if id in by_config]
-        id = max(ids, key=lambda id: len(variant.trials[id]), default=None)
-        if id is None:
+        if not ids:
             asked.append(Asked(cell, (), "not asked for"))
             continue
+        id = max(ids, key=lambda id: len(variant.trials[id]))
         trial = by_config[id]
         request = cell.request.model_copy(update={"data": trial.data.name})
         seeds = [trial.model_copy(update={"seed": seed}) for seed, _ in variant.trials[id]]

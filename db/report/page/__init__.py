@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -54,11 +55,15 @@ def page(view: View, store: Store, runs: Path) -> str:
         store: the database.
         runs: the root of the run directories.
     """
-    content = contents(view, store, runs)
-    groups = plot_groups(content.view, store, runs)
+    with ThreadPoolExecutor(1) as beside:
+        # It takes seconds, and nothing of Python meanwhile.
+        drawing = beside.submit(plotting) if any(one.n for one in view.cells.values()) else None
+        content = contents(view, store, runs)
+        groups = plot_groups(content.view, store, runs)
+        drawn = any(group.charts for group in groups)
+        plots = (drawing.result() if drawing else plotting()) if drawn else ""
     css, js = asset("page.css"), asset("page.js")
-    drawing = plotting() if any(group.charts for group in groups) else ""
-    scripts = " ".join(digest(script) for script in (drawing, js) if script)
+    scripts = " ".join(digest(script) for script in (plots, js) if script)
     policy = f"default-src 'none'; script-src {scripts}; style-src {digest(css)}; img-src data:; {NO_FORMS}"
     return render(
         "page.html.j2",
@@ -76,7 +81,7 @@ def page(view: View, store: Store, runs: Path) -> str:
         policy=Markup(policy),
         css=Markup(css),
         js=Markup(js),
-        plotting=Markup(drawing),
+        plotting=Markup(plots),
     )
 
 

@@ -140,7 +140,11 @@ def _layers(kind: str, parts: list[dict[str, Array]]) -> dict[str, float]:
 
 def _pictures(kind: str, cells: list[Outcome], runs: Path, left: int) -> Group:
     """The analysis' own figure of the first seed that has one, of each cell."""
-    group = Group(kind, MAPS[kind], ["Of the first seed that was analyzed; the same samples in all."])
+    group = Group(
+        kind,
+        MAPS[kind],
+        ["Of the first seed that was analyzed; the same samples in all, each picture with a scale of its own."],
+    )
     missing = 0
     for outcome in cells:
         for seed in outcome.seeds[:MOST_SEEDS]:

@@ -57,4 +57,5 @@ def _spread(steps: Array, most: int) -> Array:
     """At most so many of the steps, the first and the last among them."""
     if len(steps) <= most:
         return steps
-    return steps[np.unique(np.linspace(0, len(steps) - 1, most).round().astype(int))]
+    kept: Array = steps[np.unique(np.linspace(0, len(steps) - 1, most).round().astype(int))]
+    return kept

@@ -19,6 +19,8 @@ MOST_CHARTS = 24
 """Of a group."""
 MOST_ROWS = 40
 """Of a suite's table that are plotted."""
+FEW = 12
+"""A curve of so few points shows them."""
 COLOURS = 8
 """Of the style sheet; beyond these, lines are dashed."""
 HIDDEN = {"name": "hidden", "value": []}
@@ -85,18 +87,20 @@ def bands(told: str, legend: Sequence[str], curves: Mapping[int, Band], x: str, 
     values = []
     for number, one in curves.items():
         flagged = max(1, len(one.steps) // 25)
-        for place, (step, mean, low, high) in enumerate(zip(one.steps, one.mean, one.low, one.high, strict=True)):
+        for at, (step, mean, low, high) in enumerate(zip(one.steps, one.mean, one.low, one.high, strict=True)):
             point: dict[str, Any] = {"r": number, "x": int(step), "y": rounded(mean)}
             if one.seeds > 1:
                 point |= {"l": rounded(low), "h": rounded(high)}
-            if place % flagged == 0 or place == len(one.steps) - 1:
+            if len(one.steps) <= FEW:
+                point["f"] = 1
+            if at % flagged == 0 or at == len(one.steps) - 1:
                 point["t"] = 1
             values.append(point)
     tooltip = [_told("row", "row"), _told("x", x, ",d"), _told("y", y, ".4~g")]
     if any(one.seeds > 1 for one in curves.values()):
         tooltip += [_told("l", "lowest seed", ".4~g"), _told("h", "highest seed", ".4~g")]
-    place = {"x": _axis("x", x, format="~s"), "y": _axis("y"), "color": _colour(legend)}
-    layers = [
+    place: Spec = {"x": _axis("x", x, format="~s"), "y": _axis("y"), "color": _colour(legend)}
+    layers: list[Spec] = [
         {
             "transform": [{"filter": "isValid(datum.l)"}],
             "mark": {"type": "area", "opacity": 0.16, "aria": False},
@@ -112,6 +116,9 @@ def bands(told: str, legend: Sequence[str], curves: Mapping[int, Band], x: str, 
             "encoding": {**place, "tooltip": tooltip},
         },
     ]
+    if any("f" in value for value in values):
+        few = {"type": "point", "filled": True, "size": 35, "opacity": 1, "aria": False}
+        layers.append({"transform": [{"filter": "datum.f === 1"}], "mark": few, "encoding": place})
     return _spec(told, values, layers, legend)
 
 
@@ -162,7 +169,7 @@ def dots(told: str, rows: Sequence[str], points: Sequence[Mapping[str, Any]], x:
     """A line a row: mean with ± std, and what is published as a hollow diamond; `points` as in `over`, without x."""
     shown = [rows[point["r"]] for point in points]
     place = {
-        "y": {"field": "row", "type": "nominal", "sort": shown, "axis": {"title": None, "labelLimit": 150}},
+        "y": {"field": "row", "type": "nominal", "sort": shown, "axis": {"title": None, "labelLimit": 190}},
         "color": _colour(rows),
     }
     tooltip = [_told("row", "row"), *_numbers(x)]

@@ -22,6 +22,8 @@ MOST_FULL = 120
 """Trials of which a page has attempts, environment and log."""
 MOST_LINES = 1500
 """Trials of which it has a line."""
+MOST_CONFIGS = 200
+"""Cells with the whole configuration; where there are more, only baselines have theirs."""
 LOG_LINES = 20
 LOG_BYTES = 16_384
 LOG_LETTERS = 240
@@ -96,8 +98,11 @@ def cells_of(view: View, names: Names, store: Store, runs: Path, *, full: bool =
     flattened = {id: flat(config) for id, config in configs(store, first).items()}
     lines = max(3, MOST_LINES // max(1, len(outcomes)))
     baselines = _baselines(view)
+    whole = len(outcomes) <= MOST_CONFIGS
     return [
-        _behind(one, names[one.row, one.column], baselines.get((one.row, one.column)), flattened, told, lines)
+        _behind(
+            one, names[one.row, one.column], baselines.get((one.row, one.column)), flattened, told, lines, whole=whole
+        )
         for one in outcomes
     ]
 
@@ -123,6 +128,8 @@ def _behind(
     configs: Mapping[str, Mapping[str, str]],
     told: Mapping[str, Run],
     lines: int,
+    *,
+    whole: bool,
 ) -> Behind:
     config = configs.get(one.seeds[0].id, {}) if one.seeds else {}
     base = configs.get(baseline.seeds[0].id) if baseline is not None and baseline.seeds else None
@@ -136,7 +143,7 @@ def _behind(
         value=spread(one.mean, one.std, one.metric) or counts or "no trials",
         facts=_facts(one, counts),
         differences=None if base is None or not config else differences(base, config),
-        config=sorted(config.items()),
+        config=sorted(config.items()) if whole or base is None else [],
         why=incomplete(one),
         seeds=sorted(seeds, key=lambda seed: seed.seed),
         left_out=len(one.seeds) - len(seeds),
@@ -187,7 +194,7 @@ def trial_run(record: Record, runs: Path) -> Run:
     directory = runs / record.id
     known = _environment(directory)
     libraries = known.get("libraries")
-    environment = [
+    environment: list[tuple[str, str]] = [
         (key, str(known[key])) for key in ("host", "device", "cores", "threads", "python", "platform") if key in known
     ]
     if isinstance(libraries, dict):
@@ -249,7 +256,7 @@ def duration(seconds: float) -> str:
     """``3 min 20 s``: two units at most."""
     whole = round(seconds)
     units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")]
-    parts = []
+    parts: list[str] = []
     for size, unit in units:
         if whole >= size and len(parts) < 2:
             parts.append(f"{whole // size} {unit}")

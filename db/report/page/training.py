@@ -115,8 +115,7 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
         model = outcome.cell.request.model
         if (model, outcome.row) in seen or outcome.cell.request.regularizer == "none":
             continue
-        sites = next((found for seed in outcome.seeds[:3] if (found := _sites(runs / seed.id))), [])
-        for site in sites:
+        for site in next((its for seed in outcome.seeds[:3] if (its := _sites(runs / seed.id))), []):
             seen.add((model, outcome.row))
             panels.setdefault((model, site["kind"]), {}).setdefault(outcome.row, []).append(site)
     if not panels:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
-from collections.abc import Callable, Sequence
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +166,73 @@ class Ran:
 def ran(tables: Tables, make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any]) -> Ran:
     """See `Ran`."""
     return Ran(tables, make_directory, attempt)
+
+
+class Reader:
+    """A reader of a page, who notes what goes wrong and what is asked of any network."""
+
+    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+        self.wrong: list[str] = []
+        self.asked: list[str] = []
+        self.context = browser.new_context(**options)
+        self.context.set_default_timeout(120_000)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(address)
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than its window."""
+        wide: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return wide
+
+    def until(self, holds: str, seconds: float = 120.0) -> None:
+        """Wait for a condition; Playwright's own way evaluates text in the page, which its policy forbids."""
+        end = time.monotonic() + seconds
+        while not self.page.evaluate(holds):
+            assert time.monotonic() < end, holds
+            self.page.wait_for_timeout(50)
+
+    def see_plots(self) -> None:
+        """Scroll past every plot until it is drawn."""
+        charts = self.page.locator("figure.chart")
+        for number in range(charts.count()):
+            charts.nth(number).scroll_into_view_if_needed()
+            charts.nth(number).locator("svg").wait_for()
+
+    def first_column(self) -> list[str]:
+        """The labels of the rows, from the top."""
+        found: list[str] = self.page.locator(".results tbody tr:first-child th").all_inner_texts()
+        return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("Chromium is not installed")
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("playwright is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def read(browser: Any) -> Iterator[Callable[..., Reader]]:
+    """(address, **options of a context) → a reader of that page, who must have found nothing wrong at the end."""
+    readers: list[Reader] = []
+
+    def opened(address: str, **options: Any) -> Reader:
+        readers.append(Reader(browser, address, **options))
+        return readers[-1]
+
+    yield opened
+    for one in readers:
+        one.context.close()
+    assert [one.wrong for one in readers] == [[] for _ in readers]

@@ -162,13 +162,10 @@ def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
     for row in ("none", "dropkey 0.3"):
         folder = runs / view.cells[row, "TREC"].seeds[0].id / "analysis"
         folder.mkdir()
-        np.savez(
-            folder / "entropy.npz",
-            **{"encoder-self.1": generator.normal(1, 0.1, 90), "encoder-self.2": np.full((90, 4), 2.0)},
-        )
-        np.savez(
-            folder / "sparsity.npz", **{"a.counts": np.eye(3)[:2], "a.edges": np.arange(4.0), "a.heads": np.ones(2)}
-        )
+        entropy = {"encoder-self.1": generator.normal(1, 0.1, 90), "encoder-self.2": np.full((90, 4), 2.0)}
+        sparsity = {"a.counts": np.eye(3)[:2], "a.edges": np.arange(4.0), "a.heads": np.ones(2)}
+        for kind, arrays in (("entropy", entropy), ("sparsity", sparsity)):
+            np.savez(folder / f"{kind}.npz", allow_pickle=False, **arrays)
         Image.new("RGB", (1200, 600), "red").save(folder / "attention-map.png")
     damaged = runs / view.cells["dropkey 0.5", "TREC"].seeds[0].id / "analysis"
     damaged.mkdir()
@@ -176,8 +173,8 @@ def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
     (damaged / "attention-map.png").write_bytes(b"none")
     found = checked(page(view, store, runs))
     (spec,) = [json.loads(one.text) for one in found.xpath("//section[@aria-labelledby='entropy']//script")]
-    for row in (0, 1):
-        assert sum(one["y"] for one in spec["data"]["values"] if one["r"] == row) == pytest.approx(1, abs=0.001)
+    for number in (0, 1):
+        assert sum(one["y"] for one in spec["data"]["values"] if one["r"] == number) == pytest.approx(1, abs=0.001)
     assert ["TREC", "none", "1", "encoder-self.2", "2"] in [texts(row, "./td") for row in found.xpath("//tr")]
     assert len(found.xpath("//img[starts-with(@src, 'data:image/png;base64,')]")) == 2
     assert (
