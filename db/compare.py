@@ -21,6 +21,11 @@ from db.statistics import paired
 
 Row = dict[str, Any]
 Key = tuple[str, ...]
+"""Where a leaf of a configuration is."""
+
+Part = tuple[str, str]
+"""A field of a configuration, and its value as text."""
+
 Values = dict[str, dict[int, float]]
 
 _SHOWN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
@@ -99,18 +104,47 @@ def _matched(old: Side, new: Side) -> tuple[set[Key], list[tuple[str | None, str
         # One configuration of both has a value of every key that both have: they differ in none.
         every = dict.fromkeys([*old.configs, *new.configs])
         return set(), [(id if id in old.configs else None, id if id in new.configs else None) for id in every]
-    olds, news = ({id: dict(_flat(json.loads(text))) for id, text in one.whole.items()} for one in (old, new))
-    differing = {key for key in _keys(olds) | _keys(news) if _held(olds, key).isdisjoint(_held(news, key))}
-    if not olds or not news:
-        differing = set()
+    flats: dict[Part, dict[Key, str]] = {}
+    olds, news = _parts(old, flats), _parts(new, flats)
+    differing = _differing(olds, news, flats) if olds and news else set()
+    rest = {
+        part: frozenset(leaf for leaf in flat.items() if leaf[0] not in differing) for part, flat in flats.items()
+    }  # fmt: skip
     places: dict[Any, tuple[list[str | None], list[str | None]]] = {}
-    for number, flats in enumerate((olds, news)):
-        for id, flat in flats.items():
-            place = frozenset(item for item in flat.items() if item[0] not in differing)
+    for number, side in enumerate((olds, news)):
+        for id, parts in side.items():
+            place = tuple(rest[part] for part in parts if rest[part])
             places.setdefault(place, ([], []))[number].append(id)
     return differing, [
         pair for first, second in places.values() for pair in product(first or [None], second or [None])
     ]  # fmt: skip
+
+
+def _parts(one: Side, flats: dict[Part, dict[Key, str]]) -> dict[str, list[Part]]:
+    """Configurations field by field; the leaves of each go to `flats`, once: many share their recipe and data."""
+    found: dict[str, list[Part]] = {}
+    for id, text in one.whole.items():
+        found[id] = parts = []
+        for name, value in sorted(json.loads(text).items()):
+            part = name, repr(value)
+            if part not in flats:
+                flats[part] = dict(_flat({name: value}))
+            parts.append(part)
+    return found
+
+
+def _differing(
+    olds: Mapping[str, Sequence[Part]], news: Mapping[str, Sequence[Part]], flats: Mapping[Part, Mapping[Key, str]]
+) -> set[Key]:
+    """The leaves of which no value is on both sides; to have none is a value too."""
+    sides = [{part for parts in side.values() for part in parts} for side in (olds, news)]
+    found = set()
+    for field_name in {name for side in sides for name, _ in side}:
+        old, new = ([flats[part] for part in side if part[0] == field_name] or [{}] for side in sides)
+        for key in {key for flat in (*old, *new) for key in flat}:
+            if {flat.get(key) for flat in old}.isdisjoint(flat.get(key) for flat in new):
+                found.add(key)
+    return found
 
 
 def _flat(config: Mapping[str, Any], before: Key = ()) -> Iterator[tuple[Key, str]]:
@@ -120,14 +154,6 @@ def _flat(config: Mapping[str, Any], before: Key = ()) -> Iterator[tuple[Key, st
             yield from _flat(value, (*before, name))
         else:
             yield (*before, name), repr(value)
-
-
-def _keys(flats: Mapping[str, Mapping[Key, str]]) -> set[Key]:
-    return {key for flat in flats.values() for key in flat}
-
-
-def _held(flats: Mapping[str, Mapping[Key, str]], key: Key) -> set[str | None]:
-    return {flat.get(key) for flat in flats.values()}
 
 
 def _label(old: Side, first: str | None, new: Side, second: str | None, differing: set[Key]) -> Row:

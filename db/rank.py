@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -234,6 +235,4 @@ def _block(config: Mapping[str, Any], metric: str) -> Block:
 
 
 def _told(block: Block) -> Row:
-    import json
-
     return {**block._asdict(), "overrides": json.loads(block.overrides)}
