@@ -147,11 +147,8 @@ def test_nothing_is_shown_as_chosen_before_all_are_done(store: Store, tables: Ta
 
 
 def test_a_search_tells_how_many_are_to_come(store: Store, tables: Tables) -> None:
-    choice = {
-        "sweep": parse_space(["set.lr=1e-4..1e-2:log"]),
-        "search": parse_search("sampler=tpe,candidates=6,batch=2"),
-    }
-    found = view(store, **choice)
+    search = parse_search("sampler=tpe,candidates=6,batch=2")
+    found = view(store, sweep=parse_space(["set.lr=1e-4..1e-2:log"]), search=search)
     assert found.cells["none", "A"].selection is not None
     lines = told(tables.drawn(found, 120))
     assert "none 0/6 candidates done 0/6 candidates done" in lines
