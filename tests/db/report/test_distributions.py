@@ -48,7 +48,7 @@ def test_values_by_sample(store: Store, tables: Tables, tmp_path: Path, metric: 
     assert (one.row, other.row) == (first.row, second.row)
     assert one.edges is other.edges
     assert (one.edges[0], one.edges[-1]) == (expected[0], expected[1] + 1)
-    assert (one.mean, other.mean) == (np.mean(expected), np.mean(expected) + 1)
+    assert [one.mean, other.mean] == [sum(expected) / 2, sum(expected) / 2 + 1]
     assert one.shares.sum() == pytest.approx(1)
     assert one.shares[0] == other.shares[BINS // 3] == 0.5
 
