@@ -1,4 +1,4 @@
-"""The commands on results: ``results``, ``report``, ``dashboard``, and ``db upgrade|rebuild|export|import|sql``."""
+"""The commands ``dropbench report``, ``dashboard``, and ``db upgrade|rebuild|export|import|sql``."""
 
 from __future__ import annotations
 
@@ -6,35 +6,19 @@ import json
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from db.printing import Json, Output, emit, opened, show
 
-    from db.store import Store
-    from harness.settings import Settings
+if TYPE_CHECKING:
+    from db.report.view import View
 
 app = typer.Typer(no_args_is_help=True)
 db = typer.Typer(no_args_is_help=True, help="The database: upgrade, rebuild, export, import, query.")
 app.add_typer(db, name="db")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", help="Write it to this file.")]
-
-
-class ResultsFormat(StrEnum):
-    """How results are printed."""
-
-    table = "table"
-    json = "json"
-    md = "md"
-    csv = "csv"
-    tex = "tex"
-    parquet = "parquet"
 
 
 class ReportFormat(StrEnum):
@@ -45,6 +29,7 @@ class ReportFormat(StrEnum):
     tex = "tex"
     csv = "csv"
     json = "json"
+    parquet = "parquet"
     html = "html"
     png = "png"
 
@@ -54,56 +39,6 @@ class ExportFormat(StrEnum):
 
     csv = "csv"
     parquet = "parquet"
-
-
-@app.command()
-def results(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILTER", help="A suite, a state, the start of a trial's id, or KEY=VALUE; all must hold."
-        ),
-    ] = None,
-    group_by: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Average over all but these keys, such as data or ratio.")
-    ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Such as accuracy (of the test set), dev/accuracy, or all.")
-    ] = None,
-    kind: Annotated[ResultsFormat, typer.Option("--format", help="How to print it.")] = ResultsFormat.table,
-    output: Output = None,
-    as_json: Json = False,
-) -> None:
-    """Query metrics, averaged over seeds: one row a suite, configuration and metric."""
-    from db.query import results as query
-    from db.report import listing
-    from harness.errors import InputError
-    from harness.settings import Settings
-
-    if as_json:
-        kind = ResultsFormat.json
-    if kind is ResultsFormat.parquet and output is None:
-        raise InputError("--format parquet: expected a file: -o PATH")
-    with _reading(Settings.from_environment()) as store:
-        rows = query(store, words or (), metrics=_split(metric), group_by=_split(group_by))
-    if kind is ResultsFormat.parquet:
-        content: str | bytes = listing.to_parquet(rows)
-    elif kind is ResultsFormat.json:
-        content = listing.to_json(rows)
-    elif kind is ResultsFormat.csv:
-        content = listing.to_csv(rows)
-    else:
-        above, table = listing.results_table(rows)
-        if kind is ResultsFormat.md:
-            content = listing.to_markdown(table)
-        elif kind is ResultsFormat.tex:
-            content = listing.to_latex(table)
-        elif rows:
-            return _show(lambda console: listing.print_table(table, console, above), output)
-        else:
-            content = "no results: dropbench run SUITE makes some"
-    _write(content, output)
-    return None
 
 
 @app.command()
@@ -126,6 +61,13 @@ def report(
     weights: Annotated[
         str | None, typer.Option(metavar="PATH", help="Initial weights that the trials were run with.")
     ] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUES", help="What cells choose from by their dev score.")
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=VALUE,…", help="How that was searched: sampler=tpe,candidates=20."),
+    ] = None,
     kind: Annotated[ReportFormat, typer.Option("--format", help="How to print it.")] = ReportFormat.table,
     output: Output = None,
     as_json: Json = False,
@@ -137,6 +79,7 @@ def report(
     from harness.registry import load
     from harness.settings import Settings
     from harness.suite import Choice, load_suite
+    from harness.sweep import parse_search, parse_space
 
     settings, names = load("jobs.request:with_folders")(Settings.from_environment(), data or ())
     found = load_suite(suite)
@@ -148,26 +91,28 @@ def report(
         regularizers=tuple(regularizer or ()),
         overrides=load("jobs.request:parse_overrides")(overrides or ()),
         weights=weights,
+        sweep=parse_space(sweep) if sweep else None,
+        search=parse_search(search) if search else None,
     )
     kind = ReportFormat.json if as_json else kind
-    if kind is ReportFormat.png and output is None:
-        raise InputError("--format png: expected a file: -o PATH")
-    asked = ask(found, choice, settings)
-    with _reading(settings) as store:
-        view = build_view(found, asked, store)
+    if kind in (ReportFormat.png, ReportFormat.parquet) and output is None:
+        raise InputError(f"--format {kind.value}: expected a file: -o PATH")
+    with opened(settings) as store:
+        view = build_view(found, ask(found, choice, settings, store), store, settings)
         if kind is ReportFormat.html:
-            return _write(load("db.report.page:page")(view, store, settings.runs), output)
+            return emit(load("db.report.page:page")(view, store, settings.runs), output)
     if kind is ReportFormat.png:
-        return _write(load("db.report.figures:figure")(view, settings.runs), output)
+        return emit(load("db.report.figures:figure")(view, settings.runs), output)
     if kind is ReportFormat.table:
-        return _show(lambda console: print_table(view, console), output)
-    write = {
+        return show(lambda console: print_table(view, console), output)
+    write: dict[ReportFormat, Callable[[View], str | bytes]] = {
         ReportFormat.md: formats.as_markdown,
         ReportFormat.tex: formats.as_latex,
         ReportFormat.csv: formats.as_csv,
         ReportFormat.json: formats.as_json,
-    }[kind]
-    _write(write(view), output)
+        ReportFormat.parquet: formats.as_parquet,
+    }
+    emit(write[kind](view), output)
     return None
 
 
@@ -242,7 +187,7 @@ def export(
     from db.export import export as write
     from harness.settings import Settings
 
-    with _reading(Settings.from_environment()) as store:
+    with opened(Settings.from_environment()) as store:
         files = write(store, folder, kind.value)
     if as_json:
         typer.echo(json.dumps([{"file": str(file), "rows": rows} for file, rows in files]))
@@ -296,7 +241,10 @@ def sql(
     statement: Annotated[str, typer.Argument(metavar="SELECT", help="One statement that only reads.")],
     as_json: Json = False,
 ) -> None:
-    """Ask in SQL; nothing can be changed. Tables: configs, trials, memberships, submissions, attempts, metrics."""
+    """Ask in SQL; nothing can be changed. Views: v_trials, v_results, v_curves.
+
+    Tables: configs, trials, memberships, submissions, attempts, metrics.
+    """
     from rich.console import Console
 
     from db.export import query
@@ -308,42 +256,3 @@ def sql(
         typer.echo(listing.to_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
         listing.print_table(listing.plain_table(names, rows), Console(highlight=False))
-
-
-def _reading(settings: Settings) -> Store:
-    """The database; where there is none yet an empty one in memory, because looking makes no file."""
-    from db.connection import connect
-    from db.store import open_store
-
-    url = connect(settings.database).url
-    absent = url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists()
-    return open_store("sqlite://" if absent else settings.database)
-
-
-def _split(values: list[str] | None) -> list[str]:
-    """Options given more than once, or with commas."""
-    return [part for value in values or () for part in value.split(",") if part]
-
-
-def _show(draw: Callable[[Console], None], output: Path | None) -> None:
-    """Draw a table on the terminal, or into a file."""
-    from rich.console import Console
-
-    if output is None:
-        return draw(Console(highlight=False))
-    file = StringIO()
-    draw(Console(file=file, width=120, highlight=False))
-    return _write(file.getvalue().rstrip("\n"), output)
-
-
-def _write(content: str | bytes, output: Path | None) -> None:
-    """Print a text, or write a whole file."""
-    from harness.errors import InputError
-    from harness.files import write_atomic
-
-    if output is None:
-        return typer.echo(content)
-    try:
-        write_atomic(output, content if isinstance(content, bytes) else (content + "\n").encode())
-    except OSError as error:
-        raise InputError(f"{output}: {error.strerror}: expected a file in a folder that may be written") from None

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import chain, compress, groupby, islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, select
 
-from db.filters import Filter
+from db.filters import Filter, Parsed, final_names
 from db.models import FINAL, Configs, Memberships, Metrics, Trials
 from harness.errors import InputError, unknown_name
 
@@ -74,6 +74,12 @@ class Places:
         for config_id, count in _plain(connection, counts.order_by(Metrics.config_id)):
             yield (config_id,), list(islice(values, count))
 
+    def points(self, connection: Connection, name: str) -> Iterator[tuple[Any, Iterator[tuple[Any, ...]]]]:
+        """The points of curves of that name, place by place, perhaps more than once; step and value end a row."""
+        query = self.select(Metrics.step, Metrics.value).join(Metrics, Metrics.trial_id == Trials.id)
+        query = query.where(Metrics.name == name, Metrics.step != FINAL)
+        yield from groupby(_plain(connection, query), lambda row: row[:-2])
+
     def parts(self, place: Sequence[Any]) -> tuple[Any, Any, Any]:
         """The configuration, suite and seed of a place; None for what was not asked for."""
         config_id, suite, seed = self._at
@@ -95,7 +101,7 @@ class Groups:
         self.places, self.group_by = places, group_by
         self.keys = [key for key in group_by if key not in OF_TRIALS] if group_by else COLUMNS
         self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.keys)
-        self.configs = _configs(connection, places.found.clauses, self.keys) if places.by_config else {}
+        self.configs = configs(connection, places.found.clauses, self.keys) if places.by_config else {}
         self.found: dict[Any, Group] = {}
 
     def at(self, place: Sequence[Any]) -> Group:
@@ -150,13 +156,24 @@ def grouped(
     places = Places(found, group_by)
     groups = Groups(connection, places, group_by)
     groups.note_states(connection)
-    for name in _asked_names(connection, metrics):
+    for name in asked_names(connection, metrics):
         for place, values in places.finals(connection, name):
             groups.at(place).values.setdefault(name, []).extend(values)
     return list(groups.found.values())
 
 
-def _configs(
+def seed_values(connection: Connection, found: Filter, name: str) -> dict[str, dict[int, float]]:
+    """The final values of that name that are numbers, by configuration and seed."""
+    columns: list[Any] = [Trials.config_id, Trials.seed, Metrics.value]
+    query = select(*columns).join(Metrics, Metrics.trial_id == Trials.id)
+    query = query.where(Metrics.step == FINAL, Metrics.name == name, Metrics.value.is_not(None), *found.clauses)
+    values: dict[str, dict[int, float]] = {}
+    for config_id, seed, value in _plain(connection, query):
+        values.setdefault(config_id, {})[seed] = value
+    return values
+
+
+def configs(
     connection: Connection, clauses: Sequence[ColumnElement[bool]], keys: Sequence[str]
 ) -> dict[str, tuple[Any, ...]]:
     """The values of `keys` by configuration: its columns, or else parameters of its regularizer or overrides.
@@ -165,16 +182,24 @@ def _configs(
         InputError: no configuration has such a key.
     """
     plain = all(key in COLUMNS and key not in HOLDERS for key in keys)
-    query = select(Configs.id, *(getattr(Configs, key) for key in (keys if plain else COLUMNS)))
+    query = select(Configs.id, *(_column(key) for key in (keys if plain else COLUMNS)))
     if clauses:
         query = query.where(Configs.id.in_(select(Trials.config_id).where(*clauses)))
     if plain:
         return {row[0]: row[1:] for row in _plain(connection, query)}
-    rows = {id: dict(zip(COLUMNS, values, strict=True)) for id, *values in connection.execute(query)}
+    parsed = Parsed()
+    rows = {
+        id: {key: parsed[value] if key in HOLDERS else value for key, value in zip(COLUMNS, values, strict=True)}
+        for id, *values in _plain(connection, query)
+    }
     if keys is COLUMNS:
         return {id: tuple(row.values()) for id, row in rows.items()}
     _check_keys(keys, rows.values())
     return {id: tuple(_value(key, row) for key in keys) for id, row in rows.items()}
+
+
+def _column(key: str) -> Any:
+    return cast(getattr(Configs, key), Text) if key in HOLDERS else getattr(Configs, key)
 
 
 def _check_keys(keys: Sequence[str], configs: Collection[dict[str, Any]]) -> None:
@@ -193,8 +218,13 @@ def _value(key: str, config: dict[str, Any]) -> Any:
     return config["params"].get(key, config["overrides"].get(key))
 
 
-def _asked_names(connection: Connection, metrics: Sequence[str]) -> list[str]:
-    known = _known_names(connection)
+def asked_names(connection: Connection, metrics: Sequence[str]) -> list[str]:
+    """The stored names of final values that are meant: ``all`` are, and by default those of the test set.
+
+    Raises:
+        InputError: there is no such metric.
+    """
+    known = final_names(connection)
     if not metrics:
         return [name for name in known if name.startswith("test/")]
     if "all" in metrics:
@@ -204,15 +234,6 @@ def _asked_names(connection: Connection, metrics: Sequence[str]) -> list[str]:
             told = {name.removeprefix("test/") for name in known} | {"all"}
             raise unknown_name("metric", name.removeprefix("test/"), told)
     return list(dict.fromkeys(metrics))
-
-
-def _known_names(connection: Connection) -> list[str]:
-    """The names of all final values: a leap in the index for each, where DISTINCT would read the whole of it."""
-    least = select(func.min(Metrics.name).label("name")).where(Metrics.step == FINAL)
-    names = least.cte("names", recursive=True)
-    above = least.where(Metrics.name > names.c.name).scalar_subquery()
-    names = names.union_all(select(above).where(names.c.name.is_not(None)))
-    return list(connection.scalars(select(names.c.name).where(names.c.name.is_not(None))))
 
 
 def _plain(connection: Connection, query: Select[Any]) -> Iterator[tuple[Any, ...]]:

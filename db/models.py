@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration in `db.migrations`: opening a database that is at it needs no Alembic."""
 
 FINAL = -1

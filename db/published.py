@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import InputError
-from harness.suite import Cell, Choice, Suite, load_suite
+from harness.suite import Cell, Suite, load_suite
 from harness.trial import TrialRequest
 
 
@@ -32,12 +32,12 @@ class Published:
         if suite is None:
             return None
         if suite.name not in self._cells:
-            self._cells[suite.name] = _cells(suite)
+            self._cells[suite.name] = suite.published()
         fitting = [
             cell for cell in self._cells[suite.name] if cell.metric == metric and _asks_for(cell.request, config)
         ]
-        # A cell that names more parameters is the closer one: the others leave them at their defaults.
-        cell = max(fitting, key=lambda cell: len(cell.request.params), default=None)
+        # A cell that names more is the closer one: the others leave it at its default.
+        cell = max(fitting, key=lambda cell: len(cell.request.params) + len(cell.request.overrides), default=None)
         if cell is None or cell.published is None:
             return None
         return cell.published[0] if isinstance(cell.published, tuple) else cell.published
@@ -58,15 +58,12 @@ def load_known(name: str) -> Suite | None:
     return None
 
 
-def _cells(suite: Suite) -> list[Cell]:
-    """All cells with a published number, whatever data a preset leaves out."""
-    name, preset = next(iter(suite.presets.items()))
-    whole = suite.model_copy(update={"presets": {name: preset.model_copy(update={"data": None})}, "plugin_rows": False})
-    return [cell for cell in whole.cells(Choice(preset=name)) if cell.published is not None]
-
-
 def _asks_for(request: TrialRequest, config: Mapping[str, Any]) -> bool:
     same = all(getattr(request, key) == config[key] for key in ("task", "data", "model", "regularizer", "align"))
     if not same or (request.regularizer != "none" and request.schedule != config["schedule"]):
         return False
-    return all(key in config["params"] and config["params"][key] == value for key, value in request.params.items())
+    return all(
+        key in config[holder] and config[holder][key] == value
+        for holder in ("params", "overrides")
+        for key, value in getattr(request, holder).items()
+    )

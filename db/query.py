@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from operator import mul
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from db import filters
+from db.aggregates import USUAL, aggregate, summarize
 from db.connection import reading
-from db.groups import Group, grouped
+from db.filters import stored_name
+from db.groups import Group, Groups, Places, grouped
 from db.models import FINAL, Metrics, Trials
 from db.published import Published
 from db.rows import among
+from db.shape import in_order
 from db.store import Store
-from harness.files import canonical_json
+from harness.errors import unknown_name
+
+__all__ = ["curves", "final_values", "results", "summarize"]
+
+Row = dict[str, Any]
 
 FIRST_TOLD = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "succeeded")
 """Where seeds differ in their state, the first of these is the configuration's."""
 
-
-@dataclass(frozen=True)
-class Summary:
-    """Values over seeds: mean, sample standard deviation (None for n < 2), and how many."""
-
-    mean: float | None
-    std: float | None
-    n: int
-
-
-def summarize(values: Iterable[float | None]) -> Summary:
-    """Mean and sample standard deviation of those that are numbers."""
-    numbers = [value for value in values if value is not None]
-    n = len(numbers)
-    if not n:
-        return Summary(None, None, 0)
-    mean = math.fsum(numbers) / n
-    if n == 1:
-        return Summary(mean, None, 1)
-    # `statistics` reckons in fractions, which takes too long for millions. The rest takes out of the square what
-    # rounding the mean put into it, so that equal values have no deviation at all.
-    away = [value - mean for value in numbers]
-    rest = math.fsum(away)
-    square = math.fsum(map(mul, away, away)) - rest * rest / n
-    return Summary(mean, math.sqrt(max(square, 0.0) / (n - 1)), n)
-
-
-def stored_name(metric: str) -> str:
-    """``accuracy`` → ``test/accuracy``: a metric without a split is the test set's."""
-    return metric if "/" in metric else f"test/{metric}"
+SPLITS = ("dev", "train", "test")
+"""Where a curve without a split is looked for, in this order: few are measured on test but at the end."""
 
 
 def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, float | None]:
@@ -71,7 +47,8 @@ def results(
     ids: Sequence[str] | None = None,
     metrics: Sequence[str] = (),
     group_by: Sequence[str] = (),
-) -> list[dict[str, Any]]:
+    aggregates: Sequence[str] = USUAL,
+) -> list[Row]:
     """One row a suite, configuration and metric; with `group_by`, one row for each of these keys' values and metric.
 
     Args:
@@ -80,15 +57,17 @@ def results(
         ids: of these trials alone.
         metrics: names, ``accuracy`` meaning the test set's, ``all`` every final value; default: the test set's.
         group_by: columns of a configuration, ``suite``, ``seed``, parameters of regularizers, or overrides.
+        aggregates: what is told of the values over seeds (`db.aggregates`).
 
     Returns:
-        suite, task, data, model, regularizer, params, schedule, align, preset, overrides, metric, mean, std (sample
-        standard deviation, None for n < 2), n, published, state; with `group_by`, its keys instead of the columns
-        before `metric`, and no `published`. What has no result yet has a row with n = 0.
+        suite, task, data, model, regularizer, params, schedule, align, preset, overrides, metric, the aggregates,
+        published, state; with `group_by`, its keys instead of the columns before `metric`, and no `published`. What
+        has no result yet has a row with n = 0.
 
     Raises:
-        InputError: a word, metric or key is unknown.
+        InputError: a word, metric, key or aggregate is unknown.
     """
+    aggregate([], aggregates)  # unknown ones are told even where there is nothing to aggregate
     with reading(store.engine) as connection:
         found = filters.parse(connection, words)
         if ids is not None:
@@ -97,29 +76,92 @@ def results(
         groups = grouped(connection, found, group_by, asked)
     published = Published()
     named = [name for name in metrics if name != "all"]
-    ordered = sorted(groups, key=lambda group: [_order(value) for value in group.label.values()])
-    return [row for group in ordered for row in _rows(group, published, named, grouped=bool(group_by))]
+    return [
+        row
+        for group in sorted(groups, key=_order)
+        for row in _rows(group, published, named, aggregates, grouped=bool(group_by))
+    ]  # fmt: skip
 
 
-def _rows(group: Group, published: Published, asked: Sequence[str], *, grouped: bool) -> Iterable[dict[str, Any]]:
+def curves(
+    store: Store,
+    words: Sequence[str],
+    name: str,
+    *,
+    group_by: Sequence[str] = (),
+    aggregates: Sequence[str] = USUAL,
+    every: int = 1,
+) -> list[Row]:
+    """The points of a curve by configuration: a row for each step that some seed has a point at.
+
+    Args:
+        store: the database.
+        words: a filter (`db.filters`).
+        name: ``train/loss``; without a split the dev set's, else the training's.
+        group_by: as of `results`.
+        aggregates: likewise.
+        every: of each configuration only every so many points, from the first, and the last.
+
+    Returns:
+        the label's columns as `results` has them, metric, step, the aggregates.
+
+    Raises:
+        InputError: a word, key or aggregate is unknown, or no trial has such a curve.
+    """
+    aggregate([], aggregates)
+    names = [name] if "/" in name else [f"{split}/{name}" for split in SPLITS]
+    with reading(store.engine) as connection:
+        found = filters.parse(connection, words)
+        places = Places(found, group_by)
+        groups = Groups(connection, places, group_by)
+        for full in names:
+            points = _points(connection, groups, full)
+            if points:
+                return _curve_rows(points, full, aggregates, every)
+        known = set(connection.scalars(select(Metrics.name).where(Metrics.step != FINAL).distinct()))
+    if known and known.isdisjoint(names):
+        raise unknown_name("curve", name, known)
+    return []
+
+
+def _points(connection: Connection, groups: Groups, name: str) -> list[tuple[Group, dict[int, list[float | None]]]]:
+    """The values by step of each group that has such a curve."""
+    found: dict[int, tuple[Group, dict[int, list[float | None]]]] = {}
+    for place, points in groups.places.points(connection, name):
+        group = groups.at(place)
+        by_step = found.setdefault(id(group), (group, {}))[1]
+        for *_, step, value in points:
+            by_step.setdefault(step, []).append(value)
+    return sorted(found.values(), key=lambda one: _order(one[0]))
+
+
+def _curve_rows(
+    points: Iterable[tuple[Group, dict[int, list[float | None]]]], name: str, aggregates: Sequence[str], every: int
+) -> list[Row]:
+    rows = []
+    for group, by_step in points:
+        label = {**group.label, "metric": name.removeprefix("test/")}
+        steps = sorted(by_step)
+        for step in [*steps[:-1:every], steps[-1]]:
+            rows.append({**label, "step": step, **aggregate(by_step[step], aggregates)})
+    return rows
+
+
+def _rows(
+    group: Group, published: Published, asked: Sequence[str], aggregates: Sequence[str], *, grouped: bool
+) -> Iterable[Row]:
     state = min(group.states, key=FIRST_TOLD.index)
     names = sorted(group.values, key=lambda name: (not name.startswith("test/"), name))
     named: list[str | None] = [*names] or [*asked]
     for name in named or [None]:
-        summary = summarize(group.values.get(name, ()) if name else ())
         metric = name.removeprefix("test/") if name else None
         if not grouped:
             metric = metric or published.metric(group.label["suite"])
-        row = {**group.label, "metric": metric, "mean": summary.mean, "std": summary.std, "n": summary.n}
+        row = {**group.label, "metric": metric, **aggregate(group.values.get(name, ()) if name else (), aggregates)}
         if not grouped:
             row["published"] = published.value(group.label, metric)
         yield {**row, "state": state}
 
 
-def _order(value: Any) -> tuple[int, float, str]:
-    """Nothing first, then numbers by size, then texts."""
-    if value is None:
-        return 0, 0.0, ""
-    if isinstance(value, int | float):
-        return 1, float(value), ""
-    return 2, 0.0, value if isinstance(value, str) else canonical_json(value)
+def _order(group: Group) -> list[tuple[int, float, str]]:
+    return [in_order(value) for value in group.label.values()]

@@ -119,8 +119,8 @@ def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) 
     last = attempts[-1] if attempts else None
     if last is not None and last["state"] == "running":
         return "queued", "its worker was killed"
-    if (directory.path / "cancelled").exists():
-        return "cancelled", "cancelled by the user"
+    if (wish := directory.cancelled()) is not None:
+        return "cancelled", wish
     if last is None:
         return "queued", None
     return AFTER.get(last["state"], "queued"), last["cause"]

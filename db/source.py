@@ -154,7 +154,7 @@ def _check_revision(engine: Engine, name: str) -> None:
         )
     if found != REVISION:
         first = "run dropbench db upgrade on it first, with DROPBENCH_DB naming it"
-        raise InputError(f"{name}: schema {found}, expected {REVISION}; importing changes no source: {first}")
+        raise InputError(f"{name}: schema {found}, expected {REVISION}; no source is changed: {first}")
 
 
 @contextlib.contextmanager

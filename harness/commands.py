@@ -23,6 +23,7 @@ class Kind(StrEnum):
     regularizers = "regularizers"
     schedules = "schedules"
     suites = "suites"
+    published = "published"
 
 
 @app.command("list")
@@ -35,9 +36,11 @@ def list_(
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
     """List what there is."""
-    from harness.listing import list_items, list_sites
+    from harness.listing import list_items, list_sites, published_lines
 
     items = list_sites(sites, regularizer) if sites else list_items(kind.value)
+    if kind is Kind.published and not sites and not as_json:
+        items = published_lines(items)
     _print(items, as_json)
 
 

@@ -14,7 +14,7 @@ from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from harness import checkpoint
+from harness import checkpoint, tracking
 from harness.align import FINETUNE, borrow, checked_align, draws_of, drop_nothing, finetune, monte_carlo
 from harness.binding import bind_trial
 from harness.deviations import deviations
@@ -87,9 +87,12 @@ def run_trial(
     task = TASKS.get(trial.task)(trial, settings)
     task.setup()
     run = Run(task, directory, settings, stop)
-    run.resume()
-    run.train()
-    return run.result()
+    try:
+        run.resume()
+        run.train()
+        return run.result()
+    finally:
+        run.tracking.close()
 
 
 class Run:
@@ -101,7 +104,10 @@ class Run:
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
         # Where there is no GPU it must be said: of several processes, each would train for itself.
-        self.accelerator = Accelerator(mixed_precision=recipe.amp, cpu=not settings.uses_cuda())
+        self.accelerator = Accelerator(
+            mixed_precision=recipe.amp, cpu=not settings.uses_cuda(), **tracking.options(settings.trackers, directory)
+        )
+        self.tracking = tracking.Tracking(self.accelerator, trial, directory, self.say)
         self.task, self.recipe, self.directory, self.settings, self.stop = (task, recipe, directory, settings, stop)
         self.seed = trial.seed
         self.checkpoints = directory.path / "checkpoint"
@@ -376,3 +382,4 @@ class Run:
         """Append to ``events.jsonl``, from one process alone."""
         if self.accelerator.is_main_process:
             self.directory.append_event(event, **fields)
+            self.tracking.event(event, fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.errors import InputError
@@ -10,14 +11,16 @@ from harness.registry import Registry, load
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import build_regularizer, parse_spec
 from harness.schedules import SCHEDULES
-from harness.suite import load_suite, suite_names
+from harness.suite import Cell, load_suite, suite_names
 from harness.task import TASKS
 
 
 def list_items(kind: str) -> list[dict[str, Any]]:
-    """The items of a kind: tasks, models, data, regularizers, schedules or suites."""
+    """The items of a kind: tasks, models, data, regularizers, schedules, suites, or published numbers."""
     if kind == "suites":
         return [_suite(name) for name in suite_names()]
+    if kind == "published":
+        return [_published(cell) for name in suite_names() for cell in load_suite(name).published()]
     if kind == "models":
         return [_model(name) for name in MODELS]
     registries: dict[str, Registry[Any]] = {"tasks": TASKS, "regularizers": REGULARIZERS, "schedules": SCHEDULES}
@@ -78,9 +81,44 @@ def _build(name: str) -> Any:
         return MODELS.get(name)(entry.name, {}, **entry.facts["sample"])
 
 
+def _published(cell: Cell) -> dict[str, Any]:
+    """A number that a source prints; `conditions` say of what."""
+    value, std = cell.published if isinstance(cell.published, tuple) else (cell.published, None)
+    request = cell.request
+    conditions = {
+        "row": cell.row,
+        "column": cell.column,
+        "task": request.task,
+        "data": request.data,
+        "model": request.model,
+        "regularizer": request.regularizer,
+        "params": request.params,
+        "schedule": request.schedule,
+        "align": request.align,
+        "overrides": request.overrides,
+    }
+    return {"suite": cell.suite, "metric": cell.metric, "value": value, "std": std, "conditions": conditions}
+
+
+def published_lines(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Published numbers for reading: as printed, without what their place in the table says."""
+    return [
+        {
+            "suite": item["suite"],
+            "metric": item["metric"],
+            "value": f"{item['value']:.10g}" + ("" if item["std"] is None else f" ± {item['std']:.10g}"),
+            "row": item["conditions"]["row"],
+            "column": item["conditions"]["column"],
+            "data": item["conditions"]["data"],
+            "model": item["conditions"]["model"],
+        }
+        for item in items
+    ]
+
+
 def _suite(name: str) -> dict[str, Any]:
     suite = load_suite(name)
-    published = sum(1 for row in suite.rows for cell in row.published or () if cell is not None)
+    published = len(suite.published())
     return {
         "name": name,
         "cells": len(suite.rows) * len(suite.columns),

@@ -16,6 +16,11 @@ from harness.files import write_atomic, write_json
 from harness.lease import Lease, SupersededError, holder
 from harness.trial import Trial
 
+CANCELLED = "cancelled"
+"""A file of this name in a run directory keeps workers from it, and stops the one that is at it."""
+
+BY_THE_USER = "cancelled by the user"
+
 
 class RunDirectory:
     """``runs/<trial id>/``.
@@ -28,6 +33,7 @@ class RunDirectory:
     - ``checkpoint/``: the last two, and the selected weights.
     - ``analysis/<kind>.{json,npz,png}``: what was measured of the trained model (see `harness.analysis.run`).
     - ``result.json``: there if and only if the trial succeeded.
+    - ``cancelled``: there as long as nobody is to work at the trial; says why, empty where the user wished it.
     - ``environment.json``, ``log.txt``, ``lock``, ``lease/`` (see `harness.lease`).
     """
 
@@ -146,6 +152,20 @@ class RunDirectory:
         self.check()
         (self.path / "attempts").mkdir(exist_ok=True)
         write_json(self.path / "attempts" / f"{number}.json", {"number": number, **attempt})
+
+    def cancelled(self) -> str | None:
+        """Why nobody is to work at this trial; None where somebody may."""
+        try:
+            return (self.path / CANCELLED).read_text(encoding="utf-8", errors="replace").strip() or BY_THE_USER
+        except FileNotFoundError:
+            return None
+
+    def cancel(self, reason: str = BY_THE_USER) -> None:
+        """Keep workers from this trial. On a full disk, too, where it is the user who wishes it."""
+        if reason == BY_THE_USER:
+            (self.path / CANCELLED).touch()
+        else:
+            write_atomic(self.path / CANCELLED, reason.encode())
 
     def suites(self) -> list[str]:
         """Names of the suites that asked for this trial."""

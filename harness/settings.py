@@ -26,6 +26,7 @@ class Settings:
         checkpoint_seconds: time between two checkpoints.
         pieces: that each micro-batch is cut into, and each batch of evaluation: more where memory was short before. An
             optimizer step stays the mean over the same samples; what is random in it is drawn for each piece.
+        trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`, `harness.tracking`).
     """
 
     data: Path = Path("data")
@@ -38,6 +39,7 @@ class Settings:
     loaders: int | None = None
     checkpoint_seconds: float = 300.0
     pieces: int = 1
+    trackers: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, **changes: Any) -> Settings:
@@ -55,6 +57,8 @@ class Settings:
             if not value.isdecimal():
                 raise InputError(f"DROPBENCH_LOADERS={value}: expected a number of processes")
             found["loaders"] = int(value)
+        if value := os.environ.get("DROPBENCH_TRACKERS"):
+            found["trackers"] = tuple(filter(None, value.split(",")))
         found.update(changes)
         return cls(**found)
 
@@ -83,5 +87,6 @@ class Settings:
                 "runs": Path(payload["runs"]),
                 "folders": {name: Path(path) for name, path in payload["folders"].items()},
                 "plugins": tuple(Path(path) for path in payload["plugins"]),
+                "trackers": tuple(payload.get("trackers", ())),
             }
         )

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from harness.deviations import PAPER
 from harness.errors import InputError, unknown_name
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import parse_spec
 from harness.settings import Settings
+from harness.sweep import BOUND, RECIPE, Params, Search, Space, Sweep, fitted, nearest, sweepable
+from harness.table import Axis, Drawing, Preset, Row, Strict
 from harness.task import TASKS
 from harness.trial import Seed, Trial, TrialRequest
 from harness.validation import input_error
@@ -23,55 +26,7 @@ WHAT = ("task", "model", "data", "weights")
 """Fields of a trial that say what is trained, apart from how it is regularised."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Axis(_Strict):
-    """A row or a column: its label, and the fields of the trial that it fixes.
-
-    Attributes:
-        metric: of a column whose cells have another one than the suite's.
-        presets: preset → recipe keys, for what holds in that preset alone.
-    """
-
-    label: str
-    trial: dict[str, Any] = Field(default_factory=dict)
-    metric: str | None = None
-    presets: dict[str, dict[str, Any]] = Field(default_factory=dict)
-
-
-class Row(Axis):
-    """A row; `params` and `published` have one entry a column, None where the source prints nothing."""
-
-    baseline: bool = False
-    params: list[dict[str, Any] | None] | None = None
-    published: list[float | tuple[float, float] | None] | None = None
-
-
-class Drawing(_Strict):
-    """What a suite that stands for a figure draws of its table.
-
-    Attributes:
-        kind: ``curves``: the metric over a parameter of the regularizer, a curve a row; ``histograms``: what the
-            analysis of a column measured in the last layer, an outline a row; ``maps``: the analysis' maps of the same
-            samples, a line of them a row.
-        over: of curves: the parameter; a row or column without a regularizer stands at 0.
-    """
-
-    kind: Literal["curves", "histograms", "maps"]
-    over: str = "ratio"
-
-
-class Preset(_Strict):
-    """How a suite is run: `paper` as published, `mini` on two cores."""
-
-    seeds: int = Field(ge=1)
-    data: list[str] | None = None
-    overrides: dict[str, Any] = Field(default_factory=dict)
-
-
-class Suite(_Strict):
+class Suite(Strict):
     """One table or figure.
 
     Attributes:
@@ -80,6 +35,9 @@ class Suite(_Strict):
         source: document and number of the table, or where the suite comes from.
         metric: the metric of the cells, without its split.
         trial: fields of every trial (`harness.trial.TrialRequest`).
+        sweep: what cells choose from by their dev score (`harness.table.Preset`); a row, then a preset may say
+            otherwise.
+        search: how that is searched.
         plugin_rows: whether each regularizer of a plug-in gets a row.
         figure: how it is drawn, where it stands for a figure of its source.
         notes: what the source leaves open, and how it is read here.
@@ -93,6 +51,8 @@ class Suite(_Strict):
     rows: list[Row]
     columns: list[Axis]
     presets: dict[str, Preset]
+    sweep: Space | None = None
+    search: Search | None = None
     plugin_rows: bool = False
     figure: Drawing | None = None
     notes: list[str] = Field(default_factory=list)
@@ -101,7 +61,8 @@ class Suite(_Strict):
         """The cells of the table that `choice` leaves, row by row.
 
         Raises:
-            InputError: the choice names a preset, data set or model that this suite does not have.
+            InputError: the choice names a preset, data set or model that this suite does not have, or a sweep names
+                a parameter that no regularizer of it has.
         """
         if choice.preset not in self.presets:
             raise unknown_name(f"preset of {self.name}", choice.preset, self.presets)
@@ -113,12 +74,16 @@ class Suite(_Strict):
         rows += [row for text in choice.regularizers for row in self._added_rows(text)]
         wanted = {"data": choice.data or preset.data, "model": choice.models or None}
         seen: dict[str, set[str]] = {"data": set(), "model": set()}
+        swept: set[str] = set()
         for row in rows:
             for position, column in enumerate(self.columns):
                 fields = {**self.trial, **row.trial, **column.trial}
                 if row.params and row.params[position]:
                     fields["params"] = {**fields.get("params", {}), **(row.params[position] or {})}
                 base = {key: fields[key].removesuffix("-synthetic") for key in wanted}
+                sweep = self._sweep(row, fields, choice)
+                if sweep is not None:
+                    swept.update(sweep.space)
                 for key, name in base.items():
                     seen[key].add(name)
                 if any(names is not None and not _named(names, base[key]) for key, names in wanted.items()):
@@ -143,11 +108,47 @@ class Suite(_Strict):
                     published=row.published[position] if row.published else None,
                     request=_request(fields, f"suite {self.name}"),
                     seeds=tuple(choice.seeds or range(preset.seeds)),
+                    sweep=sweep,
                 )
+        self._check_swept(rows, choice, swept)
         for key, names in wanted.items():
             for name in names or ():
                 if name.removesuffix("-synthetic") not in seen[key]:
                     raise unknown_name(f"{key} of {self.name}", name, seen[key])
+
+    def published(self) -> list[Cell]:
+        """The cells with a published number, whatever data a preset leaves out.
+
+        What their requests override is what tells them from other cells; how a preset trains, and what may be swept, is
+        left out.
+        """
+        rows = [row.model_copy(update={"presets": {}}) for row in self.rows]
+        columns = [column.model_copy(update={"presets": {}}) for column in self.columns]
+        plain = {"rows": rows, "columns": columns, "presets": {PAPER: Preset(seeds=1)}, "plugin_rows": False}
+        cells = self.model_copy(update=plain).cells(Choice(preset=PAPER, sweep={}))
+        return [cell for cell in cells if cell.published is not None]
+
+    def _sweep(self, row: Row, fields: dict[str, Any], choice: Choice) -> Sweep | None:
+        """What a cell of that row, whose trial has these fields, chooses from."""
+        preset = self.presets[choice.preset]
+        space = nearest(choice.sweep, row.sweep, preset.sweep, self.sweep)
+        search = nearest(choice.search, row.search, preset.search, self.search)
+        where = f"the sweep of row '{row.label}' of {self.name}"
+        whole = choice.sweep is None and row.sweep is not None
+        return fitted(space or {}, search or Search(), fields.get("regularizer", "none"), where, whole=whole)
+
+    def _check_swept(self, rows: Sequence[Row], choice: Choice, swept: set[str]) -> None:
+        """Raise InputError for a parameter that no row has, or a search where there is no sweep."""
+        preset = self.presets[choice.preset]
+        left = [key for key in nearest(choice.sweep, preset.sweep, self.sweep) or () if key not in swept]
+        if left:
+            named = [{**self.trial, **axis.trial}.get("regularizer", "none") for axis in (*rows, *self.columns)]
+            known = {key for name in dict.fromkeys(named) for key in sweepable(name)}
+            for key in left:
+                if key not in known:
+                    raise unknown_name(f"parameter of the regularizers of {self.name}", key, known)
+        if choice.search is not None and not swept:
+            raise InputError(f"--search: nothing of {self.name} is swept: expected --sweep KEY=VALUES as well")
 
     def _added_rows(self, text: str) -> list[Row]:
         """A row with that regularizer; one for each model and data set where the rows name these."""
@@ -164,11 +165,13 @@ class Suite(_Strict):
         ]
 
     def trials(self, choice: Choice, settings: Settings) -> list[tuple[Cell, list[Trial]]]:
-        """The cells with their trials, one a seed."""
-        return [(cell, cell.trials(settings)) for cell in self.cells(choice)]
+        """The cells with their trials, one a seed; of a grid those of all candidates, of a search none."""
+        return [
+            (cell, [trial for one in cell.known() for trial in one.trials(settings)]) for cell in self.cells(choice)
+        ]
 
 
-class Choice(_Strict):
+class Choice(Strict):
     """What of a suite is run or shown, from the command line.
 
     Attributes:
@@ -179,6 +182,8 @@ class Choice(_Strict):
         regularizers: rows to add, as ``name:key=value,…``.
         overrides: recipe keys (``--set``).
         weights: path of every trial's initial weights.
+        sweep: what cells choose from (``--sweep``), whatever suite, preset and rows say.
+        search: how that is searched (``--search``).
     """
 
     preset: str = "mini"
@@ -188,10 +193,19 @@ class Choice(_Strict):
     regularizers: tuple[str, ...] = ()
     overrides: dict[str, Any] = Field(default_factory=dict)
     weights: str | None = None
+    sweep: Space | None = None
+    search: Search | None = None
 
 
-class Cell(_Strict):
-    """One cell of a table: a configuration, a metric, the seeds, and what the source prints there."""
+class Cell(Strict):
+    """One cell of a table: a configuration, a metric, the seeds, and what the source prints there.
+
+    Attributes:
+        request: its configuration; where it is swept, what its candidates have in common, and the values of suite and
+            row for the rest.
+        sweep: what it chooses from by its dev score; None: nothing.
+        published: the value, or the value and its deviation; None where the source prints nothing.
+    """
 
     suite: str
     row: str
@@ -201,6 +215,26 @@ class Cell(_Strict):
     published: float | tuple[float, float] | None
     request: TrialRequest
     seeds: tuple[Seed, ...]
+    sweep: Sweep | None = None
+
+    def known(self) -> list[Cell]:
+        """The cells that are run for it, as far as that is known before any has run: itself, or its grid."""
+        if self.sweep is None:
+            return [self]
+        return [self.at(params) for params in self.sweep.grid()] if self.sweep.is_grid else []
+
+    def at(self, params: Params) -> Cell:
+        """The candidate with these values: a cell whose trials are those that would be asked for without a sweep."""
+        request = self.request
+        fields: dict[str, Any] = {"params": dict(request.params), "overrides": dict(request.overrides)}
+        for key, value in params.items():
+            if key.startswith(RECIPE):
+                fields["overrides"][key.removeprefix(RECIPE)] = value
+            elif key in BOUND:
+                fields[key] = str(value)
+            else:
+                fields["params"][key] = value
+        return self.model_copy(update={"request": request.model_copy(update=fields), "sweep": None})
 
     def trials(self, settings: Settings) -> list[Trial]:
         """A trial for each seed; raises InputError for what does not fit together, or is not here."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from harness.deviations import Resolved
 
 Split = Literal["train", "dev", "test"]
+SUBSET = "subset: "
+"""How a note begins that says that the data are a part of those that were published."""
 TASKS: Registry[type[Task]] = Registry("task")
 TASKS.add(
     "image-classification", "tasks.image_classification:ImageClassification", help="one label an image (DropKey 4.1)"

@@ -14,7 +14,8 @@ from harness.errors import InputError
 from harness.files import write_atomic
 from harness.rundir import RunDirectory
 from harness.settings import Settings
-from harness.suite import Choice, Suite, load_suite
+from harness.suite import Cell, Choice, Suite, load_suite
+from harness.trial import Trial
 from jobs.request import with_folders
 
 
@@ -101,7 +102,8 @@ def analyze_suite(suite: Suite, choice: Choice, settings: Settings, kind: str | 
     Raises:
         InputError: an analysis is unknown, or the choice does not fit the suite.
     """
-    wanted = _wanted(suite, choice, settings, kind)
+    kind = ANALYSES.entry(kind).name if kind is not None else None
+    wanted = _wanted(_shown(suite, choice, settings), kind)
     outcome = Outcome()
     todo: list[tuple[RunDirectory, str, set[str]]] = []
     for (id, name), scalars in wanted.items():
@@ -119,11 +121,27 @@ def analyze_suite(suite: Suite, choice: Choice, settings: Settings, kind: str | 
     return outcome
 
 
-def _wanted(suite: Suite, choice: Choice, settings: Settings, kind: str | None) -> dict[tuple[str, str], set[str]]:
+def _shown(suite: Suite, choice: Choice, settings: Settings) -> list[tuple[Cell, Sequence[Trial]]]:
+    """The cells with the trials whose numbers the table shows: of a swept one those of what was chosen."""
+    from db.selection import select
+    from db.store import open_store
+
+    shown: list[tuple[Cell, Sequence[Trial]]] = []
+    for cell in suite.cells(choice):
+        if cell.sweep is None:
+            shown.append((cell, cell.trials(settings)))
+            continue
+        with open_store(settings.database) as store:
+            chosen = select(cell, settings, store).chosen
+        if chosen is not None:
+            shown.append((chosen.cell, chosen.trials))
+    return shown
+
+
+def _wanted(shown: Sequence[tuple[Cell, Sequence[Trial]]], kind: str | None) -> dict[tuple[str, str], set[str]]:
     """The scalars that cells need, by trial and analysis."""
-    kind = ANALYSES.entry(kind).name if kind is not None else None
     wanted: dict[tuple[str, str], set[str]] = {}
-    for cell, trials in suite.trials(choice, settings):
+    for cell, trials in shown:
         own = analysis_of(cell.metric)
         for name in {own, kind} - {None}:
             for trial in trials:

@@ -14,7 +14,6 @@ from harness.trial import TrialState
 from jobs import places
 from jobs.attempts import explain, settle
 from jobs.job import Job, find, withdraw
-from jobs.wishes import CANCELLED
 
 ACTIVE = "state=submitted,running"
 """The filter of the trials that a run directory may know more about than the database."""
@@ -58,14 +57,14 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
         return Verdict("succeeded", died=died)
     if died:
         told = job.death(last) if job is not None and last is not None else None
-        if told is None and (directory.path / CANCELLED).exists():
-            return Verdict("cancelled", "cancelled by the user", died=True)
+        if told is None and (wish := directory.cancelled()) is not None:
+            return Verdict("cancelled", wish, died=True)
         state = AFTER.get(told[0], "queued") if told else "queued"
         if state == "queued" and job is not None and alive and not job.near:
             state = "submitted"  # requeued
         return Verdict(state, told[1] if told else "its worker was killed", died=True)
-    if (directory.path / CANCELLED).exists():
-        return Verdict("cancelled", "cancelled by the user")
+    if (wish := directory.cancelled()) is not None:
+        return Verdict("cancelled", wish)
     if last is None or (job is not None and last.get("submission") != job.id):
         if alive:
             return Verdict("submitted")

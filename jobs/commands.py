@@ -26,14 +26,28 @@ Spec = Annotated[list[str] | None, typer.Option(metavar="SPEC", help="One more r
 Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Another hyper-parameter.")]
 Task = Annotated[str | None, typer.Option(metavar="NAME", help="The task, where no SUITE is named.")]
 Schedule = Annotated[str | None, typer.Option(metavar="NAME", help="The ratio's schedule, where no SUITE is named.")]
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUES", help="Choose by the dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3."),
+]
+Search = Annotated[
+    str | None, typer.Option(metavar="KEY=VALUE,…", help="How: sampler=tpe,candidates=20,pruner=median,seed=0,batch=4.")
+]
 Weights = Annotated[str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or transformers' folder.")]
 Parallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers at a time; default: GPUs, else cores.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Every = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Copy what trials report to tensorboard, wandb or mlflow."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Filter = Annotated[
     list[str],
-    typer.Argument(metavar="FILTER…", help="Words that must all hold: a suite, a state, an id's beginning, KEY=VALUE."),
+    typer.Argument(
+        metavar="FILTER…",
+        help="Words that must all hold: a suite, a state, an id's beginning, KEY=VALUE, 'KEY<VALUE', not WORD.",
+    ),
 ]
 
 
@@ -49,10 +63,13 @@ def run(
     task: Task = None,
     schedule: Schedule = None,
     weights: Weights = None,
+    sweep: Sweep = None,
+    search: Search = None,
     parallel: Parallel = None,
     executor: Annotated[str, typer.Option(help="local: workers in the background; debug: in this process.")] = "local",
     device: Device = "auto",
     checkpoint_seconds: Every = 300.0,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration here, and print its table. What is done already is not trained again."""
@@ -63,18 +80,20 @@ def run(
     from jobs.run import run as run_trials
 
     plan = _plan(executor, parallel, ("local", "debug"))
-    settings = _settings(data, device, checkpoint_seconds)
+    settings = _settings(data, device, checkpoint_seconds, track)
     options = Options(
-        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights,
+        sweep or (), search,
     )  # fmt: skip
     asked = ask(suite, options, settings)
     with open_store(settings.database) as store:
-        outcome = run_trials(store, settings, asked.items, plan)
+        outcome = run_trials(store, settings, asked.items, plan, asked.searched)
         if outcome.interrupted:
-            _say(f"stopped: {len(outcome.of('succeeded'))} of {len(asked.ids)} trials are done; to go on: {_again()}")
+            done = len(outcome.of("succeeded"))
+            _say(f"stopped: {done} of {len(outcome.rows)} trials are done; to go on: {_again()}")
             raise typer.Exit(130)
         if not outcome.trained:
-            _say(f"nothing to train: all {len(asked.ids)} trials are done")
+            _say(f"nothing to train: all {len(outcome.rows)} trials are done")
         if asked.suite is None:
             load("db.report:print_trials")(asked.ids, store, as_json=as_json)
     whole = asked.suite is None or show_suite(asked.suite, asked.choice, settings, as_json=as_json)
@@ -94,25 +113,41 @@ def enqueue(
     regularizer: Spec = None,
     overrides: Override = None,
     weights: Weights = None,
+    sweep: Sweep = None,
+    search: Search = None,
     as_json: Json = False,
 ) -> None:
-    """Put the trials of suites into the queue, for `dropbench submit`."""
+    """Put the trials of suites into the queue, for `dropbench submit`; of a search its next candidates."""
     from db.store import open_store
+    from jobs.collect import collect as collect_all
     from jobs.queue import enqueue as enqueue_trials
     from jobs.request import Options, ask
+    from jobs.search import Searches
 
     settings = _settings(data)
     options = Options(
-        preset, seeds, data or (), model or (), regularizer or (), overrides or (), weights=weights
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), weights=weights,
+        sweep=sweep or (), search=search,
     )  # fmt: skip
-    items = [item for name in suites for item in ask(name, options, settings).items]
+    asked = [ask(name, options, settings) for name in suites]
+    items = [item for one in asked for item in one.items]
     with open_store(settings.database) as store:
+        searches = Searches(
+            store, settings, [cell for one in asked for cell in one.searched], {trial.id for trial, _ in items}
+        )
         found = enqueue_trials(store, settings, items)
-        waiting = store.counts([*found.added, *found.present])["queued"]
+        if searches.searched:
+            collect_all(store, settings)
+            searches.ask()
+        added, present = [*found.added, *searches.added], [*found.present, *searches.present]
+        waiting = store.counts([*added, *present])["queued"]
     if as_json:
-        typer.echo(json.dumps({"added": found.added, "present": found.present, "requeued": found.requeued}))
+        requeued = [*found.requeued, *searches.requeued]
+        typer.echo(json.dumps({"added": added, "present": present, "requeued": requeued, "unasked": searches.unasked}))
         return
-    typer.echo(f"{len(found.added)} trials are new, {len(found.present)} were there; {waiting} wait: dropbench submit")
+    typer.echo(f"{len(added)} trials are new, {len(present)} were there; {waiting} wait: dropbench submit")
+    if searches.unasked:
+        typer.echo(f"{searches.unasked} candidates are asked for when these are done: the same dropbench enqueue again")
 
 
 @app.command()
@@ -138,6 +173,7 @@ def submit(
     ] = 1,
     device: Device = "auto",
     checkpoint_seconds: Every = 300.0,
+    track: Track = None,
     data: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="Where a data set lies.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be started.")] = False,
 ) -> None:
@@ -147,7 +183,7 @@ def submit(
     from jobs.submit import by_profile, preview, submit_all
 
     plan = _plan(executor, parallel, ("local", "slurm", "debug"), pack)
-    settings = _settings(data, device, checkpoint_seconds)
+    settings = _settings(data, device, checkpoint_seconds, track)
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
@@ -288,14 +324,24 @@ def gc(
     typer.echo(freed.render())
 
 
-def _settings(data: list[str] | None = None, device: str = "auto", checkpoint_seconds: float = 300.0) -> Settings:
+def _settings(
+    data: list[str] | None = None,
+    device: str = "auto",
+    checkpoint_seconds: float = 300.0,
+    track: list[str] | None = None,
+) -> Settings:
+    from dataclasses import replace
+
     from harness.errors import unknown_name
     from harness.settings import Settings
+    from harness.tracking import checked_trackers
     from jobs.request import with_folders
 
     if device not in ("auto", "cpu", "cuda"):
         raise unknown_name("device", device, ("auto", "cpu", "cuda"))
     settings = Settings.from_environment(device=device, checkpoint_seconds=checkpoint_seconds)
+    named = [name for text in track or () for name in text.split(",") if name]
+    settings = replace(settings, trackers=checked_trackers([*settings.trackers, *named]))
     return with_folders(settings, data)[0] if data else settings
 
 
@@ -319,7 +365,9 @@ def _plan(executor: str, parallel: int | None, known: tuple[str, ...], pack: int
 
 def _report_failures(outcome: Outcome) -> None:
     """End with exit code 1 if a trial failed, saying which, why, and where to read more; each cause once."""
-    bad = outcome.of("failed", "cancelled")
+    from db.selection import is_pruned
+
+    bad = [row for row in outcome.of("failed", "cancelled") if not is_pruned(row)]
     causes: dict[str, list[str]] = {}
     for row in bad:
         causes.setdefault(f"{row.state}: {row.reason or 'no cause was noted'}", []).append(row.id)

@@ -67,6 +67,13 @@ class Progress:
             self.bars.update(self.total, completed=len(self.done))
             self._show_running({id for id, row in rows.items() if row.state == "running"})
 
+    def add(self, trials: Mapping[str, Trial], unasked: int) -> None:
+        """Show more trials from now on, whose ids are known to `trials`; `unasked` candidates will follow these."""
+        self.say(f"{len(trials)} trials of the next candidates are asked for, {unasked} candidates are still to come")
+        self.width = len(str(len(self.trials)))
+        if self.bars is not None and self.total is not None:
+            self.bars.update(self.total, total=len(self.trials))
+
     def say(self, line: str) -> None:
         """Print a line, above the bars where there are any."""
         if self.bars is not None:

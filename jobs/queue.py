@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from db.store import Enqueued, Store
-from harness.rundir import RunDirectory
+from harness.rundir import BY_THE_USER, CANCELLED, RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial
 from jobs import job, places, slurm
 from jobs.collect import adopt, collect
 from jobs.retry import GAVE_UP
-from jobs.wishes import CANCELLED
 
 
 @dataclass
@@ -63,15 +62,15 @@ def retry(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
     return store.set_states(dict.fromkeys(again, ("queued", None)), only_from={"failed", "cancelled"})
 
 
-def cancel(store: Store, settings: Settings, ids: Iterable[str]) -> Cancelled:
+def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = BY_THE_USER) -> Cancelled:
     """Take trials out of the queue, and ask the workers of running ones to write a checkpoint and stop."""
     collect(store, settings)
     rows = {id: row for id, row in store.states(list(ids)).items() if row.state in ("queued", "submitted", "running")}
     for id in rows:
         if (settings.runs / id).is_dir():
-            (settings.runs / id / CANCELLED).touch()
+            RunDirectory(settings.runs / id).cancel(reason)
     waiting = [id for id, row in rows.items() if row.state == "queued"]
-    store.set_states(dict.fromkeys(waiting, ("cancelled", "cancelled by the user")), only_from={"queued"})
+    store.set_states(dict.fromkeys(waiting, ("cancelled", reason)), only_from={"queued"})
     collect(store, settings, closely=rows)
     _cancel_jobs(store)
     after = store.states(list(rows))

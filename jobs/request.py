@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import InputError
 from harness.regularizers.spec import parse_scalar, parse_spec
 from harness.settings import Settings
-from harness.suite import Choice, Suite, load_suite
+from harness.suite import Cell, Choice, Suite, load_suite
+from harness.sweep import parse_search, parse_space
 from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
 from tasks.data.locate import parse_folders
@@ -22,11 +23,13 @@ class Asked:
     Attributes:
         choice: what of the suite.
         items: each trial with the suite that asks for it.
+        searched: cells whose trials Optuna asks for (`jobs.search`).
     """
 
     suite: Suite | None
     choice: Choice
     items: list[tuple[Trial, str | None]]
+    searched: list[Cell] = field(default_factory=list)
 
     @property
     def ids(self) -> list[str]:
@@ -47,6 +50,8 @@ class Options:
     task: str | None = None
     schedule: str | None = None
     weights: str | None = None
+    sweep: Sequence[str] = ()
+    search: str | None = None
 
 
 def ask(suite: str | None, options: Options, settings: Settings) -> Asked:
@@ -90,13 +95,19 @@ def _suite(name: str, options: Options, settings: Settings) -> Asked:
         regularizers=tuple(options.regularizer),
         overrides=parse_overrides(options.overrides),
         weights=options.weights,
+        sweep=parse_space(options.sweep) if options.sweep else None,
+        search=parse_search(options.search) if options.search else None,
     )
-    return Asked(
-        suite, choice, [(trial, suite.name) for _, trials in suite.trials(choice, settings) for trial in trials]
-    )
+    cells = suite.trials(choice, settings)
+    searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
+    return Asked(suite, choice, [(trial, suite.name) for _, trials in cells for trial in trials], searched)
 
 
 def _configuration(options: Options, settings: Settings) -> Asked:
+    for option in [f"--sweep {item}" for item in options.sweep] + (
+        [f"--search {options.search}"] * bool(options.search)
+    ):
+        raise InputError(f"{option}: expected it with a SUITE, whose cells choose")
     settings, names = with_folders(settings, options.data)
     given = {"--task": [options.task] if options.task else [], "--data": names, "--model": list(options.model)}
     missing = [option for option, values in given.items() if not values]

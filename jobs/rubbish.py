@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
-from harness.rundir import RunDirectory
+from harness.rundir import CANCELLED, RunDirectory
 from harness.trial import TrialState
 from jobs.collect import judge
-from jobs.wishes import CANCELLED, STOP
+from jobs.wishes import STOP
 
 DAY = 86400.0
 """Seconds. Also how old a half-written file must be where no lock says that its writer is dead."""

@@ -17,12 +17,14 @@ from socket import gethostname
 
 from db.store import Store, SubmissionRow, TrialRow
 from harness.settings import Settings
+from harness.suite import Cell
 from harness.trial import FINAL_STATES, Trial
 from jobs import places
 from jobs.collect import collect
 from jobs.dispatch import Plan, dispatch
 from jobs.progress import Progress
 from jobs.queue import enqueue, revive
+from jobs.search import Searches
 from jobs.wishes import STOP
 
 PAUSE = 0.2
@@ -51,44 +53,64 @@ class Outcome:
         return [row for row in self.rows.values() if row.state in states]
 
 
-def run(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]], plan: Plan) -> Outcome:
+def run(
+    store: Store,
+    settings: Settings,
+    items: Sequence[tuple[Trial, str | None]],
+    plan: Plan,
+    searched: Sequence[Cell] = (),
+) -> Outcome:
     """Run trials to their end on this machine.
+
+    Args:
+        store: the database.
+        settings: where the runs and the data are.
+        items: the trials, each with its suite.
+        plan: how jobs are started.
+        searched: cells whose trials are asked for as results come in.
 
     Raises:
         InputError: the database or the runs folder cannot be written; what runs already goes on.
     """
     plan = replace(plan, again=True)
     trials = {trial.id: trial for trial, _ in items}
-    ids = list(trials)
+    searches = Searches(store, settings, searched, trials)
     enqueue(store, settings, items)
-    revive(store, ids)
+    revive(store, list(trials))
     collect(store, settings)
-    rows = store.states(ids)
+    trials |= searches.ask()
+    rows = store.states(list(trials))
     done = {id for id, row in rows.items() if row.state in FINAL_STATES}
-    outcome = Outcome(rows, trained=len(ids) - len(done))
+    outcome = Outcome(rows, trained=len(trials) - len(done))
     if outcome.trained:
         places.check_writable(settings.runs)
         with Progress(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
             try:
-                _until_done(store, settings, ids, plan, progress)
+                _until_done(store, settings, trials, plan, progress, searches)
                 _see_off(store, settings)
             except KeyboardInterrupt:
                 outcome.interrupted = True
-                jobs = _ask_to_stop(store, ids)
+                jobs = _ask_to_stop(store, list(trials))
                 with contextlib.suppress(KeyboardInterrupt):
                     progress.say("stopping: the workers write their checkpoints (Ctrl-C again leaves them to it)")
                     _wait(settings, jobs)
                     collect(store, settings)
-        outcome.rows = store.states(ids)
+        outcome.trained += len(trials) - len(rows)
+        outcome.rows = store.states(list(trials))
     return outcome
 
 
-def _until_done(store: Store, settings: Settings, ids: Sequence[str], plan: Plan, progress: Progress) -> None:
+def _until_done(
+    store: Store, settings: Settings, trials: dict[str, Trial], plan: Plan, progress: Progress, searches: Searches
+) -> None:
     told = False
     while True:
         began = time.monotonic()
         collect(store, settings)
-        rows = store.states(ids)
+        if more := searches.ask():
+            trials |= more
+            progress.add(more, searches.unasked)
+        rows = store.states(list(trials))
         progress.update(rows)
         left = {row.state for row in rows.values()} - FINAL_STATES
         if not left:

@@ -12,9 +12,6 @@ from harness.rundir import RunDirectory
 STOP = "stop"
 """A file of this name in a submission's folder asks its workers to write a checkpoint and end."""
 
-CANCELLED = "cancelled"
-"""A file of this name in a run directory keeps workers from it, and stops the one that is at it."""
-
 PREEMPTED = signal.SIGUSR2
 """What Submitit announces a time limit or a preemption with."""
 
@@ -33,7 +30,8 @@ class Wishes:
         self.folder = folder
         self.directory: RunDirectory | None = None
         self.signal: int | None = None
-        self.stopped = self.cancelled = False
+        self.stopped = False
+        self.cancelled: str | None = None
         self.looked = -self.PATIENCE
         self.before: dict[int, Any] = {}
 
@@ -48,15 +46,15 @@ class Wishes:
 
     def begin(self, directory: RunDirectory) -> None:
         """From now on this is the trial that is worked at."""
-        self.directory, self.cancelled, self.looked = directory, False, -self.PATIENCE
+        self.directory, self.cancelled, self.looked = directory, None, -self.PATIENCE
 
     def __call__(self) -> bool:
         """Whether the trial is to stop at its next step."""
         if time.monotonic() - self.looked >= self.PATIENCE:
             self.looked = time.monotonic()
-            self.cancelled = self.directory is not None and (self.directory.path / CANCELLED).exists()
+            self.cancelled = self.directory.cancelled() if self.directory is not None else None
             self.to_stop()
-        return self.stopped or self.cancelled
+        return self.stopped or self.cancelled is not None
 
     def to_stop(self) -> bool:
         """Whether the worker is to end."""
@@ -65,14 +63,14 @@ class Wishes:
 
     def state(self) -> str:
         """The state of an attempt that stopped by wish."""
-        if self.cancelled:
+        if self.cancelled is not None:
             return "cancelled"
         return "preempted" if self.signal == PREEMPTED else "interrupted"
 
     def cause(self) -> str:
         """Why, in a few words."""
-        if self.cancelled:
-            return "cancelled by the user"
+        if self.cancelled is not None:
+            return self.cancelled
         return f"stopped by {signal.Signals(self.signal).name}" if self.signal else "stopped by the user"
 
     def pass_on(self, keyboard: bool) -> None:

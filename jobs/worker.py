@@ -20,7 +20,7 @@ from harness.settings import Settings
 from jobs import places, retry
 from jobs.attempts import Attempt, now, settle, sweep
 from jobs.team import Team
-from jobs.wishes import CANCELLED, Wishes
+from jobs.wishes import Wishes
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
@@ -120,7 +120,7 @@ class Worker:
     def is_open(self, directory: RunDirectory) -> bool:
         """Whether a trial is still to be run by this submission; a predecessor's death is noted on the way."""
         settle(directory)
-        if (directory.path / "result.json").exists() or (directory.path / CANCELLED).exists():
+        if (directory.path / "result.json").exists() or directory.cancelled() is not None:
             return False
         last = next(reversed(directory.attempts()), None)
         return last is None or last.get("submission") != self.submission or last["state"] not in _ENDED

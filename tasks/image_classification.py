@@ -20,9 +20,8 @@ from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.accuracy import ACCURACY, accuracy
 from tasks.augmentation import mixed, moved_and_mirrored, normalised, random_augment, random_erasing, resized_crop
-from tasks.data import read
 from tasks.data.classification import ImageClassificationData
-from tasks.making import cached_source, check_model, located, make_trial
+from tasks.making import cached_source, check_model, located, make_trial, read_noted
 from tasks.mapped_images import MappedImages
 from tasks.token_labels import (
     TokenLabelRecipe,
@@ -81,9 +80,8 @@ class ImageClassification(Task):
     def setup(self) -> None:
         """Read the images, those of folders only when they are needed."""
         source = located(self.trial, self.settings)
-        data = read(source, ImageClassificationData)
+        data = read_noted(self, ImageClassificationData, source)
         self.classes = data.classes
-        self.notes += data.notes
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
             raise InputError(f"randaugment={policy}: expected channels=3, not {self.recipe.channels}")

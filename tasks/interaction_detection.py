@@ -21,11 +21,11 @@ from harness.recipe import Recipe
 from harness.settings import Settings
 from harness.task import Mark, Marks, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
-from tasks.data import SYNTHETIC, read
+from tasks.data import SYNTHETIC
 from tasks.data.hico import OBJECTS, VERBS
 from tasks.data.interactions import InteractionData, PairedImage
 from tasks.interaction_ap import METRICS, Pairing, mean_average_precision
-from tasks.making import cached_source, check_model, located, make_trial
+from tasks.making import cached_source, check_model, make_trial, read_noted
 from tasks.marking import joined_boxes
 from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
 from tasks.weights import located_weights
@@ -65,10 +65,9 @@ class InteractionDetection(Task):
 
     def setup(self) -> None:
         """Read the annotations; images are read when they are needed."""
-        self.data = read(located(self.trial, self.settings), InteractionData)
+        self.data = read_noted(self, InteractionData)
         self.splits = self.data.splits()
         self.queries = int(self.recipe.model.get("num_queries", DetrOptions.model_fields["num_queries"].default))
-        self.notes += self.data.notes
         cut = sum(max(0, len(image.boxes) - self.queries) for image in self.splits["train"].images)
         if cut:
             self.notes.append(f"{cut} training boxes beyond the first {self.queries} of their image left out")

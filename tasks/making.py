@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
@@ -23,13 +23,16 @@ from harness.settings import Settings
 from harness.site import Site
 from harness.task import TASKS, Task
 from harness.trial import DataRef, Trial, TrialRequest
-from tasks.data import DATASETS, Source, locate
+from tasks.data import DATASETS, Source, locate, read
+from tasks.data.check import subset_notes
+from tasks.data.read import Data
 from tasks.weights import weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
 
 RECIPES = Path(__file__).parent / "recipes"
+D = TypeVar("D", bound=Data)
 ModelFactory = Callable[[Recipe, int], "nn.Module"]
 """(recipe, number of classes) → a trial's model."""
 
@@ -164,6 +167,23 @@ def located(trial: Trial, settings: Settings) -> Source:
             f"fingerprint {found}, expected {trial.data.fingerprint}"
         )
     return source
+
+
+def read_noted(task: Task, kind: type[D], source: Source | None = None) -> D:
+    """A task's data, with what has to be known of them in its notes.
+
+    Args:
+        task: about to run.
+        kind: what the data have to be.
+        source: where they are, if that was found out before.
+
+    Raises:
+        InputError: see `located` and `tasks.data.read.read`.
+    """
+    source = source or located(task.trial, task.settings)
+    data = read(source, kind)
+    task.notes += [*data.notes, *subset_notes(source, data)]
+    return data
 
 
 def check_model(task: type[Task], trial: Trial, build: ModelFactory) -> None:

@@ -19,10 +19,9 @@ from harness.settings import Settings
 from harness.task import BodyTokens, Mark, Marks, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.augmentation import normalised
-from tasks.data import read
 from tasks.data.bodies import BodyData
 from tasks.data.body_model import JOINTS, Points
-from tasks.making import check_model, located, make_trial
+from tasks.making import check_model, make_trial, read_noted
 from tasks.marking import mesh_line
 from tasks.mesh_losses import Body, mesh_losses
 from tasks.mesh_metrics import METRICS, MILLIMETRES, Frame, body_errors
@@ -66,10 +65,9 @@ class MeshRecovery(Task):
 
     def setup(self) -> None:
         """Read the body model and the cameras; images and meshes are read when they are needed."""
-        self.data = read(located(self.trial, self.settings), BodyData)
+        self.data = read_noted(self, BodyData)
         self.body = self.data.body
         self.splits = self.data.splits()
-        self.notes += self.data.notes
         self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
         self.frame = Frame(
             torch.from_numpy(self.body.regressor).float(), torch.from_numpy(self.body.pelvis).float(), self.body.root

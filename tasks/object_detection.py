@@ -18,9 +18,8 @@ from harness.settings import Settings
 from harness.task import Mark, Marks, Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.boxes_ap import METRICS, Prediction, average_precision, ground_truth
-from tasks.data import read
 from tasks.data.detection import DetectionData
-from tasks.making import check_model, located, make_trial
+from tasks.making import check_model, make_trial, read_noted
 from tasks.marking import box_line
 from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
 from tasks.weights import located_weights
@@ -50,7 +49,7 @@ class ObjectDetection(Task):
 
     def setup(self) -> None:
         """Read the annotations; images are read when they are needed."""
-        self.data = read(located(self.trial, self.settings), DetectionData)
+        self.data = read_noted(self, DetectionData)
         self.classes = self.data.classes
         self.splits = self.data.splits()
         train = self.splits["train"].images
@@ -60,7 +59,6 @@ class ObjectDetection(Task):
         }  # fmt: skip
         if not kept:
             raise InputError(f"data '{self.data.name}': no image of train has a box")
-        self.notes += self.data.notes
         if len(kept) < len(train):
             self.notes.append(f"{len(train) - len(kept)} training images without boxes, or too small, left out")
         self.images = MmdetImages(self.recipe)

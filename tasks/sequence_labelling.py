@@ -17,9 +17,9 @@ from harness.recipe import Recipe
 from harness.settings import Settings
 from harness.task import Metric, Shown, Split
 from harness.trial import Trial, TrialRequest
-from tasks.data import DATASETS, read
+from tasks.data import DATASETS
 from tasks.data.tagged import TaggedData, TaggedSplit
-from tasks.making import located
+from tasks.making import read_noted
 from tasks.text import TextRecipe, TextTask
 from tasks.words import PADDING, UNKNOWN, case_of, numbered
 
@@ -85,9 +85,8 @@ class SequenceLabelling(TextTask):
 
     def setup(self) -> None:
         """Read the sentences, make vocabularies of words and features, turn all into numbers."""
-        self.data = read(located(self.trial, self.settings), TaggedData)
+        self.data = read_noted(self, TaggedData)
         self.classes = self.data.classes
-        self.notes += self.data.notes
         self.splits: Mapping[str, TaggedSplit] = self.data.splits()
         self.tokenizer = self.make_tokenizer(self.data.train.words)
         numbers = {tag: number for number, tag in enumerate(self.classes)}

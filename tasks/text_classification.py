@@ -12,7 +12,7 @@ from torch import Tensor
 from harness.task import Shown, Split
 from tasks.data import read
 from tasks.data.classification import TextClassificationData, TextSplit
-from tasks.making import located
+from tasks.making import located, read_noted
 from tasks.text import LabelledTextTask
 from tasks.words import split_words
 
@@ -25,9 +25,8 @@ class TextClassification(LabelledTextTask):
 
     def setup(self) -> None:
         """Read the texts, make the vocabulary, turn words into numbers."""
-        data = read(located(self.trial, self.settings), TextClassificationData)
+        data = read_noted(self, TextClassificationData)
         self.classes = data.classes
-        self.notes += data.notes
         self.tokenizer = self.make_tokenizer(map(split_words, data.train.texts))
         self.tokens: dict[str, list[Tensor]] = {}
         for split, rows in data.splits().items():

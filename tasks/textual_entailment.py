@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from harness.task import Shown, Split
-from tasks.data import read
 from tasks.data.pairs import PairData
-from tasks.making import located
+from tasks.making import read_noted
 from tasks.text import LabelledTextTask
 from tasks.words import split_words
 
@@ -24,9 +23,8 @@ class TextualEntailment(LabelledTextTask):
 
     def setup(self) -> None:
         """Read the pairs, make the vocabulary, turn words into numbers."""
-        self.data = read(located(self.trial, self.settings), PairData)
+        self.data = read_noted(self, PairData)
         self.classes = self.data.classes
-        self.notes += self.data.notes
         train = self.data.train
         self.tokenizer = self.make_tokenizer(map(split_words, (*train.premises, *train.hypotheses)))
         self.tokens: dict[str, list[tuple[Tensor, Tensor]]] = {}

@@ -28,6 +28,7 @@ from tokenizers import Tokenizer
 from harness.errors import InputError
 from harness.files import canonical_json, write_atomic, write_json
 from tasks import byte_pairs
+from tasks.data.check import subset_notes
 from tasks.data.language import SPLITS, LanguageData, Piece, Split
 from tasks.data.locate import Source
 from tasks.data.read import read
@@ -138,7 +139,7 @@ def _make(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
                 raise InputError(f"data '{source.name}': no text for {split}: too little to be parted")
         train = written["train"].counts
         sizes = {split: asdict(file.measured(train)) for split, file in written.items()}
-        write_json(unfinished / "about.json", {"splits": sizes, "notes": list(data.notes)})
+        write_json(unfinished / "about.json", {"splits": sizes, "notes": [*data.notes, *subset_notes(source, data)]})
         unfinished.chmod(0o755)
         unfinished.rename(folder)
     finally:

@@ -32,6 +32,7 @@ from harness.task import Metric, Shown, Split, Task
 from harness.trial import Trial, TrialRequest
 from tasks.data import read
 from tasks.data.binarise import prepare
+from tasks.data.check import subset_notes
 from tasks.data.fairseq_binary import NAMES
 from tasks.data.parallel import SPLITS, TranslationData
 from tasks.making import check_model, located, make_trial
@@ -87,11 +88,12 @@ class Translation(Task):
 
     def setup(self) -> None:
         """Binarise the text, where that was not done before, and cut the sentences into batches."""
-        data = read(located(self.trial, self.settings), TranslationData)
+        source = located(self.trial, self.settings)
+        data = read(source, TranslationData)
         recipe = self.recipe
         self.prepared = prepare(data, self.trial.data.fingerprint, pieces=recipe.pieces, symbols=recipe.symbols)
         self.scorer = Scorer(data.target, tokenised=self.prepared.tokenised)
-        self.notes += [*self.prepared.notes, *self.scorer.notes()]
+        self.notes += [*self.prepared.notes, *subset_notes(source, data), *self.scorer.notes()]
         pairs = self.prepared.pairs
         # The last three are fairseq's defaults, which its command line fills in.
         config = TranslationConfig(

@@ -34,7 +34,7 @@ def print_suite(
     from db.report.formats import as_json as json_of
     from db.report.terminal import print_table
 
-    view = build_view(suite, ask(suite, choice, settings), store)
+    view = build_view(suite, ask(suite, choice, settings, store), store, settings)
     if as_json:
         typer.echo(json_of(view))
     else:
@@ -58,32 +58,47 @@ def print_trials(ids: Sequence[str], store: Store, *, as_json: bool = False, con
         listing.print_table(table, console or Console(highlight=False), above)
 
 
-def build_view(suite: Suite, asked: Sequence[Asked], store: Store) -> View:
+def build_view(suite: Suite, asked: Sequence[Asked], store: Store, settings: Settings) -> View:
     """The table as numbers."""
+    from db.report.subsets import with_subsets
     from db.report.view import build
 
-    return build(suite, asked, store)
+    return with_subsets(build(suite, asked, store), settings.runs)
 
 
-def ask(suite: Suite, choice: Choice, settings: Settings) -> list[Asked]:
+def ask(suite: Suite, choice: Choice, settings: Settings, store: Store) -> list[Asked]:
     """The cells with their trials; cells whose data are not here have the reason instead.
+
+    Of a swept cell, the trials are those of the candidate that the dev scores in the database choose.
 
     Raises:
         InputError: the choice does not fit the suite, or none of its data are here.
     """
     from db.report.view import Asked
+    from db.selection import select
     from harness.errors import InputError
 
     asked: list[Asked] = []
     errors: dict[str, InputError] = {}
     for cell in suite.cells(choice):
         try:
-            asked.append(Asked(cell, cell.trials(settings)))
+            if cell.sweep is None:
+                asked.append(Asked(cell, cell.trials(settings)))
+                continue
+            selection = select(cell, settings, store)
+            chosen = selection.chosen
+            asked.append(
+                Asked(
+                    chosen.cell if chosen is not None else cell,
+                    chosen.trials if chosen is not None else (),
+                    selection=selection,
+                )
+            )
         except InputError as error:
             errors.setdefault(cell.request.data, error)
             asked.append(Asked(cell, (), str(error)))
     # Where other cells have trials on the same data, it is not the data that are missing.
-    here = {one.cell.request.data for one in asked if one.trials}
+    here = {one.cell.request.data for one in asked if one.reason is None}
     for data, told in errors.items():
         if data in here or not here:
             raise told

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from db.report.distributions import arrays_of, distributions
 from db.report.view import Outcome, View
 from harness.analysis import analysis_of
 from harness.analysis.attention_figure import SCALE, draw_between, draw_over
 from harness.analysis.figures import png
 from harness.errors import InputError
-from harness.rundir import RunDirectory
-
-Array = NDArray[Any]
 
 COLOURS = ("#666666", "#9ecae1", "#08519c", "#fdae6b", "#d94801", "#74c476", "#006d2c", "#bcbddc", "#54278f")
 MARKERS = "osD^vP*Xh"
-BINS = 40
+AXES = {"sparsity": ("largest attention weight × sentence length", "share of the weights")}
+"""Of histograms: what their axes show, where that is not a value a sample."""
 
 
 def figure(view: View, runs: Path) -> bytes:
@@ -106,50 +101,25 @@ def _x(outcome: Outcome, over: str) -> float:
 
 def _histograms(view: View, runs: Path) -> Figure:
     """A panel a column; in it an outline a row, of the values of all its seeds."""
-    drawn = []
-    for column in view.columns:
-        kept = [(one.row, values) for one in view.column(column) if (values := _by_sample(one, runs)) is not None]
-        if kept:
-            drawn.append((column, kept))
+    drawn = [(column, found) for column in view.columns if (found := distributions(view.column(column), runs))]
     if not drawn:
         raise _nothing(view)
     made, every = _panels(len(drawn), 2, 5.4, 3.6)
-    for axes, (column, kept) in zip(every, drawn, strict=True):
-        together = np.concatenate([values for _, values in kept])
-        edges = np.linspace(together.min(), max(together.max(), together.min() + 1e-9), BINS + 1)
-        highest, headroom = 0.0, 1.15 + 0.09 * len(kept)  # the legend stands above the outlines
-        for number, (row, values) in enumerate(kept):
-            shares = np.histogram(values, edges)[0] / len(values)
-            highest = max(highest, shares.max())
+    for axes, (column, found) in zip(every, drawn, strict=True):
+        highest, headroom = 0.0, 1.15 + 0.09 * len(found)  # the legend stands above the outlines
+        for number, one in enumerate(found):
+            highest = max(highest, one.shares.max())
             colour = COLOURS[number % len(COLOURS)]
-            axes.stairs(shares, edges, color=colour, linewidth=1.6, label=f"{row}: {values.mean():.3f}")
-            axes.axvline(values.mean(), ymax=1 / headroom, color=colour, linewidth=0.8, linestyle=":")
+            axes.stairs(one.shares, one.edges, color=colour, linewidth=1.6, label=f"{one.row}: {one.mean:.3f}")
+            axes.axvline(one.mean, ymax=1 / headroom, color=colour, linewidth=0.8, linestyle=":")
+        kind = analysis_of(view.column(column)[0].cell.metric)
+        what = AXES.get(str(kind), (f"{kind}, by sample", "share of the samples"))
         axes.set_title(column, fontsize=9)
-        axes.set_xlabel(f"{analysis_of(view.column(column)[0].cell.metric)}, by sample", fontsize=9)
-        axes.set_ylabel("share of the samples", fontsize=9)
+        axes.set_xlabel(what[0], fontsize=9)
+        axes.set_ylabel(what[1], fontsize=9)
         axes.set_ylim(0, highest * headroom)
         axes.legend(title="mean", title_fontsize=8, fontsize=8, frameon=False, loc="upper left")
     return made
-
-
-def _by_sample(outcome: Outcome, runs: Path) -> Array | None:
-    """What the cell's metric is the mean of, of all seeds (N,), heads averaged; None where nothing was measured.
-
-    Of a metric that is no layer's, and not the last one's, that is the mean of all layers.
-    """
-    _, _, scalar = outcome.cell.metric.partition("/")
-    found: list[Array] = []
-    for arrays in _arrays(outcome, runs):
-        layers: dict[str, Array] = {
-            name: values if values.ndim == 1 else values.mean(axis=1) for name, values in arrays.items()
-        }
-        if scalar == "last":
-            found.append(layers[list(layers)[-1]])
-        else:
-            found.append(layers[scalar] if scalar in layers else np.mean(list(layers.values()), axis=0))
-    together: Array = np.concatenate(found) if found else np.empty(0)
-    together = together[np.isfinite(together)]
-    return together if together.size else None
 
 
 def _maps(view: View, runs: Path) -> Figure:
@@ -157,7 +127,7 @@ def _maps(view: View, runs: Path) -> Figure:
     rows = []
     for row in view.rows:
         outcome = view.cells[row, view.columns[0]]
-        arrays = next(iter(_arrays(outcome, runs)), None)
+        arrays = next(iter(arrays_of(outcome, runs)), None)
         if arrays is not None:
             rows.append((row, arrays))
     if not rows:
@@ -189,23 +159,6 @@ def _maps(view: View, runs: Path) -> Figure:
     what = "tokens" if "places.0" in first else "patches"
     made.colorbar(drawn, ax=grid, shrink=0.6).set_label(SCALE.format(what), fontsize=9)
     return made
-
-
-def _arrays(outcome: Outcome, runs: Path) -> Iterator[dict[str, Array]]:
-    """What an analysis kept of each seed, where it has."""
-    kind = analysis_of(outcome.cell.metric)
-    for seed in outcome.seeds:
-        try:
-            # Opened here: of a damaged file NumPy would leave it open.
-            with open(RunDirectory(runs / seed.id).analyses / f"{kind}.npz", "rb") as file:
-                kept = np.load(file, allow_pickle=False)
-                yield {name: kept[name] for name in kept}
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, BadZipFile) as error:
-            raise InputError(
-                f"{runs / seed.id}: its {kind} is damaged ({error}): dropbench analyze {seed.id} {kind}"
-            ) from None
 
 
 def _nothing(view: View) -> InputError:

@@ -1,14 +1,14 @@
-"""A table in the formats of documents: Markdown, LaTeX, CSV, JSON."""
+"""A table in the formats of documents: Markdown, LaTeX, CSV, Parquet, JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import Any
 
+from db.report.choices import candidate_record
 from db.report.layout import Entry, Grid, Line, about, incomplete, long_grid, wide_grid
-from db.report.text import csv_text, latex, markdown
+from db.report.listing import to_csv, to_parquet
+from db.report.text import latex, markdown
 from db.report.view import Outcome, View
 
 
@@ -73,14 +73,12 @@ def as_latex(view: View) -> str:
 
 def as_csv(view: View) -> str:
     """One line a cell, with a header; numbers in full."""
-    rows = [_record(outcome, view) for outcome in view.cells.values()]
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    names = [name for name in rows[0] if name != "trials"] if rows else []
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_csv_value(row[name]) for name in names])
-    return file.getvalue().rstrip("\n")
+    return to_csv(_flat(view))
+
+
+def as_parquet(view: View) -> bytes:
+    """The same as a Parquet file; raises InputError where pyarrow is not installed."""
+    return to_parquet(_flat(view))
 
 
 def as_json(view: View) -> str:
@@ -102,6 +100,12 @@ def as_json(view: View) -> str:
 
 def _grid(view: View) -> Grid:
     return wide_grid(view) if len(view.columns) > 1 else long_grid(view)
+
+
+def _flat(view: View) -> list[dict[str, Any]]:
+    """The records without their trials, which would be lists."""
+    records = [_record(outcome, view) for outcome in view.cells.values()]
+    return [{name: value for name, value in record.items() if name != "trials"} for record in records]
 
 
 def _record(outcome: Outcome, view: View) -> dict[str, Any]:
@@ -132,23 +136,22 @@ def _record(outcome: Outcome, view: View) -> dict[str, Any]:
         "baseline": outcome.cell.baseline,
         "delta": outcome.delta,
         "paired": outcome.paired,
+        "delta_low": outcome.interval[0] if outcome.interval else None,
+        "delta_high": outcome.interval[1] if outcome.interval else None,
+        "p_value": outcome.p_value,
         "published": outcome.published,
         "published_std": outcome.published_std,
         "delta_published": outcome.delta_published,
         "best": outcome.best,
         "synthetic": outcome.synthetic,
+        "subset": bool(outcome.subset),
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
+        "chosen": dict(outcome.chosen) if outcome.chosen is not None else None,
+        "candidates": [candidate_record(one) for one in outcome.candidates],
+        "unasked": outcome.selection.unasked if outcome.selection is not None else 0,
         "incomplete": None if done else (incomplete(outcome) or ", ".join(dict.fromkeys(states)) or None),
         "trials": [
             {"id": seed.id, "seed": seed.seed, "state": seed.state, "reason": seed.reason, "value": seed.value}
             for seed in outcome.seeds
         ],
     }
-
-
-def _csv_value(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, dict | bool):
-        return csv_text(json.dumps(value, ensure_ascii=False))
-    return csv_text(value) if isinstance(value, str) else value

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from db.report.choices import choice_lines, chosen_text, losses, standing
 from db.report.deviations import recipe_lines
 from db.report.view import Outcome, View
+from db.statistics import ENOUGH
+from harness.sweep import RECIPE
 from harness.task import Metric
 
 MINUS = "−"
@@ -66,15 +69,32 @@ def spread(value: float | None, std: float | None, metric: Metric) -> str:
     return number(value, metric) + (f" ± {number(std, metric)}" if value is not None and std is not None else "")
 
 
-def long_grid(view: View) -> Grid:
-    """A line a cell."""
-    grid = _empty(view)
+def difference(outcome: Outcome, interval: bool = True) -> str:
+    """Δ to the baseline, with its confidence interval where that is asked for and there are seeds enough."""
+    text = number(outcome.delta, outcome.metric, signed=True)
+    if outcome.interval is None or not interval:
+        return text
+    low, high = (number(bound, outcome.metric, signed=True) for bound in outcome.interval)
+    return f"{text} [{low}, {high}]"
+
+
+def long_grid(view: View, *, intervals: bool = True) -> Grid:
+    """A line a cell; confidence intervals may be left out where there is no room for them."""
+    grid = Grid(_title(view), about(view, intervals=intervals), ())
     sections = len(view.columns) > 1
     outcomes = list(view.cells.values())
     published = any(outcome.published is not None for outcome in outcomes)
     baseline = any(outcome.cell.baseline for outcome in outcomes)
+    chosen = any(outcome.chosen is not None for outcome in outcomes)
     name = _metric_name(outcomes)
-    grid.header = ("", name, "n", *(["Δ base"] if baseline else []), *(["published", "Δ"] if published else []))
+    grid.header = (
+        "",
+        name,
+        "n",
+        *(["chosen"] if chosen else []),
+        *(["Δ base"] if baseline else []),
+        *(["published", "Δ"] if published else []),
+    )
     for column in view.columns:
         cells = view.column(column)
         if sections:
@@ -85,8 +105,10 @@ def long_grid(view: View) -> Grid:
         for outcome in cells:
             told, count = _mean(outcome, grid)
             entries = [Entry(outcome.row), told, count]
+            if chosen:
+                entries.append(Entry(_chosen(outcome, grid)))
             if baseline:
-                entries.append(Entry(number(outcome.delta, outcome.metric, signed=True)))
+                entries.append(Entry(difference(outcome, intervals)))
             if published:
                 entries.append(Entry(spread(outcome.published, outcome.published_std, outcome.metric)))
                 entries.append(Entry(number(outcome.delta_published, outcome.metric, signed=True)))
@@ -96,7 +118,7 @@ def long_grid(view: View) -> Grid:
 
 def wide_grid(view: View) -> Grid:
     """Rows and columns as in the source."""
-    grid = _empty(view)
+    grid = Grid(_title(view), about(view), ())
     heads = [(label, view.column(label)) for label in view.columns]
     grid.header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
     for row in view.rows:
@@ -110,7 +132,8 @@ def wide_grid(view: View) -> Grid:
             numbers.append(Entry(f"{told.text} ({count.text})" if cell.n else told.text, told.best))
         grid.lines.append(Line("row", (Entry(row), *numbers)))
         below = {
-            "Δ base": [number(cell.delta, cell.metric, signed=True) if cell else "" for cell in cells],
+            "chosen": [_chosen(cell, grid) if cell else "" for cell in cells],
+            "Δ base": [difference(cell) if cell else "" for cell in cells],
             "published (Δ)": [_published(cell) if cell else "" for cell in cells],
         }
         for name, texts in below.items():
@@ -120,9 +143,10 @@ def wide_grid(view: View) -> Grid:
 
 
 def column_label(label: str, cells: Sequence[Outcome]) -> str:
-    """The label, saying so where its data are synthetic."""
-    synthetic = any(cell.synthetic for cell in cells)
-    return f"{label} (synthetic)" if synthetic else label
+    """The label, saying so where its data are synthetic, or a part of those that were published."""
+    if any(cell.synthetic for cell in cells):
+        return f"{label} (synthetic)"
+    return f"{label} (subset)" if any(cell.subset for cell in cells) else label
 
 
 def metric_label(metric: Metric) -> str:
@@ -141,8 +165,18 @@ def _published(cell: Outcome) -> str:
     return f"{text} ({delta})" if delta else text
 
 
+def _chosen(outcome: Outcome, grid: Grid) -> str:
+    """What was chosen, marked where candidates were lost on the way."""
+    text = chosen_text(outcome)
+    note = losses(outcome.selection) if text and outcome.selection is not None else None
+    return text + (grid.mark(note) if note else "")
+
+
 def _mean(outcome: Outcome, grid: Grid) -> tuple[Entry, Entry]:
     """The mean and the number of seeds, or why there is none."""
+    if outcome.selection is not None and outcome.chosen is None:
+        note = losses(outcome.selection)
+        return Entry(standing(outcome.selection) + (grid.mark(note) if note else "")), Entry()
     states = {seed.state for seed in outcome.seeds}
     if outcome.n == 0 and outcome.metric.optional and states == {"succeeded"}:
         return Entry("–"), Entry()
@@ -161,6 +195,8 @@ def incomplete(outcome: Outcome) -> str | None:
     """What happened to the seeds without a number; None where that is told by the state alone, or there are none."""
     if outcome.reason:
         return outcome.reason
+    if outcome.selection is not None and outcome.chosen is None:
+        return "; ".join(filter(None, [standing(outcome.selection), losses(outcome.selection)]))
     groups: dict[tuple[str, str | None], list[int]] = {}
     for seed in outcome.seeds:
         if seed.value is None:
@@ -177,11 +213,11 @@ def incomplete(outcome: Outcome) -> str | None:
     return "; ".join(told)
 
 
-def _empty(view: View) -> Grid:
-    return Grid(f"{view.suite.name}: {view.suite.title}", about(view), ())
+def _title(view: View) -> str:
+    return f"{view.suite.name}: {view.suite.title}"
 
 
-def about(view: View) -> list[str]:
+def about(view: View, *, intervals: bool = True) -> list[str]:
     """What has to be known to read the numbers: where they come from, and how they differ from the published ones."""
     outcomes = list(view.cells.values())
     published = any(outcome.published is not None for outcome in outcomes)
@@ -196,11 +232,19 @@ def about(view: View) -> list[str]:
     base = list(dict.fromkeys(outcome.row for outcome in outcomes if outcome.cell.baseline))
     if base:
         lines.append(f"Δ base: difference to '{base[0]}'" + (" and so on" if len(base) > 1 else "") + ", seed by seed")
+        compared = [outcome for outcome in outcomes if outcome.delta is not None]
+        if intervals and any(outcome.interval is not None for outcome in compared):
+            lines[-1] += "; [low, high]: its 95 % confidence interval (paired t)"
+        if intervals and any(outcome.interval is None for outcome in compared):
+            lines.append(f"too few seeds for a confidence interval: it takes {ENOUGH} that row and baseline both have")
     if published:
         lines.append("published: as the source prints it, Δ: ours − published")
+    lines += choice_lines(outcomes)
     lines += recipe_lines(view)
     if any(outcome.synthetic for outcome in outcomes):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
+    parts = {(outcome.cell.request.data, told): None for outcome in outcomes for told in outcome.subset}
+    lines += [f"subset: {data}, {told}" for data, told in parts]
     changed = _overrides(view)
     if changed:
         lines.append(f"recipe overridden: {', '.join(changed)}")
@@ -217,6 +261,8 @@ def _overrides(view: View) -> list[str]:
     found: dict[str, None] = {}
     for outcome in view.cells.values():
         for key, value in outcome.cell.request.overrides.items():
+            if f"{RECIPE}{key}" in (outcome.chosen or ()):
+                continue
             if not any(key in one and one[key] == value for one in said):
                 found[f"{key}={value}"] = None
     return list(found)

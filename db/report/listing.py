@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from db.aggregates import AGGREGATES
 from db.report.text import csv_text, latex, markdown, plain
+from db.shape import OF_METRICS
 from harness.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,17 +21,21 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 Headed = tuple[list[str], list[list[str]]]
 
-NEVER_SHARED = ("regularizer", "metric", "mean", "n", "published", "state")
-"""Columns that stay columns when all rows agree."""
+NEVER_SHARED = {
+    *("regularizer", "metric", "step", *AGGREGATES, "published", "state"),
+    *("old", "new", "change", "pairs", "verdict"),
+}
+"""Columns that stay columns when all rows agree; of a wide row also ``accuracy mean``, but not ``accuracy n``."""
 
 
 def results_table(rows: Sequence[Row]) -> tuple[list[str], Headed]:
     """Results for reading: what all rows share as lines above, the rest as header and texts."""
     told_params = _told_params(rows)
     texts = [_told(row, told_params) for row in rows]
-    names = [name for name in (rows[0] if rows else ()) if any(text.get(name) for text in texts)]
-    values = {name: [text.get(name, "") for text in texts] for name in names}
-    shared = [name for name in names if len(rows) > 1 and name not in NEVER_SHARED and len(set(values[name])) == 1]
+    columns = {_heading(name): name for row in rows for name in row}
+    values = {name: [text.get(name, "") for text in texts] for name in columns}
+    names = [name for name in columns if any(values[name])]
+    shared = [name for name in names if len(rows) > 1 and _shareable(columns[name]) and len(set(values[name])) == 1]
     kept = [name for name in names if name not in shared]
     return [f"{name}: {values[name][0]}" for name in shared], (
         kept,
@@ -84,13 +90,17 @@ def to_csv(rows: Sequence[Row], names: Sequence[str] | None = None) -> str:
     return file.getvalue().rstrip("\n")
 
 
-def to_json(rows: Sequence[Row]) -> str:
-    """A list of objects; null for what is no finite number, which JSON cannot say."""
-    finite = [
-        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
-        for row in rows
-    ]
-    return json.dumps(finite, ensure_ascii=False, indent=1, allow_nan=False, default=str)
+def to_json(content: Sequence[Row] | Row) -> str:
+    """A list of objects, or one; null for what is no finite number, which JSON cannot say."""
+    return json.dumps(_finite(content), ensure_ascii=False, indent=1, allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def to_parquet(rows: Sequence[Row]) -> bytes:
@@ -106,7 +116,7 @@ def to_parquet(rows: Sequence[Row]) -> bytes:
         raise InputError("Parquet needs the package pyarrow: pip install pyarrow") from None
 
 
-def print_table(table: Headed, console: Console, above: Sequence[str] = ()) -> None:
+def print_table(table: Headed, console: Console, above: Sequence[str] = (), below: Sequence[str] = ()) -> None:
     """Print it; in a pipe, which has no width to fit, one line a row."""
     from rich import box
     from rich.console import Console
@@ -126,6 +136,8 @@ def print_table(table: Headed, console: Console, above: Sequence[str] = ()) -> N
         console.print(grid)
     else:
         Console(width=1000, file=console.file).print(grid)
+    for line in below:
+        console.print(Text(plain(line), style="dim"), soft_wrap=True)
 
 
 def csv_value(value: Any) -> Any:
@@ -143,18 +155,20 @@ def _told(row: Row, told_params: Mapping[str, set[str]]) -> dict[str, str]:
     """A result as texts: parameters behind the regularizer, std behind the mean, nothing for what is usual."""
     told = {}
     for name, value in row.items():
-        if name == "params" or name == "std" or value is None:
+        before, aggregate = name.removesuffix(name.split(" ")[-1]), name.split(" ")[-1]
+        mean = row.get(f"{before}mean")
+        if name == "params" or value is None or (aggregate == "std" and f"{before}mean" in row):
             continue
         if name == "regularizer" and "params" in row:
             shown = [f"{key}={part}" for key, part in row["params"].items() if key in told_params[value]]
             told[name] = f"{value}:{','.join(shown)}" if shown else str(value)
         elif name == "overrides":
             told[name] = ",".join(f"{key}={part}" for key, part in value.items())
-        elif name == "mean":
-            spread = row.get("std")
-            told[name] = _number(value) + ("" if spread is None else f" ± {_number(spread, like=value)}")
-        elif name == "published":
-            told[name] = _number(value)
+        elif aggregate == "mean":
+            spread = row.get(f"{before}std")
+            told[_heading(name)] = number(value) + ("" if spread is None else f" ± {number(spread, like=value)}")
+        elif aggregate in OF_METRICS and aggregate != "n":
+            told[name] = number(value, like=mean)
         elif (name, value) not in (("schedule", "constant"), ("align", "none")):
             told[name] = _scalar(value)
     return told
@@ -182,9 +196,19 @@ def _defaults(regularizer: str) -> Mapping[str, Any]:
         return {}
 
 
-def _number(value: float, like: float | None = None) -> str:
+def number(value: float, like: float | None = None, *, signed: bool = False) -> str:
+    """Two decimals; four of what is less than 1, or beside such a value (`like`)."""
     digits = 2 if abs(value if like is None else like) >= 1 else 4
-    return f"{value:.{digits}f}".replace("-", "−")
+    return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "−")
+
+
+def _heading(name: str) -> str:
+    """The column of a wide row's means is called by the metric, as they are what one looks for."""
+    return name.removesuffix(" mean")
+
+
+def _shareable(name: str) -> bool:
+    return name.split(" ")[-1] not in NEVER_SHARED or name.endswith(" n")
 
 
 def _scalar(value: Any) -> str:

@@ -21,6 +21,8 @@ def print_table(view: View, console: Console) -> None:
 
     star = not console.is_terminal
     grid = long_grid(view)
+    if _least(grid, star) > console.width:
+        grid = long_grid(view, intervals=False)
     if len(view.columns) > 1 and _width(wide := wide_grid(view), star, gap=2) <= console.width:
         grid = wide
     told = [line if console.is_terminal else line.replace("bold: best", "*: best") for line in grid.about]
@@ -35,11 +37,8 @@ def print_table(view: View, console: Console) -> None:
 
 def _print_whole(table: Table, grid: Grid, console: Console) -> None:
     """Print the table; where the terminal is too narrow for its numbers, wider than that rather than cut."""
-    labels = max(len(text) for text in _labels(grid))
-    least = _width(grid, not console.is_terminal, gap=0) - max(0, labels - NARROWEST_LABEL)
     size = console.size
-    if console.width < least:
-        console.width = least
+    console.width = max(console.width, _least(grid, not console.is_terminal))
     console.print(table, highlight=False)
     if console.width != size.width:
         console.size = size
@@ -96,6 +95,12 @@ def _numbers(grid: Grid, star: bool) -> list[list[str]]:
         width = max(map(len, texts))
         columns.append([text.rjust(width) for text in texts])
     return columns
+
+
+def _least(grid: Grid, star: bool) -> int:
+    """How narrow it may become: labels wrap, numbers do not."""
+    labels = max(map(len, _labels(grid)))
+    return _width(grid, star, gap=0) - max(0, labels - NARROWEST_LABEL)
 
 
 def _width(grid: Grid, star: bool, gap: int) -> int:

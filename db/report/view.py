@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from harness.analysis import analysis_of
 from harness.errors import unknown_name
 from harness.suite import Cell, Suite
+from harness.sweep import Params
 from harness.task import TASKS, Metric
 from harness.trial import Trial, TrialState
 
 if TYPE_CHECKING:
+    from db.selection import Candidate, Selection
     from db.store import Store
 
 SYNTHETIC = "-synthetic"
@@ -20,11 +22,16 @@ SYNTHETIC = "-synthetic"
 
 @dataclass(frozen=True)
 class Asked:
-    """A cell with its trials, or, where they cannot be made here, the reason."""
+    """A cell with its trials, or, where they cannot be made here, the reason.
+
+    Attributes:
+        selection: of a swept cell; `cell` and `trials` are those of the candidate that was chosen, if any was.
+    """
 
     cell: Cell
     trials: Sequence[Trial]
     reason: str | None = None
+    selection: Selection | None = None
 
 
 @dataclass(frozen=True)
@@ -46,10 +53,14 @@ class Outcome:
         mean, std, n: over the seeds that have a value; std is the sample's, None for n < 2.
         delta: to the baseline of the same column: the mean of the differences seed by seed where both have some seeds
             in common (`paired` says how many), else the difference of the means. None for the baseline itself.
+        interval, p_value: of `delta`: its 95 % confidence interval and the p-value of a paired t-test; None with fewer
+            than `db.statistics.ENOUGH` seeds in common.
         published, published_std: what the source prints.
         delta_published: mean − published; None on synthetic data, which the source did not measure on.
         best: the best mean of its column.
         reason: why there are no trials to look at.
+        selection: what a swept cell chooses from.
+        subset: in words, where its data are a part of those that were published (`db.report.subsets`).
     """
 
     cell: Cell
@@ -65,10 +76,25 @@ class Outcome:
     n: int = 0
     delta: float | None = None
     paired: int = 0
+    interval: tuple[float, float] | None = None
+    p_value: float | None = None
     published: float | None = None
     published_std: float | None = None
     delta_published: float | None = None
     best: bool = False
+    selection: Selection | None = None
+    subset: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Params | None:
+        """Of a swept cell, the values that were chosen; None before all of its candidates have won or lost."""
+        chosen = self.selection.chosen if self.selection is not None else None
+        return chosen.params if chosen is not None else None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Of a swept cell, what it chooses from."""
+        return self.selection.candidates if self.selection is not None else ()
 
     @property
     def column(self) -> str:
@@ -148,8 +174,9 @@ def build(suite: Suite, asked: Sequence[Asked], store: Store, metric: Callable[[
 def _free(cells: Mapping[tuple[str, str], Outcome], one: Asked) -> str | None:
     """The row's label, numbered where another row has the same; None where that one is the very same cell."""
     label, number = one.cell.row, 1
+    ids = [trial.id for trial in one.trials]
     while (present := cells.get((label, one.cell.column))) is not None:
-        if [seed.id for seed in present.seeds] == [trial.id for trial in one.trials]:
+        if [seed.id for seed in present.seeds] == ids and (ids or present.cell.request == one.cell.request):
             return None
         number += 1
         label = f"{one.cell.row} ({number})"
@@ -178,6 +205,7 @@ def _summarized(one: Asked, row: str, metric: Metric, seeds: tuple[Seed, ...]) -
         n=summary.n,
         published=value,
         published_std=std,
+        selection=one.selection,
     )
     if value is None or summary.mean is None or outcome.synthetic:
         return outcome
@@ -197,17 +225,21 @@ def _compared(view: View) -> list[tuple[tuple[str, str], Outcome]]:
         for cell in cells:
             if cell.cell.baseline:
                 baseline = cell  # the nearest one above, where a table has several
-            delta, paired = _delta(cell, baseline)
-            found = replace(cell, delta=delta, paired=paired, best=best is not None and cell.mean == best)
-            compared.append(((cell.row, column), found))
+            found = replace(cell, best=best is not None and cell.mean == best)
+            compared.append(((cell.row, column), _against(found, baseline)))
     return compared
 
 
-def _delta(cell: Outcome, baseline: Outcome | None) -> tuple[float | None, int]:
-    if baseline is None or cell is baseline or cell.mean is None or baseline.mean is None:
-        return None, 0
+def _against(cell: Outcome, baseline: Outcome | None) -> Outcome:
+    """The cell with its difference to the baseline."""
+    from db.statistics import paired
+
+    if baseline is None or cell.cell is baseline.cell or cell.mean is None or baseline.mean is None:
+        return cell
     other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}
     pairs = [seed.value - other[seed.seed] for seed in cell.seeds if seed.value is not None and seed.seed in other]
-    if pairs:
-        return sum(pairs) / len(pairs), len(pairs)
-    return cell.mean - baseline.mean, 0
+    if not pairs:
+        return replace(cell, delta=cell.mean - baseline.mean)
+    found = paired(pairs)
+    interval = (found.low, found.high) if found.low is not None and found.high is not None else None
+    return replace(cell, delta=found.mean, paired=found.n, interval=interval, p_value=found.p)

@@ -44,15 +44,25 @@ def build_regularizer(name: str, /, **params: Any) -> Regularizer:
     Raises:
         InputError: the name or a parameter is unknown, a value is impossible, or what is registered is no regularizer.
     """
+    kind = _class(name)
+    try:
+        return REGULARIZERS.get(name)(**params)
+    except ValidationError as error:
+        raise input_error(error, f"regularizer {name}", f"parameter of {name}", kind.model_fields) from None
+
+
+def parameters(name: str) -> tuple[str, ...]:
+    """Names of a regularizer's parameters, none of `none`; raises InputError where there is no such regularizer."""
+    return () if REGULARIZERS.entry(name).name == "none" else tuple(_class(name).model_fields)
+
+
+def _class(name: str) -> type[Regularizer]:
     factory = REGULARIZERS.get(name)
     # A named point of a space of parameters is a `partial` of its class.
     kind = factory.func if isinstance(factory, partial) else factory
     if not (isinstance(kind, type) and issubclass(kind, Regularizer)):
         raise InputError(f"regularizer {name}: expected a subclass of harness.Regularizer, got {kind!r}")
-    try:
-        return factory(**params)
-    except ValidationError as error:
-        raise input_error(error, f"regularizer {name}", f"parameter of {name}", kind.model_fields) from None
+    return kind
 
 
 def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:

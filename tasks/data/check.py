@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.settings import Settings
+from harness.task import SUBSET
 from tasks.data.catalog import DATASETS
 from tasks.data.dataset import Dataset, Published, Unit
 from tasks.data.locate import Source, default_folder, nearest_layout
-from tasks.data.read import CountsTokens, LeavesOut, read_any
+from tasks.data.read import CountsTokens, Data, LeavesOut, read_any
 
 
 @dataclass(frozen=True)
@@ -118,23 +119,41 @@ def check(source: Source, decode: bool = True, progress: Callable[[int], Callabl
         InputError: a file is damaged or a row does not parse; the message says where.
     """
     data = read_any(source)
-    counts: dict[Unit, Mapping[str, int]] = {
-        "rows": data.rows(),
-        "tokens": data.tokens() if isinstance(data, CountsTokens) else {},
-    }
+    counts = _counts(data)
     if decode:
         data.verify(progress(sum(counts["rows"].values())) if progress else lambda: None)
+    compared, class_rows, fingerprint = _compared(source, data, counts), data.class_rows(), source.fingerprint()
+    return Checked(
+        source, fingerprint, data.classes, counts["rows"], counts["tokens"], class_rows, compared, data.notes
+    )
+
+
+def subset_notes(source: Source, data: Data) -> list[str]:
+    """Where a set has clearly less than was published, in words that begin with `harness.task.SUBSET`.
+
+    Copies of a set differ in some rows, and so do the sizes that are stated: a twentieth less is a part of the set.
+    """
+    compared = _compared(source, data, _counts(data))
+    least: dict[tuple[str, str], Compared] = {}
+    for one in compared:
+        key = one.split, one.unit
+        least[key] = min(one, least.get(key, one), key=lambda entry: entry.count)
+    return [f"{SUBSET}{one.difference()}" for one in least.values() if one.found < 0.95 * one.count]
+
+
+def _counts(data: Data) -> dict[Unit, Mapping[str, int]]:
+    return {"rows": data.rows(), "tokens": data.tokens() if isinstance(data, CountsTokens) else {}}
+
+
+def _compared(source: Source, data: Data, counts: Mapping[Unit, Mapping[str, int]]) -> tuple[Compared, ...]:
+    """The published sizes beside those found; none for a generated set."""
     left_out = data.left_out if isinstance(data, LeavesOut) else {}
     published = () if source.synthetic else source.dataset.published
     # A dev split that nobody published was carved out of train.
     carved = not any(entry.split == "dev" for entry in published)
-    compared = tuple(
+    return tuple(
         Compared(**asdict(entry), found=_found(entry, counts[entry.unit], left_out.get(entry.unit, {}), carved))
         for entry in published
-    )
-    class_rows, fingerprint = data.class_rows(), source.fingerprint()
-    return Checked(
-        source, fingerprint, data.classes, counts["rows"], counts["tokens"], class_rows, compared, data.notes
     )
 
 

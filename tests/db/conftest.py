@@ -20,10 +20,14 @@ from sqlalchemy import select
 from db.connection import reading
 from db.models import Base
 from db.store import Store, open_store
+from harness import plugins
 from harness.cli import run
+from harness.plugins import load_plugins
 from harness.regularizers.spec import RegularizerSpec
 from harness.rundir import RunDirectory
+from harness.task import TASKS
 from harness.trial import DataRef, Trial
+from tests.jobs.workplace import PLUGIN
 
 STARTED, ENDED = "2026-01-02T03:04:05.000+00:00", "2026-01-02T03:05:05.000+00:00"
 
@@ -114,6 +118,15 @@ def call(folder: Path, capsys: pytest.CaptureFixture[str]) -> Call:
 def make_trial() -> Callable[..., Trial]:
     """(seed, ratio, data, **fields) → a trial."""
     return _trial
+
+
+@pytest.fixture
+def tiny_task() -> Iterator[None]:
+    """The plug-in of `tests.jobs.tiny_task`, which makes trials without any data."""
+    load_plugins([PLUGIN])
+    yield
+    # Other tests go through all that is registered.
+    del TASKS._entries["tiny"], plugins._loaded[str(PLUGIN)]
 
 
 @pytest.fixture(scope="session")

@@ -463,7 +463,7 @@ def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Call
         ("other.db", "other.db: no database of DropBench"),
         (
             "old.db",
-            f"old.db: schema 0001, expected {REVISION}; importing changes no source: run dropbench db upgrade on it",
+            f"old.db: schema 0001, expected {REVISION}; no source is changed: run dropbench db upgrade on it",
         ),
         ("new.db", f"new.db: made by a newer DropBench (schema 9999, this one knows {REVISION})"),
         ("hollow.db", "hollow.db: cannot be read (no such table: trials)"),

@@ -64,7 +64,7 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rnu"], "unknown command 'rnu': did you mean run?"),
+        (["rnu"], "unknown command 'rnu': did you mean run or rank?"),
         (["list", "modles"], "'modles' is not one of 'tasks', 'models'"),
         (["list", "models", "--jsn"], "No such option: --jsn"),
         (["list"], "Missing argument"),

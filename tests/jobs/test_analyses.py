@@ -134,6 +134,21 @@ def test_any_analysis_of_all_trials(place: Place) -> None:
     assert all((directory.analyses / "keep-rate.npz").exists() for directory in trained)
 
 
+def test_of_a_swept_cell_what_was_chosen_is_measured(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    swept = {"label": "dropkey", "trial": {"regularizer": "dropkey"}, "sweep": {"ratio": [0.1, 0.3]}}
+    suite = place.suite(columns=[{"label": "entropy", "metric": "entropy/last"}], rows=[swept])
+    worse, better = place.train(suite)
+    for directory, dev in ((worse, 50.0), (better, 60.0)):
+        result = directory.result() or {}
+        directory.write_result({**result, "metrics": {**result["metrics"], "dev/accuracy": dev}})
+    with open_store(f"sqlite:///{place.folder / 'test.db'}") as store:
+        store.record([snapshot(worse), snapshot(better)])
+    assert run(["analyze", suite]) == 0
+    cell = place.cells(capsys, suite)["dropkey", "entropy"]
+    assert (cell["chosen"], cell["mean"]) == ({"ratio": 0.3}, scalars(better, "entropy")["last"])
+    assert not worse.analyses.exists()
+
+
 def test_one_that_cannot_be_made_does_not_stop_the_others(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     suite = place.suite(
         columns=[{"label": "x", "metric": "entropy/first"}, {"label": "y", "metric": "occlusion/accuracy@0"}]

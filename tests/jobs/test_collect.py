@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from db.store import Store, SubmissionRow, open_store
-from harness.rundir import RunDirectory
+from harness.rundir import CANCELLED, RunDirectory
 from harness.trial import Trial
 from jobs import places
 from jobs.attempts import Attempt, settle
@@ -20,7 +20,6 @@ from jobs.queue import cancel, enqueue, retry, revive
 from jobs.retry import LIMIT
 from jobs.slurm import View
 from jobs.status import look_at
-from jobs.wishes import CANCELLED
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace

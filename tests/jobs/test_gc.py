@@ -15,7 +15,7 @@ import pytest
 
 from db.store import Store, SubmissionRow, open_store
 from harness.errors import InputError
-from harness.rundir import RunDirectory
+from harness.rundir import CANCELLED, RunDirectory
 from harness.trial import Trial, WeightsRef
 from jobs import places
 from jobs.attempts import Attempt
@@ -23,7 +23,7 @@ from jobs.collect import collect
 from jobs.gc import Freed, gc
 from jobs.job import ELEMENTS
 from jobs.queue import cancel, retry
-from jobs.wishes import CANCELLED, STOP
+from jobs.wishes import STOP
 from jobs.worker import Worker
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from db.store import open_store
 from harness.errors import InputError
-from harness.rundir import RunDirectory
+from harness.rundir import CANCELLED, RunDirectory
 from harness.settings import Settings
 from harness.trial import FINAL_STATES, Trial
 from jobs.collect import collect, look
@@ -30,7 +30,7 @@ from jobs.queue import cancel, enqueue, retry
 from jobs.retry import GAVE_UP
 from jobs.slurm import later
 from jobs.status import look_at
-from jobs.wishes import CANCELLED, PREEMPTED
+from jobs.wishes import PREEMPTED
 from tests.jobs.simulated_slurm import Element, Killed, SimulatedSlurm, simulated
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "60"))

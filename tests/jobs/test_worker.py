@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.rundir import RunDirectory
+from harness.rundir import CANCELLED, RunDirectory
 from harness.trial import Trial
 from jobs.attempts import Attempt
 from jobs.retry import HALVINGS
-from jobs.wishes import CANCELLED, STOP
+from jobs.wishes import STOP
 from jobs.worker import Worker
 
 if TYPE_CHECKING:

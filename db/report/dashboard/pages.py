@@ -23,6 +23,7 @@ from db.report.page.charts import Chart, Group, bands
 from db.report.page.details import differences, flat, trial_run
 from db.report.page.records import Record, curves, records
 from db.report.page.templates import environment
+from db.report.subsets import with_subsets
 from harness.errors import InputError
 from harness.trial import FINAL_STATES
 
@@ -93,7 +94,7 @@ def _suite_regions(live: Live, suite: Any, variant: Variant) -> Mapping[str, str
 
     def make() -> Mapping[str, str] | None:
         try:
-            view = view_of(suite, variant, live.store)
+            view = with_subsets(view_of(suite, variant, live.store), live.runs)
         except InputError:
             return None
         content: Content = contents(view, live.store, live.runs, full=False)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas
 import pytest
+from scipy import stats
 
-from db.report.formats import as_csv, as_json, as_latex, as_markdown
+from db.report.formats import as_csv, as_json, as_latex, as_markdown, as_parquet
 from db.report.view import View
 from db.store import Store
 
@@ -43,6 +49,31 @@ def test_csv_has_the_numbers_in_full(filled: View) -> None:
     assert rows[5]["incomplete"] == "queued"
 
 
+def test_csv_and_parquet_load_with_the_same_numbers(filled: View, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.parquet").write_bytes(as_parquet(filled))
+    binary = pandas.read_parquet(tmp_path / "t.parquet")
+    text = pandas.read_csv(io.StringIO(as_csv(filled)))
+    assert list(binary.columns) == list(text.columns)
+    for name in ("mean", "std", "n", "delta", "delta_low", "delta_high", "p_value", "published", "published_std"):
+        told = [record[name] for record in json.loads(as_json(filled))["cells"]]
+        expected = [math.nan if value is None else float(value) for value in told]
+        for frame in (binary, text):
+            assert frame[name].astype(float).tolist() == pytest.approx(expected, rel=1e-15, nan_ok=True), name
+
+
+def test_latex_compiles(filled: View, tmp_path: Path) -> None:
+    program = next((found for name in ("tectonic", "pdflatex") if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("neither tectonic nor pdflatex is here")
+    head = "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "t.tex").write_text(head + as_latex(filled) + "\n\\end{document}\n")
+    options = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in program else []
+    done = subprocess.run([program, *options, "t.tex"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "t.pdf").stat().st_size > 0
+
+
 def test_json_has_everything(filled: View) -> None:
     content = json.loads(as_json(filled))
     assert (content["suite"], content["preset"], content["columns"]) == ("mine", "mini", ["TREC", "MR"])
@@ -53,6 +84,12 @@ def test_json_has_everything(filled: View) -> None:
     assert record["incomplete"] == "seed 1: failed: OutOfMemoryError: no memory"
     assert [trial["value"] for trial in record["trials"]] == [79.0, None, 84.0]
     assert (record["higher_is_better"], record["unit"], record["delta"]) == (True, "%", pytest.approx(-2.0))
+    assert (record["paired"], record["delta_low"], record["p_value"]) == (2, None, None)
+    theirs = stats.ttest_rel([82.0, 83.0, 90.0], [80.0, 82.0, 87.0])
+    low, high = theirs.confidence_interval(0.95)
+    paired = content["cells"][2]
+    assert (paired["delta"], paired["paired"]) == (pytest.approx(2.0), 3)
+    assert [paired["delta_low"], paired["delta_high"], paired["p_value"]] == pytest.approx([low, high, theirs.pvalue])
 
 
 def test_markdown_is_a_table(filled: View) -> None:

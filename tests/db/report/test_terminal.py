@@ -50,7 +50,7 @@ def test_wide_layout_where_it_fits(filled: View, tables: Tables) -> None:
         "none 83.00 ± 3.61 (3) 70.00 (1/3 [1])",
         "published (Δ) 88.40 (−5.40) 76.00 (−6.00)",
         "dropkey 0.3 85.00 ± 4.36 (3) * 75.00 (1/3 [2]) *",
-        "Δ base +2.00 +5.00",
+        "Δ base +2.00 [−0.48, +4.48] +5.00",
         "published (Δ) 90.00 ± 0.50 (−5.00)",
         "dropkey 0.5 81.50 ± 3.54 (2/3 [3]) queued",
         "Δ base −2.00",

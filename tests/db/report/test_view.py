@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from db.report.view import Asked, View, metric_of
-from db.store import Store
+from db.statistics import ENOUGH, paired
+from db.store import Store, open_store
 from harness.errors import InputError
 from harness.suite import Choice
 from harness.task import Metric
@@ -106,3 +109,33 @@ def test_metric_of_a_real_task(tables: Tables) -> None:
     assert metric_of(first) == Metric("accuracy", higher_is_better=True, unit="%")
     with pytest.raises(InputError, match="unknown metric of text-classification 'acuracy': did you mean accuracy"):
         metric_of(first.model_copy(update={"metric": "acuracy"}))
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_seeds_are_paired_whichever_are_missing(data: st.DataObject, tables: Tables) -> None:
+    """Each seed's value lies far from the others', so that a wrong pairing shows."""
+    suite = tables.suite(["TREC"])
+    asked = tables.ask(suite, Choice(seeds=tuple(range(6))))
+    there: st.SearchStrategy[list[int]] = st.lists(st.sampled_from(range(6)), unique=True, min_size=1)
+    base, ours = data.draw(there), data.draw(there)
+    steps = data.draw(st.lists(st.integers(-50, 50), min_size=6, max_size=6))
+    values: dict[tuple[str, str], Sequence[Any]] = {
+        ("none", "TREC"): ["queued" if seed not in base else 1000.0 * seed for seed in range(6)],
+        ("dropkey 0.3", "TREC"): ["queued" if seed not in ours else 1000.0 * seed + steps[seed] for seed in range(6)],
+    }
+    with open_store("sqlite://") as store:
+        tables.fill(store, asked, values)
+        found = tables.view(store, asked, suite).cells["dropkey 0.3", "TREC"]
+    both = [float(steps[seed]) for seed in sorted({*base} & {*ours})]
+    if not both:
+        means = [sum(1000.0 * seed for seed in base) / len(base), sum(1000.0 * s + steps[s] for s in ours) / len(ours)]
+        assert found.delta == pytest.approx(means[1] - means[0])
+        assert (found.paired, found.interval) == (0, None)
+        return
+    expected = paired(both)
+    assert found.delta == pytest.approx(expected.mean)
+    assert (found.paired, found.p_value) == (len(both), expected.p)
+    assert (found.interval is None) == (len(both) < ENOUGH)
+    if found.interval:
+        assert found.interval == pytest.approx((expected.low, expected.high))

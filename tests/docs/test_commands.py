@@ -1,0 +1,84 @@
+"""The commands of the tutorial and of the tasks' pages run as they stand there, with recipes of one step."""
+
+from __future__ import annotations
+
+import copy
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import run
+from harness.task import TASKS
+from tasks import making
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "docs/tutorial.md", ROOT / "docs/reading-tables.md", *sorted((ROOT / "docs/tasks").glob("*.md"))]
+ELSEWHERE = ("git", "make", "cd", "export", "pip")
+"""What needs a network or is run by continuous integration as a whole."""
+
+
+@pytest.fixture(autouse=True)
+def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `mini` trains takes minutes."""
+
+    def shortened(task: str) -> dict[str, Any]:
+        recipes = copy.deepcopy(read_recipes(task))
+        recipes["presets"]["mini"]["steps"] = 1
+        return recipes
+
+    read_recipes = making.read_recipes
+    monkeypatch.setattr(making, "read_recipes", shortened)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The command lines of a page's ``bash`` blocks, as words."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def test_each_task_has_a_page() -> None:
+    assert {page.stem for page in PAGES[2:]} == {*TASKS}
+    index = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    assert all(f"(tasks/{name}.md)" in index for name in TASKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
+    found = commands(page)
+    assert found
+    for words in found:
+        if words[0] in ELSEWHERE:
+            continue
+        assert words[0] == "dropbench", words
+        given = [*words[1:], *(["--executor", "debug"] if words[1] == "run" else [])]
+        assert run(given) == 0, (shlex.join(words), capsys.readouterr().err)
+        assert "Traceback" not in capsys.readouterr().err
+
+
+def test_every_command_anywhere_is_one_that_there_is() -> None:
+    """In other documents, too: names of commands and their options are those of the command line."""
+    from typer.main import get_command
+
+    from harness.cli import app
+
+    top = get_command(app)
+    wrong = []
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for line in re.findall(r"^\s*dropbench +(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            words = re.split(r"\s{2,}|\s+#", line)[0].split()
+            command = top.get_command(None, words[0])  # type: ignore[attr-defined]
+            known = {name for one in (command.params if command else []) for name in one.opts}
+            if command is None or any(
+                word.startswith("--") and word.partition("=")[0] not in {*known, "--plugin", "--help"} for word in words
+            ):
+                wrong.append((page.name, line))
+    assert not wrong

@@ -1,0 +1,155 @@
+"""Sweeps and searches through the command line, killed and gone on with; and what is given up meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from db.selection import PRUNED
+from db.store import open_store
+from harness.rundir import RunDirectory
+from jobs.collect import collect
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+Wait = Callable[..., Any]
+SWEEP = ("--sweep", "ratio=0.05..0.6", "--sweep", "set.lr=1e-3..1e-1:log", "--seeds", "1")
+SEARCH = (*SWEEP, "--search", "sampler=tpe,candidates=5,batch=2")
+
+
+def records(place: Workplace, *arguments: str) -> list[dict[str, Any]]:
+    done = place.call("report", "tiny.yaml", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    cells: list[dict[str, Any]] = json.loads(done.stdout)["cells"]
+    return cells
+
+
+def test_a_grid_is_run_shared_and_chosen_of(place: Workplace) -> None:
+    one = place.call("run", "tiny.yaml", "--regularizer", "dropkey:ratio=0.5", "--seeds", "1", "--executor", "debug")
+    assert one.returncode == 0, one.stderr
+    both = place.call("run", "tiny.yaml", "--sweep", "ratio=0.1,0.5", "--seeds", "1", "--executor", "debug")
+    assert both.returncode == 0, both.stderr
+    assert "chosen" in both.stdout
+    assert len(place.directories()) == 4, "the ratio that was asked for alone is not trained again"
+    none, dropkey = records(place, "--sweep", "ratio=0.1,0.5", "--seeds", "1")
+    assert (none["chosen"], none["candidates"]) == (None, [])
+    dev = {one["params"]["ratio"]: one["dev"] for one in dropkey["candidates"]}
+    assert dev[dropkey["chosen"]["ratio"]] == max(dev.values())
+    assert dropkey["trials"][0]["id"] in {directory.id for directory in place.directories()}
+
+
+def test_a_search_that_was_killed_goes_on_as_if_nothing_had_been(
+    workplace: Callable[[Path], Workplace], tmp_path: Path, wait_for: Wait
+) -> None:
+    whole, killed = workplace(tmp_path / "whole"), workplace(tmp_path / "killed")
+    done = whole.call("run", "tiny.yaml", *SEARCH, "--executor", "debug")
+    assert done.returncode == 0, done.stderr
+    assert "2 trials of the next candidates" in done.stderr or "4 trials of the next candidates" in done.stderr
+    for count in (3, 6):
+        process = killed.start("run", "tiny.yaml", *SEARCH, "--executor", "debug")
+        wait_for(lambda least=count: len(list(killed.runs.glob("*/result.json"))) >= least, f"{count} results")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    last = killed.call("run", "tiny.yaml", *SEARCH, "--executor", "debug")
+    assert last.returncode == 0, last.stderr
+    expected, found = records(whole, *SEARCH), records(killed, *SEARCH)
+    assert found == expected
+    assert [len(one["candidates"]) for one in found] == [5, 5]
+    assert found[1]["chosen"] is not None
+    assert {one.id for one in killed.directories()} == {one.id for one in whole.directories()}
+    assert max(len(attempts) for attempts in killed.attempts().values()) <= 2
+    again = killed.call("run", "tiny.yaml", *SEARCH)
+    assert "nothing to train: all " in again.stderr
+
+
+def test_enqueue_puts_in_batch_after_batch(place: Workplace) -> None:
+    first = place.call("enqueue", "tiny.yaml", *SEARCH)
+    assert first.stdout.splitlines() == [
+        "4 trials are new, 0 were there; 4 wait: dropbench submit",
+        "6 candidates are asked for when these are done: the same dropbench enqueue again",
+    ], first.stderr
+    same = json.loads(place.call("enqueue", "tiny.yaml", *SEARCH, "--json").stdout)
+    assert (same["added"], len(same["present"]), same["unasked"]) == ([], 4, 6)
+    done = place.call("submit", "--executor", "debug")
+    assert done.returncode == 0, done.stderr
+    more = json.loads(place.call("enqueue", "tiny.yaml", *SEARCH, "--json").stdout)
+    assert (len(more["added"]), more["unasked"]) == (4, 2)
+
+
+WRONG = [
+    (["run", "tiny.yaml", "--sweep", "rato=0.1"], "unknown parameter of the regularizers of tiny 'rato': did you mean"),
+    (["run", "tiny.yaml", "--sweep", "ratio"], "--sweep ratio: expected key=values"),
+    (["run", "tiny.yaml", "--search", "sampler=tpe,candidates=2"], "--search: nothing of tiny is swept"),
+    (["report", "tiny.yaml", "--sweep", "ratio=0.1", "--search", "sampler=x"], "--search sampler=x: sampler=x: input"),
+    (
+        ["run", "--task", "tiny", "--data", "a", "--model", "b", "--sweep", "ratio=0.1"],
+        "--sweep ratio=0.1: expected it",
+    ),
+    (["enqueue", "tiny.yaml", "--sweep", "set.rl=0.1"], "unknown recipe key 'rl'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), WRONG)
+def test_wrong_input_is_one_line(place: Workplace, arguments: list[str], told: str) -> None:
+    done = place.call(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr
+
+
+RATES = """
+title: Learning rates
+source: these tests
+metric: accuracy
+trial: {task: tiny, data: tiny, model: tiny, regularizer: none}
+columns: [{label: Tiny}]
+rows: [{label: none, sweep: {set.lr: [0.05, 0.04, 0.06, 0.03, 0.07, 1e-9]}, search: {pruner: median}}]
+presets: {mini: {seeds: 2}}
+"""
+
+
+def test_candidates_that_fall_behind_are_given_up(place: Workplace) -> None:
+    """Five good learning rates and one that learns nothing: its second seed is never trained."""
+    (place.folder / "rates.yaml").write_text(RATES, encoding="utf-8")
+    done = place.call("run", "rates.yaml", "--executor", "debug")
+    assert done.returncode == 0, "to have lost is no failure"
+    (pruned,) = [line for line in done.stderr.splitlines() if ": cancelled: " in line]
+    assert "none, tiny, seed 1: cancelled: pruned: dev accuracy" in pruned
+    assert pruned.endswith("after 4 evaluations, median pruner")
+    assert "[1] of 6 candidates, 1 pruned (lr=1e-09: dev accuracy" in done.stdout
+    assert "nothing to train" in place.call("run", "rates.yaml").stderr, "what was given up is not asked for again"
+    assert len(place.directories()) == 11
+
+
+def test_what_another_suite_asks_for_is_not_given_up(place: Workplace) -> None:
+    (place.folder / "rates.yaml").write_text(RATES, encoding="utf-8")
+    asked = place.call("enqueue", "tiny.yaml", "--set", "lr=1e-9")
+    assert asked.returncode == 0, asked.stderr
+    done = place.call("run", "rates.yaml", "--executor", "debug")
+    assert done.returncode == 0, done.stderr
+    assert "cancelled" not in done.stderr
+    assert "1 pruned" not in done.stdout
+    assert len([one for one in place.directories() if one.result()]) == 12
+
+
+def test_a_running_trial_that_is_given_up_stops_and_says_why(place: Workplace, wait_for: Wait) -> None:
+    place.pause.write_text("0.5")
+    process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
+    (directory,) = wait_for(place.running, "a trial in training")
+    directory.cancel(f"{PRUNED}for a test")
+    place.pause.write_text("0")
+    _, err = process.communicate(timeout=200)
+    assert f"{directory.id} none, tiny, seed 0: cancelled: {PRUNED}for a test" in err
+    assert process.returncode == 0, "to have lost is no failure"
+    assert directory.attempts()[-1]["cause"] == f"{PRUNED}for a test"
+    with open_store(place.database) as store:
+        collect(store, place.settings)
+        assert store.states([directory.id])[directory.id].reason == f"{PRUNED}for a test"
+    assert RunDirectory(directory.path).cancelled() == f"{PRUNED}for a test"
