@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 
 from db.connection import connect
 from db.export import read_only
@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 PATIENCE = 2.0
 """Seconds for which what the run directories say is taken for fresh."""
+REST = 4.0
+"""What takes a second to make stands for so many seconds at least: trainings need the processor, too."""
 MOST_KEPT = 40
 
 
@@ -71,11 +73,12 @@ class Live:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.runs = settings, settings.runs
+        self.url = make_url(settings.database)
         self.base = Store(open_reading(settings.database))
         self.store = LiveStore(self.base.engine)
         self._look = load("jobs.activity:activity")
         self._lock = threading.Lock()
-        self._kept: dict[Hashable, tuple[Hashable, Any]] = {}
+        self._kept: dict[Hashable, tuple[Hashable, float, Any]] = {}
         self._at = 0.0
         self._activity: Any = None
 
@@ -90,7 +93,7 @@ class Live:
             return self._activity
 
     def kept(self, key: Hashable, make: Callable[[], T], *, seconds: float = 0.0) -> T:
-        """What `make` makes, or made while the database was as it is now.
+        """What `make` makes, or made while the database was as it is now, or lately where that takes long.
 
         Args:
             key: names it.
@@ -100,24 +103,24 @@ class Live:
         now = time.monotonic()
         fresh = (self._stamp(), int(now / seconds) if seconds else 0)
         found = self._kept.get(key)
-        if found is not None and found[0] == fresh:
-            made: T = found[1]
+        if found is not None and (found[0] == fresh or now < found[1]):
+            made: T = found[2]
             return made
         made = make()
         while len(self._kept) >= MOST_KEPT:
             self._kept.pop(next(iter(self._kept)), None)
-        self._kept[key] = (fresh, made)
+        ended = time.monotonic()
+        self._kept[key] = (fresh, ended + REST * (ended - now), made)
         return made
 
     def _stamp(self) -> Hashable:
         """Changes whenever the database does."""
-        url = connect(self.settings.database).url
-        if url.get_backend_name() != "sqlite":
+        if self.url.get_backend_name() != "sqlite":
             return int(time.monotonic() / 5)
         stamps = []
         for end in ("", "-wal"):
             try:
-                stat = Path(f"{url.database}{end}").stat()
+                stat = Path(f"{self.url.database}{end}").stat()
                 stamps.append((stat.st_mtime_ns, stat.st_size))
             except OSError:
                 stamps.append((0, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,12 +64,12 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
     if suite is None:
         return None, []
     found: dict[str, Variant] = {}
-    cells: dict[str, list[Cell]] = {}
+    asking = {preset: _Asking(all_cells(suite, preset)) for preset in suite.presets}
     for config in configs:
         preset = config["preset"]
         if preset not in suite.presets:
             continue
-        fitting = _fitting(cells.setdefault(preset, all_cells(suite, preset)), config)
+        fitting = asking[preset].fitting(config)
         known = fitting[0].request.overrides if fitting else suite.presets[preset].overrides
         extra = {key: value for key, value in config["overrides"].items() if known.get(key) != value}
         key = canonical_json([preset, extra])
@@ -90,8 +90,9 @@ def view_of(suite: Suite, variant: Variant, store: Store) -> View:
     """
     cells = all_cells(suite, variant.preset, tuple(dict.fromkeys(variant.added)), variant.overrides)
     of_cell: dict[tuple[str, str], list[str]] = {}
+    asking = _Asking(cells)
     for id, config in variant.configs.items():
-        for cell in _fitting(cells, config):
+        for cell in asking.fitting(config):
             of_cell.setdefault((cell.row, cell.column), []).append(id)
     first = store.trials([its[0][1] for its in variant.trials.values()])
     by_config = {trial.config_id: trial for trial in first.values()}
@@ -121,23 +122,39 @@ def all_cells(
     return list(whole.cells(Choice(preset=preset, regularizers=regularizers, overrides=dict(overrides or {}))))
 
 
-def _fitting(cells: Sequence[Cell], config: Mapping[str, Any]) -> list[Cell]:
-    """The cells that ask for a configuration: of all that would, those that say the most of it."""
-    scores = [(score, cell) for cell in cells if (score := _score(cell.request, config)) is not None]
-    best = max((score for score, _ in scores), default=None)
-    return [cell for score, cell in scores if score == best]
+class _Asking:
+    """Cells by what they ask for: of thousands, those that ask for a configuration are found at once."""
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self._names: dict[Hashable, set[tuple[str, ...]]] = {}
+        self._cells: dict[Hashable, list[Cell]] = {}
+        for cell in cells:
+            request = cell.request
+            head = _head(request.task, request.model, request.data, request.regularizer, request.align)
+            names = tuple(sorted(request.params))
+            self._names.setdefault(head, set()).add(names)
+            values = tuple(request.params[name] for name in names)
+            self._cells.setdefault((head, names, values), []).append(cell)
+
+    def fitting(self, config: Mapping[str, Any]) -> list[Cell]:
+        """The cells that ask for a configuration: of all that would, those that say the most of it."""
+        head = _head(*(config[key] for key in ("task", "model", "data", "regularizer", "align")))
+        scores = [
+            (_score(cell.request, config["overrides"]), cell)
+            for names in self._names.get(head, ())
+            for cell in self._cells.get((head, names, tuple(config["params"].get(name) for name in names)), ())
+            if cell.request.regularizer == "none" or cell.request.schedule == config["schedule"]
+        ]
+        best = max((score for score, _ in scores), default=None)
+        return [cell for score, cell in scores if score == best]
 
 
-def _score(request: TrialRequest, config: Mapping[str, Any]) -> tuple[int, int] | None:
-    same = all(getattr(request, key) == config[key] for key in ("task", "model", "regularizer", "align"))
-    if not same or request.data.removesuffix(SYNTHETIC) != config["data"].removesuffix(SYNTHETIC):
-        return None
-    if request.regularizer != "none" and request.schedule != config["schedule"]:
-        return None
-    if any(config["params"].get(key) != value for key, value in request.params.items()):
-        return None
-    held = config["overrides"]
-    # A cell with other overrides stands for it, too, where none has these: the rest is another variant.
+def _head(task: str, model: str, data: str, regularizer: str, align: str) -> Hashable:
+    return task, model, data.removesuffix(SYNTHETIC), regularizer, align
+
+
+def _score(request: TrialRequest, held: Mapping[str, Any]) -> tuple[int, int]:
+    """A cell with other overrides stands for a configuration, too, where none has these: it is another variant's."""
     return len(request.params), sum(1 if held.get(key) == value else -1 for key, value in request.overrides.items())
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def place(folder: Path, store: Store, url: str, tables: Tables, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A folder with a suite of the user's, its database and runs."""
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("db.report.dashboard.live.REST", 0.0)
     suite = tables.suite()
     Path("mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
     asked = tables.ask(suite)
