@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from db.report.view import Asked, View
     from db.store import Store
     from harness.settings import Settings
-    from harness.suite import Choice, Suite
+    from harness.suite import Cell, Choice, Suite
 
 
 def print_suite(
@@ -75,25 +75,13 @@ def ask(suite: Suite, choice: Choice, settings: Settings, store: Store) -> list[
         InputError: the choice does not fit the suite, or none of its data are here.
     """
     from db.report.view import Asked
-    from db.selection import select
     from harness.errors import InputError
 
     asked: list[Asked] = []
     errors: dict[str, InputError] = {}
     for cell in suite.cells(choice):
         try:
-            if cell.sweep is None:
-                asked.append(Asked(cell, cell.trials(settings)))
-                continue
-            selection = select(cell, settings, store)
-            chosen = selection.chosen
-            asked.append(
-                Asked(
-                    chosen.cell if chosen is not None else cell,
-                    chosen.trials if chosen is not None else (),
-                    selection=selection,
-                )
-            )
+            asked.append(Asked(cell, cell.trials(settings)) if cell.sweep is None else choose(cell, settings, store))
         except InputError as error:
             errors.setdefault(cell.request.data, error)
             asked.append(Asked(cell, (), str(error)))
@@ -103,3 +91,19 @@ def ask(suite: Suite, choice: Choice, settings: Settings, store: Store) -> list[
         if data in here or not here:
             raise told
     return asked
+
+
+def choose(cell: Cell, settings: Settings, store: Store) -> Asked:
+    """A swept cell with the trials of the candidate that the dev scores in the database choose.
+
+    Raises:
+        InputError: a candidate's trials cannot be made here.
+    """
+    from db.report.view import Asked
+    from db.selection import select
+
+    selection = select(cell, settings, store)
+    chosen = selection.chosen
+    if chosen is None:
+        return Asked(cell, (), selection=selection)
+    return Asked(chosen.cell, chosen.trials, selection=selection)

@@ -94,7 +94,7 @@ def _suite_regions(live: Live, suite: Any, variant: Variant) -> Mapping[str, str
 
     def make() -> Mapping[str, str] | None:
         try:
-            view = with_subsets(view_of(suite, variant, live.store), live.runs)
+            view = with_subsets(view_of(suite, variant, live.store, live.settings), live.runs)
         except InputError:
             return None
         content: Content = contents(view, live.store, live.runs, full=False)

@@ -11,13 +11,17 @@ from sqlalchemy import select
 from db.connection import reading
 from db.models import Configs, Memberships, Trials
 from db.published import load_known
+from db.report import choose
+from db.report.subsets import with_subsets
 from db.report.view import Asked, View, build
 from db.rows import among
 from db.store import Store
+from harness.errors import InputError
 from harness.files import canonical_json
 from harness.regularizers import REGULARIZERS
+from harness.settings import Settings
 from harness.suite import Cell, Choice, Suite
-from harness.trial import TrialRequest
+from harness.sweep import RECIPE
 
 SYNTHETIC = "-synthetic"
 
@@ -71,7 +75,9 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
             continue
         fitting = asking[preset].fitting(config)
         known = fitting[0].request.overrides if fitting else suite.presets[preset].overrides
-        extra = {key: value for key, value in config["overrides"].items() if known.get(key) != value}
+        swept = _swept(fitting[0]) if fitting else set()
+        held = config["overrides"].items()
+        extra = {key: value for key, value in held if key not in swept and known.get(key) != value}
         key = canonical_json([preset, extra])
         label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
         variant = found.setdefault(key, Variant(key, label, preset, extra))
@@ -82,7 +88,7 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
     return suite, sorted(found.values(), key=lambda variant: (-variant.size(), variant.key))
 
 
-def view_of(suite: Suite, variant: Variant, store: Store) -> View:
+def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:
     """The table of a variant.
 
     Raises:
@@ -109,9 +115,17 @@ def view_of(suite: Suite, variant: Variant, store: Store) -> View:
         id = max(ids, key=lambda id: len(variant.trials[id]))
         trial = by_config[id]
         request = cell.request.model_copy(update={"data": trial.data.name})
+        if cell.sweep is not None:
+            swept = tuple(sorted({seed for one in ids for seed, _ in variant.trials[one]}))
+            cell = cell.model_copy(update={"request": request, "seeds": swept})
+            try:
+                asked.append(choose(cell, settings, store))
+            except InputError as error:
+                asked.append(Asked(cell, (), str(error)))
+            continue
         seeds = [trial.model_copy(update={"seed": seed}) for seed, _ in variant.trials[id]]
         asked.append(Asked(cell.model_copy(update={"request": request}), seeds))
-    return build(suite, asked, store)
+    return with_subsets(build(suite, asked, store), settings.runs)
 
 
 def all_cells(
@@ -131,7 +145,7 @@ class _Asking:
         for cell in cells:
             request = cell.request
             head = _head(request.task, request.model, request.data, request.regularizer, request.align)
-            names = tuple(sorted(request.params))
+            names = tuple(sorted(request.params.keys() - _swept(cell)))
             self._names.setdefault(head, set()).add(names)
             values = tuple(request.params[name] for name in names)
             self._cells.setdefault((head, names, values), []).append(cell)
@@ -140,7 +154,7 @@ class _Asking:
         """The cells that ask for a configuration: of all that would, those that say the most of it."""
         head = _head(*(config[key] for key in ("task", "model", "data", "regularizer", "align")))
         scores = [
-            (_score(cell.request, config["overrides"]), cell)
+            (_score(cell, config["overrides"]), cell)
             for names in self._names.get(head, ())
             for cell in self._cells.get((head, names, tuple(config["params"].get(name) for name in names)), ())
             if cell.request.regularizer == "none" or cell.request.schedule == config["schedule"]
@@ -153,9 +167,16 @@ def _head(task: str, model: str, data: str, regularizer: str, align: str) -> Has
     return task, model, data.removesuffix(SYNTHETIC), regularizer, align
 
 
-def _score(request: TrialRequest, held: Mapping[str, Any]) -> tuple[int, int]:
+def _swept(cell: Cell) -> set[str]:
+    """What a cell asks for in many values: parameters, and recipe keys by their own names."""
+    return {key.removeprefix(RECIPE) for key in cell.sweep.space} if cell.sweep is not None else set()
+
+
+def _score(cell: Cell, held: Mapping[str, Any]) -> tuple[int, int]:
     """A cell with other overrides stands for a configuration, too, where none has these: it is another variant's."""
-    return len(request.params), sum(1 if held.get(key) == value else -1 for key, value in request.overrides.items())
+    said = [key for key in cell.request.overrides if key not in _swept(cell)]
+    alike = sum(1 if held.get(key) == cell.request.overrides[key] else -1 for key in said)
+    return len(cell.request.params.keys() - _swept(cell)), alike
 
 
 def _spec(config: Mapping[str, Any]) -> str:

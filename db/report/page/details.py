@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from db.report.layout import incomplete, number, spread
+from db.report.choices import chosen_text
+from db.report.layout import difference, incomplete, number, spread
 from db.report.page.records import Record, configs, records
 from db.report.page.table import Names
 from db.report.page.templates import cut
@@ -152,13 +153,14 @@ def _behind(
 
 
 def _facts(one: Outcome, counts: str) -> list[tuple[str, str]]:
-    """What a reader asks first. What the dev score has chosen, and intervals, have their place here."""
+    """What a reader asks first."""
     request = one.cell.request
     params = ", ".join(f"{key} {value}" for key, value in one.regularizer.items())
     facts = [
         ("metric", f"{one.metric.name} {one.metric.arrow}".strip()),
         ("seeds", counts),
-        ("Δ base", number(one.delta, one.metric, signed=True) + (f" over {one.paired} pairs" if one.paired else "")),
+        ("chosen", chosen_text(one)),
+        ("Δ base", difference(one) + (f" over {one.paired} pairs" if one.paired else "")),
         ("published", spread(one.published, one.published_std, one.metric)),
         ("Δ published", number(one.delta_published, one.metric, signed=True)),
         ("model", request.model),

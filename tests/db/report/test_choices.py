@@ -6,12 +6,16 @@ import csv
 import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from db.report import ask, build_view
+from db.report.dashboard.suites import variants, view_of
 from db.report.formats import as_csv, as_json, as_latex, as_markdown
+from db.report.layout import long_grid
 from db.report.view import Outcome, View
 from db.selection import PRUNED
 from db.snapshot import Snapshot
@@ -163,3 +167,21 @@ def test_what_was_chosen_of_the_recipe_is_no_override(store: Store, tables: Tabl
     drawn = tables.drawn(view(store, sweep=choice.sweep, overrides=choice.overrides), 120)
     assert "chosen lr=0.01 lr=0.01" in told(drawn)
     assert "recipe overridden: batch_size=16\n" in drawn
+
+
+def test_the_dashboard_chooses_as_the_command_does(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(SUITE))
+    fill(store, "A", DEV)
+    fill(store, "B", {(0.1, 1): 70.0})
+    trials = [trial for _, its in suite().trials(Choice(), Settings()) for trial in its]
+    store.enqueue([(trial, "mine") for trial in trials])
+    known, (variant,) = variants("mine", store)
+    assert known is not None
+    found, wanted = view_of(known, variant, store, Settings()), view(store)
+    assert found.rows == wanted.rows
+    for place, cell in wanted.cells.items():
+        assert (found.cells[place].mean, found.cells[place].chosen) == (cell.mean, cell.chosen)
+        assert long_grid(found).lines == long_grid(wanted).lines

@@ -191,7 +191,7 @@ def test_a_suite_run_in_two_ways_has_two_tables(
     known, found = variants("mine", store)
     assert known is not None
     assert [one.label for one in found] == ["preset mini", "preset mini, steps=60"]
-    first, second = (view_of(known, one, store) for one in found)
+    first, second = (view_of(known, one, store, Settings(runs=tmp_path / "runs")) for one in found)
     assert first.rows == ("none", "dropkey 0.3", "dropkey 0.5")
     assert first.cells["dropkey 0.3", "TREC"].mean == 85.0
     assert [one.seed for one in second.cells["none", "MR"].seeds] == [0]
