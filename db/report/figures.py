@@ -34,9 +34,7 @@ def figure(view: View, runs: Path) -> bytes:
     """
     drawing = view.suite.figure
     if drawing is None:
-        raise InputError(
-            f"suite {view.suite.name} is a table, no figure: expected --format table, md, tex, csv, json, parquet or html"
-        )
+        raise InputError(f"suite {view.suite.name} is a table, no figure: expected a --format other than png")
     made = {"curves": _curves, "histograms": _histograms, "maps": _maps}[drawing.kind](view, runs)
     made.suptitle(f"{view.suite.title}\n{_subtitle(view)}", fontsize=10)
     return png(made)
