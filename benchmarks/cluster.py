@@ -45,7 +45,7 @@ class Report:
     """What a campaign took.
 
     Attributes:
-        seconds: of each kind of work, one a time.
+        seconds: of each kind of work, one a time; "nodes" is what these would have done themselves.
         calls: of SLURM's programs.
         hours: of the cluster.
     """
@@ -110,7 +110,8 @@ def run(folder: Path, trials: int, nodes: int, progress: bool = False) -> Report
                 )
             if all(state in FINAL_STATES for state, count in counts.items() if count):
                 break
-            cluster.advance(HOUR)
+            with _timed(report, "nodes"):
+                cluster.advance(HOUR)
         report.states = {str(state): count for state, count in store.counts().items()}
         report.attempts = _count(store)
     report.calls, report.faults, report.hours = cluster.calls, cluster.faults, cluster.clock / HOUR

@@ -238,6 +238,7 @@ class Cluster:
 
 def _write(file: Path, content: dict[str, Any]) -> None:
     """As a worker on a node does; the disk is the nodes', so it is not waited for."""
+    file.unlink(missing_ok=True)  # ext4 waits for the disk where a file is cut to nothing and written anew
     file.write_text(json.dumps(content))
 
 

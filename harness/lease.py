@@ -130,6 +130,7 @@ class Lease:
 
 def _numbers(path: Path) -> list[int]:
     try:
-        return [int(file.name) for file in (path / "lease").iterdir() if file.name.isdigit()]
+        with os.scandir(f"{path}/lease") as files:
+            return [int(file.name) for file in files if file.name.isdigit()]
     except FileNotFoundError:
         return []

@@ -40,7 +40,6 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        self.analyses = path / "analysis"
         self.lease: Lease | None = None
 
     @classmethod
@@ -63,6 +62,11 @@ class RunDirectory:
             for name in names:
                 if (runs / name / "trial.json").exists():
                     yield RunDirectory(runs / name)
+
+    @property
+    def analyses(self) -> Path:
+        """Where analyses are."""
+        return self.path / "analysis"
 
     def trial(self) -> Trial:
         """The trial; raises InputError where its file is damaged."""
@@ -103,6 +107,10 @@ class RunDirectory:
         if self.lease is not None and not self.lease.held():
             raise SupersededError
 
+    def succeeded(self) -> bool:
+        """Whether there is a result."""
+        return (self.path / "result.json").exists()
+
     def write_result(self, result: dict[str, Any]) -> None:
         """Write the result whole; from then on the trial has succeeded."""
         self.check()
@@ -141,10 +149,18 @@ class RunDirectory:
 
     def attempts(self) -> list[dict[str, Any]]:
         """The attempts in order, as `jobs.worker` wrote them."""
-        found = []
-        for file in sorted((self.path / "attempts").glob("*.json"), key=lambda file: int(file.stem)):
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(file.read_bytes()))
+        found: list[dict[str, Any]] = []
+        # Plain text and descriptors, here and in `locked`: of a large campaign thousands are looked at.
+        folder = f"{self.path}/attempts"
+        try:
+            with os.scandir(folder) as files:
+                names = [file.name for file in files]
+        except (FileNotFoundError, NotADirectoryError):
+            return found
+        numbers = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+        for number in numbers:
+            with contextlib.suppress(ValueError), open(f"{folder}/{number}.json", "rb", buffering=0) as file:
+                found.append(json.loads(file.readall()))
         return found
 
     def write_attempt(self, number: int, attempt: dict[str, Any]) -> None:
@@ -208,12 +224,15 @@ class RunDirectory:
     def locked(self) -> bool:
         """Whether a worker is at it now."""
         try:
-            with open(self.lock_file, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            file = os.open(f"{self.path}/lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            pass
+            return self._elsewhere()
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        finally:
+            os.close(file)
         return self._elsewhere()
 
     def _elsewhere(self) -> bool:

@@ -140,7 +140,7 @@ def settle(directory: RunDirectory, death: Death | None = None) -> None:
         return
     last, before = attempts[-1], attempts[:-1]
     sweep(directory.path / "attempts")
-    if (directory.path / "result.json").exists():
+    if directory.succeeded():
         ending = {"state": "succeeded", "steps_done": _last_step(directory)}
     else:
         step = checkpoint_step(directory)

@@ -45,7 +45,7 @@ def judge(directory: RunDirectory, job: Job | None) -> Verdict:
     locked = directory.locked()
     attempts = directory.attempts()
     last = attempts[-1] if attempts else None
-    result = (directory.path / "result.json").exists()
+    result = directory.succeeded()
     running = last is not None and last["state"] == "running"
     alive = job is not None and job.lives(directory.id)
     if locked or (running and directory.locked()):
@@ -177,7 +177,7 @@ def bury(directory: RunDirectory, job: Job | None) -> Verdict:
 
 def adopt(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
     """Take over the results of queued trials that were run before: with another database, or a lost one."""
-    done = [id for id in ids if (settings.runs / id / "result.json").exists()]
+    done = [id for id in ids if RunDirectory(settings.runs / id).succeeded()]
     snapshots: list[Snapshot] = []
     unreadable: dict[str, tuple[TrialState, str | None]] = {}
     for id in [id for id, row in store.states(done).items() if row.state == "queued"]:

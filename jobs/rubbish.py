@@ -69,7 +69,7 @@ def of_trial(directory: RunDirectory, state: TrialState, limits: Limits) -> Iter
         OSError, ValueError, LookupError, TypeError: its files cannot be read, or are damaged.
     """
     attempts = directory.attempts()
-    done = (directory.path / "result.json").exists()
+    done = directory.succeeded()
     if state in ("submitted", "running") or (not done and attempts and attempts[-1]["state"] == "running"):
         return  # also where that is another database's
     checkpoints = directory.path / "checkpoint"

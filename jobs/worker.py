@@ -120,7 +120,7 @@ class Worker:
     def is_open(self, directory: RunDirectory) -> bool:
         """Whether a trial is still to be run by this submission; a predecessor's death is noted on the way."""
         settle(directory)
-        if (directory.path / "result.json").exists() or directory.cancelled() is not None:
+        if directory.succeeded() or directory.cancelled() is not None:
             return False
         last = next(reversed(directory.attempts()), None)
         return last is None or last.get("submission") != self.submission or last["state"] not in _ENDED
