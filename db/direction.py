@@ -6,14 +6,14 @@ import contextlib
 from functools import cache
 
 from harness.errors import InputError
-from harness.task import TASKS, Metric
+from harness.task import Metric, outline_of
 
 
 @cache
 def metrics_of(task: str) -> dict[str, Metric]:
     """A task's metrics by name, that which selects the model first; {} where the task is not known here."""
     with contextlib.suppress(InputError, ImportError):
-        return {metric.name: metric for metric in TASKS.get(task).metrics}
+        return {metric.name: metric for metric in outline_of(task).metrics}
     return {}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from harness.settings import Settings
 from harness.suite import Cell
 from harness.sweep import Params, Sweep
-from harness.task import TASKS, Metric
+from harness.task import Metric, outline_of
 from harness.trial import Trial, TrialState
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def look(cell: Cell, every: Iterable[Params], settings: Settings, store: Store) 
     values: dict[str, float | None] = {}
     selecting: Metric | None = None
     # The first of the task's metrics that was measured on dev is what selects the weights of a run, too.
-    for metric in TASKS.get(cell.request.task).metrics:
+    for metric in outline_of(cell.request.task).metrics:
         if metric.higher_is_better is not None and (values := final_values(store, ids, f"dev/{metric.name}")):
             selecting = metric
             break

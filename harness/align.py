@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness import checkpoint
 from harness.errors import InputError
 from harness.rundir import RunDirectory
 from harness.trial import Trial
@@ -82,6 +81,8 @@ def _trained_sibling(trial: Trial, directory: RunDirectory) -> _Trained | None:
     """The sibling in the same runs folder where it is done and whole; None where the trial must train by itself."""
     if trial.align == "none":
         return None
+    from harness import checkpoint  # which needs torch
+
     other = RunDirectory(directory.path.parent / sibling(trial).id)
     try:
         result = other.result()
@@ -95,6 +96,8 @@ def _trained_sibling(trial: Trial, directory: RunDirectory) -> _Trained | None:
 
 def borrow(run: Run) -> None:
     """Take the first phase of a trial that begins over from its sibling, where that is done; events say so."""
+    from harness import checkpoint
+
     source = _trained_sibling(run.task.trial, run.directory)
     if run.agreed(source is None) or source is None:
         return

@@ -7,12 +7,13 @@ are always one flat axis: prefix tokens first, then the grid row by row.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-Unit = Literal["element", "column", "block", "cross"]
+if TYPE_CHECKING:
+    from harness.regularizers.drop import Unit
 
 
 def dropped_keys(

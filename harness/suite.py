@@ -16,7 +16,7 @@ from harness.regularizers.spec import parse_spec
 from harness.settings import Settings
 from harness.sweep import BOUND, RECIPE, Params, Search, Space, Sweep, fitted, nearest, sweepable
 from harness.table import Axis, Drawing, Preset, Row, Strict
-from harness.task import TASKS
+from harness.task import outline_of
 from harness.trial import Seed, Trial, TrialRequest
 from harness.validation import input_error
 
@@ -239,7 +239,7 @@ class Cell(Strict):
     def trials(self, settings: Settings) -> list[Trial]:
         """A trial for each seed; raises InputError for what does not fit together, or is not here."""
         first = self.request.model_copy(update={"seed": self.seeds[0]})
-        trial = TASKS.get(first.task).trial_for(first, settings)
+        trial = outline_of(first.task).trial_for(first, settings)
         # What is averaged over seeds differs in nothing else, and filling in the recipe takes a millisecond.
         return [trial, *(trial.model_copy(update={"seed": seed}) for seed in self.seeds[1:])]
 

@@ -25,35 +25,36 @@ Split = Literal["train", "dev", "test"]
 SUBSET = "subset: "
 """How a note begins that says that the data are a part of those that were published."""
 TASKS: Registry[type[Task]] = Registry("task")
-TASKS.add(
-    "image-classification", "tasks.image_classification:ImageClassification", help="one label an image (DropKey 4.1)"
-)
-TASKS.add("object-detection", "tasks.object_detection:ObjectDetection", help="boxes with classes (DropKey 4.2)")
-TASKS.add(
-    "interaction-detection",
-    "tasks.interaction_detection:InteractionDetection",
-    help="what persons do with objects (DropKey 4.3)",
-)
-TASKS.add("mesh-recovery", "tasks.mesh_recovery:MeshRecovery", help="bodies as meshes (DropKey 4.4)")
-TASKS.add(
-    "text-classification", "tasks.text_classification:TextClassification", help="one label a text (DropAttention 5.1)"
-)
-TASKS.add(
-    "sequence-labelling",
-    "tasks.sequence_labelling:SequenceLabelling",
-    help="one tag a word: entities, chunks, parts of speech (DropAttention 5.2)",
-)
-TASKS.add(
-    "textual-entailment",
-    "tasks.textual_entailment:TextualEntailment",
-    help="what follows from what (DropAttention 5.3)",
-)
-TASKS.add("translation", "tasks.translation:Translation", help="sentences of another language (DropAttention 5.4)")
-TASKS.add(
-    "language-modelling",
-    "tasks.language_modelling:LanguageModelling",
-    help="the next token of a running text (Learned Dropout)",
-)
+"""The fact `outline` names a task's outline, see `outline_of`."""
+for _name, _outlines, _help in (
+    ("image-classification", "images", "one label an image (DropKey 4.1)"),
+    ("object-detection", "detection", "boxes with classes (DropKey 4.2)"),
+    ("interaction-detection", "detection", "what persons do with objects (DropKey 4.3)"),
+    ("mesh-recovery", "meshes", "bodies as meshes (DropKey 4.4)"),
+    ("text-classification", "text", "one label a text (DropAttention 5.1)"),
+    ("sequence-labelling", "text", "one tag a word: entities, chunks, parts of speech (DropAttention 5.2)"),
+    ("textual-entailment", "text", "what follows from what (DropAttention 5.3)"),
+    ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
+    ("language-modelling", "language", "the next token of a running text (Learned Dropout)"),
+):
+    _class = _name.title().replace("-", "")
+    TASKS.add(
+        _name,
+        f"tasks.{_name.replace('-', '_')}:{_class}",
+        help=_help,
+        outline=f"tasks.outlines.{_outlines}:{_class}Outline",
+    )
+
+
+def outline_of(name: str) -> type[Task]:
+    """A task without what trains it: its recipe, its metrics, how its trials are made. It imports no torch.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    entry = TASKS.entry(name)
+    found: type[Task] = load(entry.facts["outline"]) if "outline" in entry.facts else TASKS.get(name)
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shlex
 import shutil
@@ -107,13 +108,24 @@ def _disown() -> None:
 
 def run_here(worker: Worker) -> None:
     """Run a worker in this process; at a terminal, an exception opens the debugger where it was raised."""
-    job = submitit.DebugExecutor(Path(worker.folder)).submit(worker)
+    root = logging.getLogger()
+    before = set(root.handlers)
+    logs: list[logging.Handler] = []
+
+    def noting_logs() -> None:
+        logs.extend(set(root.handlers) - before)
+        worker()
+
+    job = submitit.DebugExecutor(Path(worker.folder)).submit(noting_logs)
     try:
         job.results()
     except Exception:
         # The trial's own: its attempt has noted it, and the debugger has been left.
         if not sys.stdin.isatty():
             raise
+    finally:
+        for log in logs:  # Submitit leaves them open
+            log.close()
 
 
 class ArrayExecutor(submitit.SlurmExecutor):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from db.store import TrialRow
 from harness.errors import InputError
-from harness.task import TASKS
+from harness.task import outline_of
 from harness.trial import FINAL_STATES, Trial
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Progress:
             try:
                 metrics = json.loads((self.runs / row.id / "result.json").read_bytes())["metrics"]
                 names = [name for name in metrics if name.startswith("test/")]
-                first = f"test/{TASKS.get(self.trials[row.id].task).metrics[0].name}"
+                first = f"test/{outline_of(self.trials[row.id].task).metrics[0].name}"
                 name = first if first in names else names[0]
                 return f"{line}, {name} {metrics[name]:.2f}"
             except (OSError, ValueError, LookupError, InputError):

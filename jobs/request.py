@@ -11,7 +11,7 @@ from harness.regularizers.spec import parse_scalar, parse_spec
 from harness.settings import Settings
 from harness.suite import Cell, Choice, Suite, load_suite
 from harness.sweep import parse_search, parse_space
-from harness.task import TASKS
+from harness.task import outline_of
 from harness.trial import Trial, TrialRequest
 from tasks.data.locate import parse_folders
 
@@ -119,7 +119,7 @@ def _configuration(options: Options, settings: Settings) -> Asked:
     regularizer, params = parse_spec(next(iter(options.regularizer), "none"))
     schedule, align = params.pop("schedule", "constant"), params.pop("align", "none")
     trials = [
-        TASKS.get(given["--task"][0]).trial_for(
+        outline_of(given["--task"][0]).trial_for(
             TrialRequest(
                 task=given["--task"][0],
                 data=names[0],

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from harness.task import Metric
-
-ACCURACY = Metric("accuracy")
+from tasks.outlines.common import ACCURACY
 
 
 def accuracy(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:

@@ -13,18 +13,7 @@ from mmdet.datasets.api_wrappers import COCO
 from mmdet.evaluation import CocoMetric
 
 from adapters.detr import in_mmdet
-from harness.task import Metric
-
-NAMES = {
-    "ap": "mAP",
-    "ap50": "mAP_50",
-    "ap75": "mAP_75",
-    "ap-small": "mAP_s",
-    "ap-medium": "mAP_m",
-    "ap-large": "mAP_l",
-}
-"""Our names of what CocoMetric measures. Data without a box of some size have no AP of that size."""
-METRICS = tuple(Metric(name, optional="-" in name) for name in NAMES)
+from tasks.outlines.detection import AP_NAMES
 
 Prediction = Mapping[str, Any]
 """Of one image: `img_id`; `bboxes` (N, 4): left, top, right, bottom in pixels; `scores` (N,); `labels` (N,) from 0."""
@@ -49,7 +38,7 @@ def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
 
 
 def average_precision(truth: COCO, category_ids: Sequence[int], predictions: Sequence[Prediction]) -> dict[str, float]:
-    """The metrics of `METRICS` in percent, with the three digits that COCO's evaluation prints.
+    """The metrics of `AP_NAMES` in percent, with the three digits that COCO's evaluation prints.
 
     Args:
         truth: of the images.
@@ -60,5 +49,5 @@ def average_precision(truth: COCO, category_ids: Sequence[int], predictions: Seq
         metric = CocoMetric(metric="bbox")
         metric._coco_api, metric.cat_ids = truth, list(category_ids)
         found = metric.compute_metrics([({}, prediction) for prediction in predictions])
-    values = {ours: found.get(f"bbox_{theirs}", 0.0) for ours, theirs in NAMES.items()}
+    values = {ours: found.get(f"bbox_{theirs}", 0.0) for ours, theirs in AP_NAMES.items()}
     return {name: 100 * value for name, value in values.items() if value >= 0}

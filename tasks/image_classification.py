@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from adapters.image_weights import load_image_weights
 from harness.errors import InputError
 from harness.models import MODELS
-from harness.recipe import Recipe
-from harness.settings import Settings
-from harness.task import Metric, Shown, Split, Task
-from harness.trial import Trial, TrialRequest
-from tasks.accuracy import ACCURACY, accuracy
+from harness.task import Shown, Split
+from harness.trial import Trial
+from tasks.accuracy import accuracy
 from tasks.augmentation import mixed, moved_and_mirrored, normalised, random_augment, random_erasing, resized_crop
 from tasks.data.classification import ImageClassificationData
-from tasks.making import cached_source, check_model, located, make_trial, read_noted
+from tasks.making import check_model, located, read_noted
 from tasks.mapped_images import MappedImages
+from tasks.outlines.images import ImageClassificationOutline, ImageRecipe
 from tasks.token_labels import (
-    TokenLabelRecipe,
     check_token_labels,
     label_maps,
     token_label_loss,
-    with_fingerprint,
 )
 from tasks.weights import located_weights
 
@@ -36,40 +32,8 @@ from tasks.weights import located_weights
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class ImageRecipe(TokenLabelRecipe):
-    """What images add to a recipe."""
-
-    image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
-    channels: int = Field(default=3, ge=1, le=3)
-    flip: bool = Field(default=False, description="mirror half of the training images")
-    crop_padding: int = Field(default=0, ge=0, description="pixels added on each side before a random crop")
-    resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")
-    randaugment: str | None = Field(default=None, description="policy in timm's notation, such as rand-m9-mstd0.5-inc1")
-    erase: float = Field(default=0.0, ge=0, le=1, description="share of training images with a rectangle of noise")
-    mixup: float = Field(default=0.0, ge=0, description="α of mixup, 0: none")
-    cutmix: float = Field(default=0.0, ge=0, description="α of CutMix, 0: none")
-
-    @model_validator(mode="after")
-    def _labels_of_tokens(self) -> Self:
-        mixed = self.mixup > 0 or self.cutmix > 0
-        wrong = self.impossible(mixed, cropped=self.resized_crop and not self.crop_padding)
-        if wrong is not None:
-            raise ValueError(wrong)
-        return self
-
-
-class ImageClassification(Task):
+class ImageClassification(ImageClassificationOutline):
     """A label for each image."""
-
-    name: ClassVar[str] = "image-classification"
-    recipe_type: ClassVar[type[Recipe]] = ImageRecipe
-    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
-    recipe: ImageRecipe
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        return with_fingerprint(make_trial(cls, request, settings), cached_source(request.data, settings))
 
     @classmethod
     def check(cls, trial: Trial) -> None:

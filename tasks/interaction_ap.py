@@ -8,14 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.task import Metric
 from tasks.data.interactions import Interactions, PairedImage
+from tasks.outlines.detection import AP_SETTINGS
 
-SETTINGS = {"": "default", "-known-object": "known object"}
-METRICS = tuple(
-    Metric(f"map-{part}{ending}", optional=True) for ending in SETTINGS for part in ("full", "rare", "non-rare")
-)
-"""In percent. Data without rare interactions, or without others, have no value of them."""
 MOST = 100
 """Pairs of an image that count."""
 OVERLAP = 0.5
@@ -56,7 +51,7 @@ class _Ranked:
 def mean_average_precision(
     known: Interactions, truths: Sequence[PairedImage], found: Sequence[Pairing], most: int | None = MOST
 ) -> dict[str, float]:
-    """The metrics of `METRICS` that there are, in percent.
+    """The metrics of `InteractionDetectionOutline` that there are, in percent.
 
     A pair is right if both its boxes overlap those of a true pair with the same object and verb, each by `OVERLAP`.
     Where there are more such pairs, it stands for the one that it overlaps most, by the smaller of both overlaps, and
@@ -81,7 +76,7 @@ def mean_average_precision(
     there = true > 0
     groups = {"full": there, "rare": there & known.rare, "non-rare": there & ~known.rare}
     values = {}
-    for ending, counted in zip(SETTINGS, (np.ones_like(of_known_object), of_known_object), strict=True):
+    for ending, counted in zip(AP_SETTINGS, (np.ones_like(of_known_object), of_known_object), strict=True):
         precisions = _average_precisions(ranked, counted, true)
         for name, members in groups.items():
             if members.any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,20 +14,18 @@ from torchvision.transforms.v2 import ColorJitter
 
 from adapters.detr import DetrOptions, in_mmdet
 from adapters.qpic import load_qpic_weights
-from harness.errors import InputError
 from harness.feed import to_device
 from harness.models import MODELS
 from harness.recipe import Recipe
-from harness.settings import Settings
-from harness.task import Mark, Marks, Metric, Shown, Split, Task
-from harness.trial import Trial, TrialRequest
-from tasks.data import SYNTHETIC
+from harness.task import Mark, Marks, Shown, Split
+from harness.trial import Trial
 from tasks.data.hico import OBJECTS, VERBS
 from tasks.data.interactions import InteractionData, PairedImage
-from tasks.interaction_ap import METRICS, Pairing, mean_average_precision
-from tasks.making import cached_source, check_model, make_trial, read_noted
+from tasks.interaction_ap import Pairing, mean_average_precision
+from tasks.making import check_model, read_noted
 from tasks.marking import joined_boxes
-from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
+from tasks.mmdet_images import MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
+from tasks.outlines.detection import InteractionDetectionOutline
 from tasks.weights import located_weights
 
 TRUTHS = ("labels", "verbs", "subjects", "objects")
@@ -36,26 +34,8 @@ JITTER = 0.4
 """Of brightness, contrast and saturation in training (QPIC's repository)."""
 
 
-class InteractionDetection(Task):
+class InteractionDetection(InteractionDetectionOutline):
     """Pairs of a person and an object, with verbs."""
-
-    name: ClassVar[str] = "interaction-detection"
-    recipe_type: ClassVar[type[Recipe]] = DetectionRecipe
-    metrics: ClassVar[tuple[Metric, ...]] = METRICS
-    recipe: DetectionRecipe
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        trial = make_trial(cls, request, settings)
-        source = cached_source(request.data, settings)
-        if not any(file.endswith("/") for file in source.layout.files):
-            raise InputError(
-                f"data '{request.data}' in {source.folder} are test annotations alone: training expects "
-                f"{', '.join(source.dataset.layouts[0].files)}; get them from {source.dataset.home}, or run on a small "
-                f"generated set: {source.dataset.name}{SYNTHETIC}"
-            )
-        return trial
 
     @classmethod
     def check(cls, trial: Trial) -> None:

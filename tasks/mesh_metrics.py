@@ -7,14 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.task import Metric
-
 MILLIMETRES = 1000.0
-METRICS = (
-    Metric("mpve", higher_is_better=False, unit="mm"),
-    Metric("mpjpe", higher_is_better=False, unit="mm"),
-    Metric("pa-mpjpe", higher_is_better=False, unit="mm"),
-)
 
 
 def point_error(found: Tensor, true: Tensor) -> Tensor:

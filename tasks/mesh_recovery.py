@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from pydantic import Field
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
@@ -15,44 +14,24 @@ from adapters.metro import Metro, Recovered, project
 from adapters.metro_weights import load_metro_weights
 from harness.models import MODELS
 from harness.recipe import Recipe
-from harness.settings import Settings
-from harness.task import BodyTokens, Mark, Marks, Metric, Shown, Split, Task
-from harness.trial import Trial, TrialRequest
+from harness.task import BodyTokens, Mark, Marks, Shown, Split
+from harness.trial import Trial
 from tasks.augmentation import normalised
 from tasks.data.bodies import BodyData
 from tasks.data.body_model import JOINTS, Points
-from tasks.making import check_model, make_trial, read_noted
+from tasks.making import check_model, read_noted
 from tasks.marking import mesh_line
 from tasks.mesh_losses import Body, mesh_losses
-from tasks.mesh_metrics import METRICS, MILLIMETRES, Frame, body_errors
+from tasks.mesh_metrics import MILLIMETRES, Frame, body_errors
+from tasks.outlines.meshes import MeshRecipe, MeshRecoveryOutline
 from tasks.person_crop import PersonCrop, turned
 from tasks.weights import located_weights
 
 PUBLISHED_LEVELS = (431, 1723, 6890)
 
 
-class MeshRecipe(Recipe):
-    """What mesh recovery adds to a recipe; the defaults are METRO's."""
-
-    image_size: int = Field(default=224, ge=32, description="side of the model's input, in pixels")
-    hidden_tokens: float = Field(default=0.3, ge=0, le=1, description="largest share of joints and vertices masked")
-    rotate: float = Field(default=30.0, ge=0, description="degrees: spread of turns of images, of two fifths of them")
-    rescale: float = Field(default=0.25, ge=0, lt=1, description="spread, and limit, of changes of the crop's size")
-    noise: float = Field(default=0.4, ge=0, lt=1, description="each colour is up to so much brighter or darker")
-
-
-class MeshRecovery(Task):
+class MeshRecovery(MeshRecoveryOutline):
     """Bodies as meshes."""
-
-    name: ClassVar[str] = "mesh-recovery"
-    recipe_type: ClassVar[type[Recipe]] = MeshRecipe
-    metrics: ClassVar[tuple[Metric, ...]] = METRICS
-    recipe: MeshRecipe
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        return make_trial(cls, request, settings)
 
     @classmethod
     def check(cls, trial: Trial) -> None:
@@ -157,7 +136,7 @@ class MeshRecovery(Task):
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[dict[str, Tensor]]) -> dict[str, float]:
         """Mean errors of the bodies in millimetres."""
-        errors: dict[str, list[Tensor]] = {metric.name: [] for metric in METRICS}
+        errors: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
         for batch in batches:
             found = model(batch["images"]).full.float()
             for name, values in body_errors(found, batch["full"], self._frame_on(found)).items():

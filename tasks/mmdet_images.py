@@ -12,31 +12,15 @@ from mmdet.registry import MODELS, TRANSFORMS
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from adapters.detr import detr_config, in_mmdet
 from harness.errors import InputError
-from harness.recipe import Recipe
 from harness.trial import Trial
+from tasks.outlines.detection import PUBLISHED_SIZE, DetectionRecipe
 
-PUBLISHED_SIZE = 800
-"""Shorter side of images in evaluation, in pixels, that mmdet's configuration is written for."""
 KEPT = ("img_id", "ori_shape", "img_shape", "scale_factor")
 """What is known of an image beside its pixels and boxes."""
-
-
-class DetectionRecipe(Recipe):
-    """What detection adds to a recipe."""
-
-    image_size: int = Field(
-        default=PUBLISHED_SIZE,
-        ge=32,
-        description="shorter side of images in evaluation, in pixels; those of training are published shares of it",
-    )
-    augment: bool = Field(
-        default=True, description="whether images of training are changed at random; if not, they are as in evaluation"
-    )
 
 
 class MmdetImages:

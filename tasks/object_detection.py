@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from mmdet.structures import DetDataSample
@@ -14,32 +14,22 @@ from harness.errors import InputError
 from harness.feed import to_device
 from harness.models import MODELS
 from harness.recipe import Recipe
-from harness.settings import Settings
-from harness.task import Mark, Marks, Metric, Shown, Split, Task
-from harness.trial import Trial, TrialRequest
-from tasks.boxes_ap import METRICS, Prediction, average_precision, ground_truth
+from harness.task import Mark, Marks, Shown, Split
+from harness.trial import Trial
+from tasks.boxes_ap import Prediction, average_precision, ground_truth
 from tasks.data.detection import DetectionData
-from tasks.making import check_model, make_trial, read_noted
+from tasks.making import check_model, read_noted
 from tasks.marking import box_line
-from tasks.mmdet_images import DetectionRecipe, MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
+from tasks.mmdet_images import MmdetImages, as_shown, one_by_one, refuse_frozen, scaled
+from tasks.outlines.detection import ObjectDetectionOutline
 from tasks.weights import located_weights
 
 LEAST_SIDE = 32
 """Smaller images are not trained on, nor are those without boxes (mmdet's configuration)."""
 
 
-class ObjectDetection(Task):
+class ObjectDetection(ObjectDetectionOutline):
     """Boxes with classes."""
-
-    name: ClassVar[str] = "object-detection"
-    recipe_type: ClassVar[type[Recipe]] = DetectionRecipe
-    metrics: ClassVar[tuple[Metric, ...]] = METRICS
-    recipe: DetectionRecipe
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        return make_trial(cls, request, settings)
 
     @classmethod
     def check(cls, trial: Trial) -> None:

@@ -3,80 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
-from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from harness.errors import InputError, unknown_name
-from harness.models import MODELS
-from harness.recipe import Recipe
-from harness.settings import Settings
 from harness.task import Metric, Shown, Split
-from harness.trial import Trial, TrialRequest
-from tasks.data import DATASETS
 from tasks.data.tagged import TaggedData, TaggedSplit
 from tasks.making import read_noted
-from tasks.text import TextRecipe, TextTask
-from tasks.words import PADDING, UNKNOWN, case_of, numbered
+from tasks.outlines.common import ACCURACY
+from tasks.outlines.text import CHARACTERS, F1, SPELLING, SequenceLabellingOutline
+from tasks.text import TextTask
+from tasks.words import PADDING, UNKNOWN, numbered
 
-F1 = Metric("f1")
-ACCURACY = Metric("accuracy")
 UNTAGGED = -100
 """Stands for a tag where there is no word."""
-CHARACTERS = "characters"
 LONGEST_WORD = 24
 """Characters of a word that are looked at: its first half and its last."""
-SPELLING: dict[str, Callable[[str], str]] = {
-    "prefix2": lambda word: word[:2].lower(),
-    "prefix3": lambda word: word[:3].lower(),
-    "suffix2": lambda word: word[-2:].lower(),
-    "suffix3": lambda word: word[-3:].lower(),
-    "case": case_of,
-}
-"""Features that a word's spelling gives."""
 
 
-class TaggingRecipe(TextRecipe):
-    """What tagging adds."""
-
-    features: tuple[str, ...] = Field(
-        default=(),
-        description=f"what a word is known by beside itself: {', '.join(SPELLING)}, {CHARACTERS}, a column of the data",
-    )
-
-    @field_validator("features", mode="before")
-    @classmethod
-    def _listed_features(cls, value: Any) -> Any:
-        # As the command line gives it: names with commas between; "none" for none.
-        if isinstance(value, str):
-            return tuple(name for name in value.split(",") if name != "none")
-        return value
-
-
-class SequenceLabelling(TextTask):
+class SequenceLabelling(TextTask, SequenceLabellingOutline):
     """A tag for each word. A sentence longer than `max_length` is tagged in parts, and scored whole."""
-
-    name: ClassVar[str] = "sequence-labelling"
-    head: ClassVar[str] = "words"
-    recipe_type: ClassVar[type[Recipe]] = TaggingRecipe
-    metrics: ClassVar[tuple[Metric, ...]] = (F1, ACCURACY, Metric("precision"), Metric("recall"))
-    recipe: TaggingRecipe
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`; a feature that neither words nor the data have is refused here."""
-        trial = super().trial_for(request, settings)
-        known = [*SPELLING, CHARACTERS, *DATASETS.get(request.data).columns]
-        for name in trial.recipe["features"]:
-            if "tokenizer" in MODELS.entry(trial.model).facts:
-                raise InputError(f"features={name}: model '{trial.model}' has tokens of its own, not words")
-            if name not in known:
-                raise unknown_name(f"feature of data '{request.data}'", name, known)
-        return trial
 
     @property
     def selecting(self) -> Metric:

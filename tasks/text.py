@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -16,11 +15,11 @@ from harness.errors import InputError
 from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.registry import load
-from harness.settings import Settings
-from harness.task import Metric, Split, Task
-from harness.trial import Trial, TrialRequest
-from tasks.accuracy import ACCURACY, accuracy
-from tasks.making import check_model, make_trial
+from harness.task import Split
+from harness.trial import Trial
+from tasks.accuracy import accuracy
+from tasks.making import check_model
+from tasks.outlines.text import TextOutline, TextRecipe
 from tasks.weights import located_weights
 from tasks.words import Tokenizer, WordTokenizer
 
@@ -28,25 +27,8 @@ POOL = 50
 """Batches of like length are made within so many batches' samples, so that an epoch's order stays random."""
 
 
-class TextRecipe(Recipe):
-    """What text adds to a recipe."""
-
-    max_length: int = Field(default=256, ge=1, description="tokens kept of a text")
-    min_count: int = Field(default=1, ge=1, description="how often a word must occur in train to be known")
-    lowercase: bool = True
-    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words hidden in training")
-    vectors: str | None = Field(
-        default=None, description="pre-trained word vectors: a file or folder in DROPBENCH_DATA/vectors"
-    )
-    vectors_fingerprint: str | None = Field(default=None, description="of what `vectors` names; filled in")
-    freeze_vectors: bool = False
-
-
-class TextTask(Task):
+class TextTask(TextOutline):
     """A task on text.
-
-    Class attributes:
-        head: what gets a label: "text", "words" or "pair".
 
     Attributes, after `setup`:
         classes: names of the labels.
@@ -54,24 +36,9 @@ class TextTask(Task):
         lengths: by split, the number of tokens of each sample.
     """
 
-    head: ClassVar[str]
-    recipe_type: ClassVar[type[Recipe]] = TextRecipe
-    recipe: TextRecipe
     classes: tuple[str, ...]
     tokenizer: Tokenizer
     lengths: dict[str, list[int]]
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        trial = make_trial(cls, request, settings)
-        name = trial.recipe.get("vectors")
-        if name is None:
-            return trial
-        from tasks.data.vectors import locate_vectors, vectors_fingerprint
-
-        digest = vectors_fingerprint(locate_vectors(name, settings))
-        return trial.model_copy(update={"recipe": {**trial.recipe, "vectors_fingerprint": digest}})
 
     @classmethod
     def check(cls, trial: Trial) -> None:
@@ -201,8 +168,6 @@ class TextTask(Task):
 
 class LabelledTextTask(TextTask):
     """A task that gives each sample one label; a batch is token ids and labels (B,)."""
-
-    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
 
     def tokens_of(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """See `TextTask.tokens_of`."""

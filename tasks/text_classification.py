@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,15 +12,13 @@ from harness.task import Shown, Split
 from tasks.data import read
 from tasks.data.classification import TextClassificationData, TextSplit
 from tasks.making import located, read_noted
+from tasks.outlines.text import TextClassificationOutline
 from tasks.text import LabelledTextTask
 from tasks.words import split_words
 
 
-class TextClassification(LabelledTextTask):
+class TextClassification(LabelledTextTask, TextClassificationOutline):
     """A label for each text; words are the tokens, the vocabulary is train's."""
-
-    name: ClassVar[str] = "text-classification"
-    head: ClassVar[str] = "text"
 
     def setup(self) -> None:
         """Read the texts, make the vocabulary, turn words into numbers."""

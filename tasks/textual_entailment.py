@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,15 +10,13 @@ from torch import Tensor
 from harness.task import Shown, Split
 from tasks.data.pairs import PairData
 from tasks.making import read_noted
+from tasks.outlines.text import TextualEntailmentOutline
 from tasks.text import LabelledTextTask
 from tasks.words import split_words
 
 
-class TextualEntailment(LabelledTextTask):
+class TextualEntailment(LabelledTextTask, TextualEntailmentOutline):
     """A label for each pair of texts; all splits are tokenised alike."""
-
-    name: ClassVar[str] = "textual-entailment"
-    head: ClassVar[str] = "pair"
 
     def setup(self) -> None:
         """Read the pairs, make the vocabulary, turn words into numbers."""

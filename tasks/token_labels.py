@@ -7,47 +7,19 @@ of images before the model sees them: the class token answers for the mixture, e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, softmax
 
 from harness.errors import InputError
 from harness.models import MODELS
-from harness.recipe import Recipe
 from harness.trial import Trial
 from tasks.data.classification import ImageSource
 from tasks.data.label_maps import LabelMaps, locate_maps, maps_fingerprint
 from tasks.data.locate import Source
-
-WEIGHT = 0.5
-"""Of the tokens' loss beside that of the class token, as published."""
-
-
-class TokenLabelRecipe(Recipe):
-    """What a label for every token adds to a recipe."""
-
-    token_labels: Literal["image", "maps"] | None = Field(
-        default=None,
-        description="labels of VOLO's tokens: image: all have the image's; maps: from label maps beside ImageNet; none",
-    )
-    token_weight: float | None = Field(default=None, gt=0, description=f"of the tokens' loss; default: {WEIGHT}")
-    token_maps_fingerprint: str | None = Field(default=None, description="of the label maps; filled in")
-
-    @field_validator("token_labels", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return None if value == "none" else value
-
-    def impossible(self, mixed: bool, cropped: bool) -> str | None:
-        """Why there can be no label for every token in a recipe that mixes images, or crops them at random or not."""
-        if self.token_labels is not None and mixed:
-            return f"token_labels={self.token_labels}: tokens are mixed: expected mixup=0 and cutmix=0"
-        if self.token_labels == "maps" and not cropped:
-            return "token_labels=maps: expected resized_crop=true and crop_padding=0"
-        return None
+from tasks.outlines.images import WEIGHT, TokenLabelRecipe
 
 
 def check_token_labels(trial: Trial) -> None:
@@ -56,18 +28,6 @@ def check_token_labels(trial: Trial) -> None:
     if labels and not MODELS.entry(trial.model).facts.get("token_labels"):
         able = ", ".join(name for name in MODELS if MODELS.entry(name).facts.get("token_labels"))
         raise InputError(f"token_labels={labels}: model '{trial.model}' has no labels for its tokens: expected {able}")
-
-
-def with_fingerprint(trial: Trial, source: Source) -> Trial:
-    """The trial with the fingerprint of its label maps, where it needs some.
-
-    Raises:
-        InputError: they are not there; says where to get them.
-    """
-    if trial.recipe.get("token_labels") != "maps":
-        return trial
-    found = maps_fingerprint(locate_maps(source))
-    return trial.model_copy(update={"recipe": {**trial.recipe, "token_maps_fingerprint": found}})
 
 
 def label_maps(recipe: TokenLabelRecipe, source: Source, images: ImageSource, classes: int) -> LabelMaps | None:

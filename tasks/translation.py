@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from fairseq.data.data_utils import numpy_seed
 from fairseq.optim.adam import Adam
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -27,59 +26,27 @@ from harness.feed import to_device
 from harness.models import MODELS
 from harness.recipe import Recipe
 from harness.seeding import derive
-from harness.settings import Settings
-from harness.task import Metric, Shown, Split, Task
-from harness.trial import Trial, TrialRequest
+from harness.task import Shown, Split
+from harness.trial import Trial
 from tasks.data import read
 from tasks.data.binarise import prepare
 from tasks.data.check import subset_notes
 from tasks.data.fairseq_binary import NAMES
 from tasks.data.parallel import SPLITS, TranslationData
-from tasks.making import check_model, located, make_trial
+from tasks.making import check_model, located
+from tasks.outlines.translation import TranslationOutline
 from tasks.translation_scores import Scorer
 
 MULTIPLE = 8
 """Batches have a multiple of so many sentences where they can, as in fairseq."""
 
 
-class TranslationRecipe(Recipe):
-    """What translation adds to a recipe; a batch is `accumulate` micro-batches of at most `max_tokens` tokens."""
-
-    batch_size: int = Field(default=256, ge=1, description="most sentences of a micro-batch")
-    max_tokens: int = Field(default=4096, ge=1, description="most tokens of a micro-batch, source or target, padded")
-    pieces: int = Field(default=8000, ge=1, description="size of the joint BPE of sets of raw text")
-    symbols: int = Field(default=32_768, ge=5, description="largest joint dictionary of sets that come in pieces")
-    order: Literal["dropbench", "fairseq"] = Field(
-        default="dropbench",
-        description="fairseq: initial weights, batches and each update are those of fairseq-train --seed",
-    )
-    beam: int = Field(default=5, ge=1, description="hypotheses of the beam search")
-    lenpen: float = Field(default=1.0, description="exponent of the length that scores are divided by")
-    max_len_a: float = Field(default=0.0, ge=0, description="a translation has at most a · source length + b tokens")
-    max_len_b: int = Field(default=200, ge=1)
-
-
-class Translation(Task):
+class Translation(TranslationOutline):
     """Sentences of one language in another; the loss is a mean over the target's tokens.
 
     A pair with a side that is longer than the model's positions (in training: than max_tokens, too) is left out and
     counted; in the scores of test it has an empty translation.
     """
-
-    name: ClassVar[str] = "translation"
-    recipe_type: ClassVar[type[Recipe]] = TranslationRecipe
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("loss", higher_is_better=False, unit=""),
-        Metric("perplexity", higher_is_better=False, unit=""),
-        Metric("bleu", unit=""),
-        Metric("sacrebleu", unit=""),
-    )
-    recipe: TranslationRecipe
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        return make_trial(cls, request, settings)
 
     @classmethod
     def check(cls, trial: Trial) -> None:

@@ -8,7 +8,7 @@ from db.report.view import Outcome, View
 from harness.deviations import PAPER, Change, changes, summed_up
 from harness.errors import InputError
 from harness.suite import Choice
-from harness.task import TASKS
+from harness.task import outline_of
 from harness.trial import TrialRequest
 
 
@@ -20,7 +20,7 @@ def recipe_lines(view: View) -> list[str]:
     words: dict[str, None] = {}
     found: list[Change] = []
     for outcome, request in _published(view):
-        task = TASKS.get(request.task)
+        task = outline_of(request.task)
         try:
             ours, theirs = task.resolved(outcome.cell.request), task.resolved(request)
         except InputError:

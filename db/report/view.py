@@ -10,7 +10,7 @@ from harness.analysis import analysis_of
 from harness.errors import unknown_name
 from harness.suite import Cell, Suite
 from harness.sweep import Params
-from harness.task import TASKS, Metric
+from harness.task import Metric, outline_of
 from harness.trial import Trial, TrialState
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def metric_of(cell: Cell) -> Metric:
     Raises:
         InputError: neither has such a metric.
     """
-    metrics = {metric.name: metric for metric in TASKS.get(cell.request.task).metrics}
+    metrics = {metric.name: metric for metric in outline_of(cell.request.task).metrics}
     kind = analysis_of(cell.metric)
     if kind is not None:
         measured = cell.metric.removeprefix(f"{kind}/").partition("@")[0]

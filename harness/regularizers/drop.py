@@ -5,18 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention import additive, allowed_keys, attention_weights, plain_attention
-from harness.masks import Unit, dropped_keys
 from harness.regularizers.base import Regularizer
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from harness.site import Site
 
+Unit = Literal["element", "column", "block", "cross"]
 Rescale = Literal["renormalize", "inverse"]
 
 
@@ -51,16 +50,10 @@ class AttentionDrop(Regularizer):
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
     ) -> Tensor:
         """Attention with the keys that this draw leaves; shapes as in `Regularizer.attend`."""
+        from harness.dropping import attend_kept  # which needs torch
+
         kept = ~self.dropped((*q.shape[:-1], k.shape[-2]), site, q.device)
-        if self.rescale == "renormalize":
-            return scaled_dot_product_attention(q, k, v, attn_mask=_kept_mask(kept, mask, q.dtype), scale=scale)
-        # Multiplied, never filled in: filling would hide a NaN.
-        if kept.dim() == 4 and kept.shape[-2] == 1:
-            # Keys that are dropped for every query are dropped values (DropAttention, Section 4, "(c)").
-            v = v * kept.transpose(-2, -1).to(v.dtype)
-            return plain_attention(q, k, v, mask=mask, scale=scale) / (1.0 - site.ratio)
-        weights = attention_weights(q, k, mask=mask, scale=scale)
-        return (weights * kept.to(weights.dtype)) @ v / (1.0 - site.ratio)
+        return attend_kept(q, k, v, kept, self.rescale, site.ratio, mask=mask, scale=scale)
 
 
 class UnitDrop(AttentionDrop):
@@ -84,26 +77,9 @@ class UnitDrop(AttentionDrop):
         return side == high == wide if self.unit == "block" else side in (high, wide)
 
     def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
-        """Draw units; see `dropped_keys`."""
+        """Draw units; see `harness.masks.dropped_keys`."""
+        from harness.masks import dropped_keys  # which needs torch
+
         return dropped_keys(
             self.unit, site.ratio, self.window, shape, grid=site.grid, prefix=site.prefix, device=device
         )
-
-
-def _kept_mask(kept: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Join the kept keys with `mask`; a row that would lose every key that it may attend to keeps them all.
-
-    Returns:
-        additive, with −inf at dropped keys, broadcastable to (B, H, T, S).
-    """
-    if mask is None:
-        return additive(_or_all(kept, kept), dtype)
-    kept = _or_all(kept, kept & allowed_keys(mask))
-    return additive(kept & mask, dtype) if mask.dtype == torch.bool else mask + additive(kept, mask.dtype)
-
-
-def _or_all(kept: Tensor, left: Tensor) -> Tensor:
-    """`kept`, but every key of a row that has none left."""
-    # On bytes, at which a CPU is many times as fast as at booleans.
-    none = left.view(torch.uint8).amax(dim=-1, keepdim=True) == 0
-    return kept.view(torch.uint8).bitwise_or(none.view(torch.uint8)).view(torch.bool)

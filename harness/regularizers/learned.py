@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from harness.errors import InputError
-from harness.learned_mask import EmbeddingAttention, LearnedMask
 from harness.regularizers.base import Regularizer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from harness.feedforward import SiteModule
     from harness.site import Site, SiteKind
 
@@ -101,6 +100,8 @@ class LearnedDropout(Regularizer):
 
     def site_module(self, site: Site) -> SiteModule:
         """The mask's parameters at a site, or what derives its input from the embeddings."""
+        from harness.learned_mask import EmbeddingAttention, LearnedMask  # which need torch
+
         if site.width is None:
             raise InputError(f"learned-dropout: {site.name}: its width is not known")
         if site.kind == "mask-input":
@@ -111,4 +112,6 @@ class LearnedDropout(Regularizer):
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
     ) -> Tensor:
         """Plain attention: only its output is regularised. Shapes as in `Regularizer.attend`."""
+        from torch.nn.functional import scaled_dot_product_attention
+
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)

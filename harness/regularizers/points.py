@@ -6,13 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import Field
-from torch import Tensor
 
-from harness.attention import plain_attention
 from harness.regularizers.base import Regularizer
 from harness.regularizers.drop import UnitDrop
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from harness.site import Site
 
 
@@ -25,6 +25,8 @@ class Unregularized(Regularizer):
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
     ) -> Tensor:
         """Plain attention; shapes as in `Regularizer.attend`."""
+        from harness.attention import plain_attention  # which needs torch
+
         return plain_attention(q, k, v, mask=mask, scale=scale)
 
 

@@ -234,7 +234,7 @@ def test_find(store: Store, make_trial: Make, words: str | None, seeds: set[int]
         ("ratoi=0.3", "unknown key of a filter 'ratoi': did you mean ratio"),
         ("state=faild", "did you mean failed"),
         ("ratio=", "expected a value after '='"),
-        ("seed=x", "expected whole numbers"),
+        ("seed=x", "'x' is no number: expected one after '='"),
         ("%", "unknown state, suite or trial id '%'"),
         ("data=x' or 1=1 --", "unknown state, suite or trial id 'or'"),
     ],

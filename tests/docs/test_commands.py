@@ -25,7 +25,7 @@ def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `mini` trains takes minutes."""
 
     def shortened(task: str) -> dict[str, Any]:
-        recipes = _without_epochs(copy.deepcopy(read_recipes(task)))
+        recipes: dict[str, Any] = _without_epochs(copy.deepcopy(read_recipes(task)))
         for preset in recipes["presets"].values():
             preset["steps"] = 1
         return recipes

@@ -8,9 +8,8 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from harness.masks import Unit
 from harness.regularizers.base import Regularizer
-from harness.regularizers.drop import AttentionDrop, Rescale, UnitDrop
+from harness.regularizers.drop import AttentionDrop, Rescale, Unit, UnitDrop
 from harness.site import Site
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from harness.attention import additive, allowed_keys, attend, attention_weights, masked_softmax, with_causal
-from harness.masks import Unit
+from harness.regularizers.drop import Unit
 from harness.site import Site
 from tests.harness.given import drop_site, given_drop, site_with
 

@@ -10,8 +10,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from harness.attention import attend
-from harness.masks import Unit
-from harness.regularizers.drop import Rescale
+from harness.regularizers.drop import Rescale, Unit
 from tests.harness.given import TOKENS, drop_site, given_drop, masks, qkv, site_of, site_with
 
 UNITS: tuple[Unit, ...] = get_args(Unit)

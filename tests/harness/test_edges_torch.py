@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from harness.attention import attend
-from harness.masks import Unit
-from harness.regularizers.drop import Rescale
+from harness.regularizers.drop import Rescale, Unit
 from harness.site import Site
 from tests.harness.given import TOKENS, drop_site, masks, qkv, site_of
 

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from scipy.stats import chi2
 
-from harness.masks import Unit, dropped_keys, grow, seed_probability
+from harness.masks import dropped_keys, grow, seed_probability
+from harness.regularizers.drop import Unit
 from tests.harness import reference
 
 UNITS: tuple[Unit, ...] = get_args(Unit)

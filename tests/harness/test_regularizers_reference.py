@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 from harness.attention import attend
-from harness.masks import Unit
-from harness.regularizers.drop import Rescale, UnitDrop
+from harness.regularizers.drop import Rescale, Unit, UnitDrop
 from harness.site import Site
 from tests.harness import reference
 from tests.harness.given import given_drop, site_with

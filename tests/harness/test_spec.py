@@ -11,9 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.masks import Unit
 from harness.regularizers import REGULARIZERS
-from harness.regularizers.drop import AttentionDrop, Rescale, UnitDrop
+from harness.regularizers.drop import AttentionDrop, Rescale, Unit, UnitDrop
 from harness.regularizers.spec import Scalar, build_regularizer, complete_spec, parse_spec
 from harness.site import Site
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from harness.attention import attend
-from harness.masks import Unit, dropped_keys
-from harness.regularizers.drop import Rescale, UnitDrop
+from harness.masks import dropped_keys
+from harness.regularizers.drop import Rescale, Unit, UnitDrop
 from harness.seeding import derive, seed_all
 from harness.site import Site
 from tests.harness import reference

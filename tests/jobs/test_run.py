@@ -253,10 +253,8 @@ def test_debugging_happens_in_this_process(place: Workplace) -> None:
 def test_the_debugger_opens_at_a_terminal(place: Workplace) -> None:
     master, terminal = os.openpty()
     place.trouble.write_text("raise 5")
-    # Submitit's debug executor leaves its log files open.
-    program = ["-W", "ignore::ResourceWarning", "-m", "harness.cli"]
     asked = "run", "tiny.yaml", "--executor", "debug", "--preset", "one"
-    process = place.start(*asked, program=program, stdin=terminal)
+    process = place.start(*asked, stdin=terminal)
     os.close(terminal)
     os.write(master, b"p self.step + 37\nq\n" + b"q\n" * 4)
     out, err = process.communicate(timeout=90)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.boxes_ap import METRICS, average_precision, ground_truth
+from tasks.boxes_ap import average_precision, ground_truth
+from tasks.outlines.detection import ObjectDetectionOutline
 
 GOLDEN = (50.5, 69.7, 57.3, 58.6, 51.9, 50.1)
 """AP, AP50, AP75 and AP of small, medium and large boxes of the example detections in COCO's repository, in percent."""
@@ -34,7 +35,7 @@ def test_the_published_example_gives_the_published_figures() -> None:
         labels = np.array([ids.index(one["category_id"]) for one in boxes])
         predictions.append({"img_id": image, "bboxes": corners, "scores": scores, "labels": labels})
     values = average_precision(ground_truth(annotations, found), ids, predictions)
-    assert tuple(round(values[metric.name], 1) for metric in METRICS) == GOLDEN
+    assert tuple(round(values[metric.name], 1) for metric in ObjectDetectionOutline.metrics) == GOLDEN
 
 
 @pytest.fixture

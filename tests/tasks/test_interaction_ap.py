@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from tasks.data import locate, read
 from tasks.data.interactions import InteractionData, Interactions, PairedImage
-from tasks.interaction_ap import METRICS, Pairing, best, mean_average_precision, overlap
+from tasks.interaction_ap import Pairing, best, mean_average_precision, overlap
+from tasks.outlines.detection import InteractionDetectionOutline
 
 BOX, THING = (0, 0, 99, 99), (200, 0, 299, 99)
 HALF, LESS = (0, 0, 99, 49), (0, 0, 99, 48)
 """IoU 0.5 and 0.49 with `BOX`: the last pixels belong to a box."""
-NAMES = [metric.name for metric in METRICS]
+NAMES = [metric.name for metric in InteractionDetectionOutline.metrics]
 
 
 def known(verbs: int = 3, objects: int = 3, rare: tuple[int, ...] = (0,)) -> Interactions:

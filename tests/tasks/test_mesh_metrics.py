@@ -12,7 +12,8 @@ from scipy.spatial import procrustes as scipy_procrustes
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from tasks.mesh_metrics import METRICS, aligned_error, point_error, procrustes
+from tasks.mesh_metrics import aligned_error, point_error, procrustes
+from tasks.outlines.meshes import MeshRecoveryOutline
 
 
 def bodies(seed: int, count: int = 4, points: int = 14) -> Tensor:
@@ -99,6 +100,6 @@ def test_errors_are_mean_distances_in_millimetres() -> None:
     true = bodies(5)
     moved = true + torch.tensor([0.003, 0.0, 0.004], dtype=torch.float64)
     assert torch.allclose(point_error(moved, true), torch.full((4,), 5.0, dtype=torch.float64))
-    assert [(metric.name, metric.higher_is_better, metric.unit) for metric in METRICS] == [
+    assert [(metric.name, metric.higher_is_better, metric.unit) for metric in MeshRecoveryOutline.metrics] == [
         ("mpve", False, "mm"), ("mpjpe", False, "mm"), ("pa-mpjpe", False, "mm"),
     ]  # fmt: skip

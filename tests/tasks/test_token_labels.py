@@ -17,7 +17,8 @@ from harness.rundir import RunDirectory
 from harness.seeding import seed_all
 from harness.settings import Settings
 from harness.trial import Trial, TrialRequest
-from tasks.image_classification import ImageClassification, ImageRecipe
+from tasks.image_classification import ImageClassification
+from tasks.outlines.images import ImageRecipe
 from tasks.token_labels import interpolation, mapped_labels, token_label_loss
 
 SMALL = {"model.layers": "1,1", "model.embed_dim": 16, "model.num_heads": 2, "model.stem_dim": 4, "model.mlp_ratio": 1}

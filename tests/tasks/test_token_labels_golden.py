@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tasks.image_classification import ImageRecipe
+from tasks.outlines.images import ImageRecipe
 from tasks.token_labels import mapped_labels, token_label_loss
 
 FILE = Path(__file__).parents[1] / "golden" / "token_labels.json"

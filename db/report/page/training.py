@@ -16,7 +16,7 @@ from db.report.page.templates import cut
 from db.report.view import Outcome, View
 from db.store import Store
 from harness.analysis import analysis_of
-from harness.task import TASKS
+from harness.task import outline_of
 
 MOST_SEEDS = 10
 MOST_TRIALS = 300
@@ -91,7 +91,7 @@ def _task_metric(outcome: Outcome) -> str:
     """Of what an analysis measured, the task's first metric."""
     if analysis_of(outcome.cell.metric) is None:
         return outcome.cell.metric
-    return TASKS.get(outcome.cell.request.task).metrics[0].name
+    return outline_of(outcome.cell.request.task).metrics[0].name
 
 
 def _curve_row(column: str, row: str, cells: Sequence[Outcome], dev: Band | None, loss: Band | None) -> tuple[str, ...]:
