@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -48,6 +49,19 @@ def test_importing_the_commands_is_light() -> None:
     code = f"import sys, {modules}; print([name for name in '{heavy}'.split() if name in sys.modules])"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["report", "quickstart"], ["compare", "regularizer=none", "regularizer=dropkey"], ["rank"]]
+)
+def test_tables_need_no_torch(folder: Path, runs: Path, words: list[str]) -> None:
+    code = "import sys; from harness.cli import run; code = run(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
 
 
 def test_results_as_json(call: Call, runs: Path) -> None:
