@@ -15,6 +15,7 @@ from benchmarks.images import images
 from benchmarks.measure import Measurement
 from benchmarks.queue import queue
 from benchmarks.startup import startup
+from benchmarks.tables import tables
 from benchmarks.translation import translation
 from benchmarks.volo import volo
 from harness.environment import processor
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "images": images,
     "volo": volo,
     "queue": queue,
+    "tables": tables,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

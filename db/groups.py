@@ -167,6 +167,8 @@ def seed_values(connection: Connection, found: Filter, name: str) -> dict[str, d
     columns: list[Any] = [Trials.config_id, Trials.seed, Metrics.value]
     query = select(*columns).join(Metrics, Metrics.trial_id == Trials.id)
     query = query.where(Metrics.step == FINAL, Metrics.name == name, Metrics.value.is_not(None), *found.clauses)
+    if found.clauses:  # the index of final values knows the configuration: of all others no trial is looked up
+        query = query.where(Metrics.config_id.in_(select(Trials.config_id).where(*found.clauses)))
     values: dict[str, dict[int, float]] = {}
     for config_id, seed, value in _plain(connection, query):
         values.setdefault(config_id, {})[seed] = value

@@ -213,11 +213,10 @@ def _check_keys(by: Sequence[str], configs: Mapping[str, Row]) -> None:
 
 def _means(connection: Connection, found: Filter, name: str) -> dict[str, float]:
     """Means over seeds by configuration."""
-    values: dict[str, list[float | None]] = {}
+    values: dict[str, list[float]] = {}
     for (id,), some in Places(found, ["regularizer"]).finals(connection, name):
-        values.setdefault(id, []).extend(some)
-    means = {id: summarize(some).mean for id, some in values.items()}
-    return {id: mean for id, mean in means.items() if mean is not None}
+        values.setdefault(id, []).extend(value for value in some if value is not None)
+    return {id: math.fsum(some) / len(some) for id, some in values.items() if some}
 
 
 def _name(config: Mapping[str, Any], by: Sequence[str]) -> tuple[Any, ...]:

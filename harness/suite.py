@@ -88,7 +88,7 @@ class Suite(Strict):
                     seen[key].add(name)
                 if any(names is not None and not _named(names, base[key]) for key, names in wanted.items()):
                     continue
-                fields["data"] = _choose(wanted["data"], base["data"])
+                fields["data"] = _choose(wanted["data"], fields["data"])
                 fields["preset"] = choice.preset
                 if choice.weights is not None:
                     fields["weights"] = choice.weights
@@ -293,9 +293,11 @@ def _named(names: Sequence[str], base: str) -> bool:
     return any(name.removesuffix("-synthetic") == base for name in names)
 
 
-def _choose(names: Sequence[str] | None, base: str) -> str:
-    """The name as the user wrote it, with "-synthetic" behind it or not."""
-    return next((name for name in names or () if name.removesuffix("-synthetic") == base), base)
+def _choose(names: Sequence[str] | None, own: str) -> str:
+    """The data set as the user wrote it, with "-synthetic" behind it or not; the suite's own where none was named."""
+    return next(
+        (name for name in names or () if name.removesuffix("-synthetic") == own.removesuffix("-synthetic")), own
+    )
 
 
 def _request(fields: dict[str, Any], where: str) -> TrialRequest:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
+import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 # Tests run side by side, one a core, and their tensors are small. Before torch is imported, and for all subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,3 +31,26 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     then collect tests of different names.
     """
     return f"{len(val)}-bytes" if isinstance(val, bytes) else None
+
+
+LONGEST = ("tests/cluster/", "tests/jobs/", "tests/docs/", "tests/test_quickstart.py", "tests/benchmarks/", "tests/db/")
+"""What is begun with, so that no process is left alone with it at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest first."""
+    items.sort(key=lambda item: next((n for n, one in enumerate(LONGEST) if item.nodeid.startswith(one)), len(LONGEST)))
+
+
+class ByModule(LoadScopeScheduling):  # type: ignore[misc]
+    """A module's tests go to one process, which makes its fixtures once; those of the cluster, which is one, too."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return LONGEST[0] if nodeid.startswith(LONGEST[0]) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModule:
+    """Distribute tests so, in the order of `LONGEST`."""
+    config.option.loadscopereorder = False
+    return ByModule(config, log)

@@ -15,10 +15,11 @@ import timm
 from PIL import Image
 from timm.models.volo import VOLO
 
-from benchmarks import cluster, nodes, stores, volo
+from benchmarks import cluster, nodes, queue, stores, tables, volo
 from benchmarks.images import clouds
 from benchmarks.measure import compare
 from benchmarks.queue import at_scale
+from db.store import open_store
 from harness.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -117,3 +118,16 @@ def test_an_unknown_benchmark_is_refused() -> None:
     )
     assert done.returncode == 2
     assert "unknown benchmark nothing" in done.stderr
+
+
+@pytest.mark.slow
+def test_tables_are_made_of_what_was_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "ROWS", 3)
+    monkeypatch.setattr(tables, "SEEDS", 2)
+    monkeypatch.setattr(queue, "ROUNDS", 1)
+    found = {one.name.split(";")[0]: one for one in tables.at_scale(tmp_path, 100)}
+    assert {"rank", "report quickstart (24 trials)", "report quickstart (24 trials) --format html"} <= found.keys()
+    assert all(one.ratio > 0 for one in found.values())
+    assert 10**5 < found["bytes of that page of quickstart"].detail["ours_ms"] < tables.PAGE_BYTES
+    with open_store(f"sqlite:///{tmp_path}/tables.db") as store:
+        assert store.counts()["succeeded"] == sum(store.counts().values()) == 100
