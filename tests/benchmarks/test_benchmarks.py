@@ -90,7 +90,7 @@ def test_a_simulated_cluster_runs_a_campaign_to_its_end(tmp_path: Path, monkeypa
     assert report.attempts == 203 + sum(report.faults.values()) - report.faults["failed"]
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == report.states["succeeded"]
     assert report.calls["sbatch"] > 203 / cluster.PACK / nodes.JOBS
-    assert {"collect", "submit", "status", "enqueue"} == set(report.seconds)
+    assert {"collect", "submit", "status", "enqueue", "nodes"} == set(report.seconds)
     assert any(line.startswith("calls to SLURM: ") for line in report.lines())
 
 

@@ -16,7 +16,7 @@ from harness.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = Path(__file__).with_name("tiny_task.py")
-PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "90"))
+PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "240"))
 """Seconds to wait for what should take two: the machine may be busy."""
 
 SUITE = """
@@ -73,7 +73,12 @@ class Workplace:
     def call(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line to its end."""
         process = self.start(*arguments, **options)
-        out, err = process.communicate(timeout=PATIENCE)
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def processes(self, kind: str = "submitit") -> list[int]:
