@@ -1,0 +1,57 @@
+"""A database to import from."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from db.connection import writing
+from db.models import Attempts
+from db.store import Store, SubmissionRow, open_store
+from harness.trial import Trial
+from tests.db.transfer.given import ODD, attempt, outcome
+
+
+@pytest.fixture
+def there(tmp_path: Path, template: Path) -> Iterator[Store]:
+    """The database that is imported from."""
+    shutil.copy(template, tmp_path / "there.db")
+    with open_store(f"sqlite:///{tmp_path / 'there.db'}") as opened:
+        yield opened
+
+
+@pytest.fixture
+def filled(there: Store, make_trial: Callable[..., Trial]) -> Store:
+    """Trials in all states that last, odd texts, numbers and values, an ended submission."""
+    trials = [make_trial(seed, overrides={"lr": 1e-5, "name": "a\nb"}) for seed in range(6)]
+    submission = SubmissionRow("a" * 32, "local", "/some\nwhere", "laptop", 7, username="me")
+    there.enqueue([(trials[0], "other")])
+    assert there.intend([trials[0].id], submission)
+    there.submitted(submission.id, "12")
+    there.end_submission(submission.id)
+    used: dict[str, Any] = {
+        "cpu_seconds": 0.1 + 0.2,
+        "gpu_seconds": 1e-300,
+        "peak_memory_bytes": 2**40,
+        "submission_id": submission.id,
+    }
+    there.record(
+        [
+            outcome(trials[0], attempts=[attempt(1, cause=ODD), attempt(2, "succeeded", 2, **used)]),
+            outcome(trials[1], accuracy=None),
+            outcome(trials[2], "failed", reason=ODD, attempts=[attempt(1, message=ODD, cause="")]),
+            outcome(trials[3], "cancelled", suites=["a", "b"]),
+            outcome(
+                trials[4], "queued", metrics=[("loss/ü, x", 3, 5e-324), ("big", 2**31 - 1, 1.7976931348623157e308)]
+            ),
+            outcome(trials[5], "skipped", reason="no data", metrics=[]),
+        ]
+    )
+    with writing(there.engine) as connection:
+        connection.execute(update(Attempts).where(Attempts.cause == "").values(cause=None))  # CSV has no empty text
+    return there

@@ -1,0 +1,50 @@
+"""What the tests of imports share: snapshots, and the import itself."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from db.export import export
+from db.models import Attempts
+from db.snapshot import Snapshot
+from db.source import open_source
+from db.store import Store
+from db.transfer import Transferred, transfer
+from harness.trial import Trial
+
+Dump = Callable[..., dict[str, set[tuple[Any, ...]]]]
+Kind = Literal["csv", "parquet", "database"]
+
+DAY = "2026-01-0{}T00:00:00.000+00:00"
+ODD = 'ValueError: "a,b"\nline 2\r 50%\r100%\r\nend ; \u2028 ü =1+1'
+
+
+def attempt(number: int, state: str = "failed", day: int = 1, host: str = "laptop", **more: Any) -> dict[str, Any]:
+    none = {column.name: None for column in Attempts.__table__.columns if column.name != "trial_id"}
+    given = {"number": number, "state": state, "host": host, "pid": 7, "started_at": DAY.format(day)}
+    return {**none, **given, "ended_at": None if state == "running" else DAY.format(day + 1), **more}
+
+
+def outcome(trial: Trial, state: Any = "succeeded", accuracy: float | None = 80.5, **more: Any) -> Snapshot:
+    values = [("test/accuracy", -1, accuracy), ("train/loss", -1, 0.1)] if state == "succeeded" else []
+    curve = [("train/loss", step, 1 / (step + 1)) for step in range(3)]
+    times = {"created_at": DAY.format(1), "updated_at": DAY.format(2)}
+    return Snapshot(trial, state, **{**times, "metrics": curve + values, "suites": ["mine"], **more})
+
+
+def put(there: Store, store: Store, kind: Kind, folder: Path, **more: Any) -> Transferred:
+    """Import one store into the other."""
+    given = str(there.engine.url.database)
+    if kind != "database":
+        given = str(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        export(there, folder, kind)
+    with open_source(given, str(store.engine.url)) as source:
+        return transfer(source, store, **more)
+
+
+def counts(done: Transferred) -> tuple[int, int, int, int, int]:
+    return done.added, done.updated, done.unchanged, len(done.conflicts), len(done.refused)

@@ -1,0 +1,84 @@
+"""`dropbench db import`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from db.connection import writing
+from db.models import REVISION, Trials
+from db.store import Store
+from harness.trial import Trial
+from tests.db.conftest import Call
+from tests.db.transfer.given import outcome
+
+
+def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Callable[..., Trial]) -> None:
+    assert call("db", "import", "there.db") == (
+        0, "6 trials are new, 0 brought up to date, 0 as they were; 1 ended submissions are new\n", "",
+    )  # fmt: skip
+    again = json.loads(call("db", "import", f"sqlite:///{tmp_path / 'there.db'}", "--json").out)
+    assert again == {
+        "added": 0, "updated": 0, "unchanged": 6, "conflicts": [], "refused": [], "submissions": 0,
+    }  # fmt: skip
+    assert call("db", "export", "out").code == 0
+    assert call("db", "import", "out").code == 0
+    trial = make_trial(0, overrides={"lr": 1e-5, "name": "a\nb"})
+    filled.record([outcome(trial, accuracy=79.0)])
+    done = call("db", "import", "there.db")
+    assert (done.code, done.out.startswith("0 trials are new, 0 brought up to date, 5 as they were")) == (1, True)
+    kept = "here and 79.0 there: kept (--replace takes the other)"
+    assert done.err == f"conflict: trial {trial.id}: test/accuracy is 80.5 {kept}\n"
+    done = call("db", "import", "there.db", "--replace")
+    assert (done.code, done.err.endswith("79.0 there, which was taken\n")) == (0, True)
+    assert call("db", "import", "there.db").code == 0
+    with writing(filled.engine) as connection:
+        connection.execute(update(Trials).where(Trials.id == trial.id).values(seed=9))
+    done = call("db", "import", "there.db")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.err.startswith(f"left out: trial '{trial.id}': is ")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("nowhere", "nowhere: nothing there: expected a database, or a folder that dropbench db export wrote"),
+        ("sqlite:///nowhere.db", "nothing there"),
+        ("sqlite://", "nothing there"),
+        ("x://y", "SOURCE: no database is called 'x': expected sqlite or postgresql"),
+        ("://", "SOURCE: expected a SQLAlchemy URL"),
+        ("text.db", "text.db: cannot be read (file is not a database): expected a whole database of DropBench"),
+        ("other.db", "other.db: no database of DropBench"),
+        (
+            "old.db",
+            f"old.db: schema 0001, expected {REVISION}; no source is changed: run dropbench db upgrade on it",
+        ),
+        ("new.db", f"new.db: made by a newer DropBench (schema 9999, this one knows {REVISION})"),
+        ("hollow.db", "hollow.db: cannot be read (no such table: trials)"),
+        ("dropbench.db", "dropbench.db: is the database itself"),
+        ("link.db", "link.db: is the database itself"),
+        ("empty", "empty: no trials.csv or trials.parquet"),
+    ],
+)
+def test_what_is_no_source_is_one_line(call: Call, tmp_path: Path, template: Path, source: str, said: str) -> None:
+    (tmp_path / "text.db").write_text("no database" * 100)
+    (tmp_path / "empty").mkdir()
+    with closing(sqlite3.connect("other.db")) as connection, connection:
+        connection.execute("CREATE TABLE x (y)")
+    for name, version in (("old", "0001"), ("new", "9999"), ("hollow", REVISION), ("dropbench", REVISION)):
+        shutil.copy(template, tmp_path / f"{name}.db")
+        with closing(sqlite3.connect(f"{name}.db")) as connection, connection:
+            connection.execute("UPDATE alembic_version SET version_num = ?", (version,))
+            if name == "hollow":
+                connection.execute("DROP TABLE trials")
+    (tmp_path / "link.db").symlink_to("dropbench.db")
+    done = call("db", "import", source)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err

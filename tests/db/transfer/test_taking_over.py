@@ -1,0 +1,212 @@
+"""Results on their way from one database to another, through files or straight."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import insert, select
+
+from db.connection import writing
+from db.models import Attempts, Submissions
+from db.snapshot import Snapshot
+from db.source import open_source
+from db.store import Store, SubmissionRow, open_store
+from db.transfer import told, transfer
+from harness.trial import Trial
+from tests.db.transfer.given import DAY, Dump, Kind, attempt, counts, outcome, put
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "database"])
+def test_round_trip(filled: Store, store: Store, kind: Kind, tmp_path: Path, dump: Dump) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    done = put(filled, store, kind, tmp_path / "out")
+    assert counts(done) == (6, 0, 0, 0, 0)
+    assert done.submissions == 1
+    assert dump(store) == dump(filled)
+    again = put(filled, store, kind, tmp_path / "out")
+    assert counts(again) == (0, 0, 6, 0, 0)
+    assert again.submissions == 0
+    assert dump(store) == dump(filled), "importing again changes nothing"
+    back = put(store, filled, kind, tmp_path / "back")
+    assert counts(back) == (0, 0, 6, 0, 0)
+
+
+def test_a_source_is_not_changed(filled: Store, store: Store, tmp_path: Path) -> None:
+    filled.close()
+    file = tmp_path / "there.db"
+    before = file.read_bytes()
+    with open_source(str(file), "sqlite://") as source:
+        transfer(source, store)
+        with pytest.raises(Exception, match=r"readonly|authoriz"):
+            source.connection.exec_driver_sql("DELETE FROM metrics")
+    assert file.read_bytes() == before
+
+
+def test_what_is_at_work_there_waits_here(there: Store, store: Store, make_trial: Callable[..., Trial]) -> None:
+    first, second = make_trial(0), make_trial(1)
+    there.enqueue([(first, "mine"), (second, "mine")])
+    there.intend([first.id, second.id], SubmissionRow("b" * 32, "slurm", "/", "cluster", 1))
+    there.set_states({second.id: ("running", "a reason")})
+    with writing(there.engine) as connection:
+        rows = [{"trial_id": second.id, **attempt(1)}, {"trial_id": second.id, **attempt(2, "running", 2)}]
+        connection.execute(insert(Attempts), rows)
+    done = put(there, store, "database", Path())
+    assert (done.added, done.submissions) == (2, 0)
+    assert [(row.state, row.reason, row.submission_id) for row in store.states().values()] == [
+        ("queued", None, None)
+    ] * 2
+    with store.engine.connect() as connection:
+        assert connection.execute(select(Attempts.number, Attempts.state)).all() == [(1, "failed")]
+        assert connection.execute(select(Submissions)).all() == []
+
+
+class Case(NamedTuple):
+    """A trial here and there, and what is to become of it: state here, hosts of its attempts."""
+
+    here: tuple[str, list[dict[str, Any]]]
+    there: tuple[str, list[dict[str, Any]]]
+    state: str
+    hosts: list[str]
+
+
+OURS, THEIRS, MORE = attempt(1, day=2, host="here"), attempt(1), attempt(2, day=3)
+CASES = {
+    "a result wins": Case(("queued", []), ("succeeded", [THEIRS]), "succeeded", ["laptop"]),
+    "over a failure": Case(
+        ("failed", [OURS]), ("succeeded", [THEIRS, MORE]), "succeeded", ["laptop", "here", "laptop"]
+    ),
+    "and stays": Case(("succeeded", [OURS]), ("failed", [THEIRS]), "succeeded", ["here"]),
+    "equal results": Case(("succeeded", [OURS]), ("succeeded", [THEIRS]), "succeeded", ["here"]),
+    "over one that runs": Case(("running", [OURS]), ("succeeded", [THEIRS]), "succeeded", ["laptop", "here"]),
+    "further on its way": Case(("queued", [THEIRS]), ("failed", [THEIRS, MORE]), "failed", ["laptop", "laptop"]),
+    "not begun here": Case(("cancelled", []), ("failed", [THEIRS]), "failed", ["laptop"]),
+    "not further": Case(("queued", [THEIRS]), ("failed", [THEIRS]), "queued", ["laptop"]),
+    "on two ways": Case(("failed", [OURS]), ("queued", [THEIRS, MORE]), "failed", ["here"]),
+    "at work here": Case(("running", []), ("failed", [THEIRS]), "running", []),
+    "nothing done": Case(("queued", []), ("skipped", []), "queued", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_of_two_the_one_that_knows_more(case: Case, there: Store, store: Store, make_trial: Any, dump: Dump) -> None:
+    trial = make_trial()
+    store.record([outcome(trial, case.here[0], attempts=case.here[1], suites=["ours"])])
+    there.record([outcome(trial, case.there[0], attempts=case.there[1])])
+    put(there, store, "database", Path())
+    assert store.states()[trial.id].state == case.state
+    assert store.suites([trial.id]) == {trial.id: ["mine", "ours"]}
+    with store.engine.connect() as connection:
+        found = connection.execute(select(Attempts.number, Attempts.host).order_by(Attempts.number)).all()
+    assert [host for _, host in found] == case.hosts
+    assert [number for number, _ in found] == list(range(1, len(found) + 1))
+    before = dump(store)
+    assert put(there, store, "database", Path()).updated == 0
+    assert dump(store) == before
+
+
+def test_results_that_differ(there: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump) -> None:
+    one, two, three = (make_trial(seed) for seed in range(3))
+    store.record([outcome(one, attempts=[OURS]), outcome(two), outcome(three)])
+    measured = [("entropy/mean", -1, 1.5)]
+    there.record(
+        [
+            outcome(one, accuracy=81.0, attempts=[THEIRS], metrics=[("test/accuracy", -1, 81.0), *measured]),
+            outcome(two, accuracy=None),
+            outcome(three, metrics=[*outcome(three).metrics, *measured]),
+        ]
+    )
+    done = put(there, store, "database", Path())
+    assert [(one.metric, one.here, one.there) for one in done.conflicts] == [
+        ("test/accuracy", 80.5, 81.0),
+        ("test/accuracy", 80.5, None),
+    ]
+    assert counts(done) == (0, 1, 0, 2, 0), "the analysis of the third is new"
+    assert ("'test/accuracy'", "80.5") in {row[1::2] for row in dump(store)["metrics"]}
+    kept = dump(store, "metrics")
+    assert kept == dump(store, "metrics")
+    assert counts(put(there, store, "database", Path())) == (0, 0, 1, 2, 0)
+    assert counts(put(there, store, "database", Path(), overrule=True)) == (0, 0, 1, 2, 0)
+    ours = {row for row in dump(store)["metrics"] if row[0] == repr(one.id)}
+    assert ours == {row for row in dump(there)["metrics"] if row[0] == repr(one.id)}
+    with store.engine.connect() as connection:
+        assert connection.execute(select(Attempts.host).order_by(Attempts.number)).scalars().all() == ["laptop", "here"]
+    assert counts(put(there, store, "database", Path(), overrule=True)) == (0, 0, 3, 0, 0)
+
+
+def test_lines_are_lines_whatever_is_named(there: Store, store: Store, make_trial: Callable[..., Trial]) -> None:
+    trial, name = make_trial(), "test/\x1b[2J\n"
+    store.record([outcome(trial, metrics=[(name, -1, 1.0)])])
+    there.record([outcome(trial, metrics=[(name, -1, 2.0)])])
+    (line,) = told(put(there, store, "database", Path()), False)
+    assert line == f"conflict: trial {trial.id}: test/\ufffd[2J\ufffd is 1.0 here and 2.0 there: kept" + (
+        " (--replace takes the other)"
+    )
+
+
+def test_an_import_that_was_interrupted(
+    there: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.transfer.BATCH", 2)
+    there.record([outcome(make_trial(seed)) for seed in range(7)])
+    seen: list[int] = []
+
+    def stop(count: int) -> None:
+        seen.append(count)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        put(there, store, "database", Path(), progress=stop)
+    assert store.counts()["succeeded"] == 4, "whole trials, in order"
+    assert {row[0] for row in dump(store)["metrics"]} == {row[0] for row in dump(store)["trials"]}
+    assert counts(put(there, store, "database", Path())) == (3, 0, 4, 0, 0)
+    assert dump(store) == dump(there)
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30)
+VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@settings(
+    max_examples=12, deadline=None, database=None, derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(["succeeded", "failed", "queued"]), TEXTS, TEXTS, VALUES), max_size=4),
+    numbers=st.lists(VALUES, min_size=1, max_size=4),
+)
+def test_any_text_and_number_comes_through(
+    kind: Kind, rows: list[tuple[Any, str, str, float | None]], numbers: list[float | None],
+    tmp_path: Path, template: Path, make_trial: Callable[..., Trial], dump: Dump,
+) -> None:  # fmt: skip
+    if kind == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    for name in ("from.db", "to.db"):
+        shutil.copy(template, tmp_path / name)
+    with open_store(f"sqlite:///{tmp_path}/from.db") as there, open_store(f"sqlite:///{tmp_path}/to.db") as here:
+        there.record(
+            Snapshot(
+                make_trial(seed, overrides={text: text}),
+                state,
+                reason,
+                [text],
+                [attempt(1, cause=reason, message=text, cpu_seconds=value)],
+                [
+                    *((text, step, number) for step, number in enumerate(numbers)),
+                    *[(text, -1, value)] * (state == "succeeded"),
+                ],
+                DAY.format(1),
+                DAY.format(2),
+            )
+            for seed, (state, text, reason, value) in enumerate(rows)
+        )
+        assert put(there, here, kind, tmp_path / "out").added == len(rows)
+        assert dump(here) == dump(there)
