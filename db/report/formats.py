@@ -8,7 +8,7 @@ from typing import Any
 from db.report.choices import candidate_record
 from db.report.layout import Entry, Grid, Line, about, incomplete, long_grid, wide_grid
 from db.report.listing import to_csv, to_parquet
-from db.report.text import latex, markdown
+from db.report.text import MOST, latex, latex_definitions, markdown
 from db.report.view import Outcome, View
 
 
@@ -51,24 +51,22 @@ def as_latex(view: View) -> str:
         return "  " + " & ".join(texts) + r" \\"
 
     head = "  " + " & ".join(latex(text) for text in grid.header) + r" \\"
-    notes = [rf"{{[}}{number}{{]}} {latex(note)}" for number, note in enumerate(grid.notes, 1)]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"  \centering",
-            rf"  \caption{{{latex(grid.title)}}}",
-            rf"  \begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}",
-            r"  \toprule",
-            head,
-            r"  \midrule",
-            *map(line, grid.lines),
-            r"  \bottomrule",
-            r"  \end{tabular}",
-            r"  \par\medskip\footnotesize\raggedright",
-            *(rf"  {text}\par" for text in [*notes, *map(latex, grid.about)]),
-            r"\end{table}",
-        ]
-    )
+    notes = [rf"{{[}}{number}{{]}} {latex(note, MOST)}" for number, note in enumerate(grid.notes, 1)]
+    lines = [
+        r"  \centering",
+        rf"  \caption{{{latex(grid.title)}}}",
+        rf"  \begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}",
+        r"  \toprule",
+        head,
+        r"  \midrule",
+        *map(line, grid.lines),
+        r"  \bottomrule",
+        r"  \end{tabular}",
+        r"  \par\medskip\footnotesize\raggedright",
+        *(rf"  {text}\par" for text in [*notes, *(latex(text, MOST) for text in grid.about)]),
+    ]
+    definitions = [f"  {one}" for one in latex_definitions("".join(lines))]
+    return "\n".join([r"\begin{table}", *definitions, *lines, r"\end{table}"])
 
 
 def as_csv(view: View) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from db.report.page import charts
 from db.report.page.charts import Chart, Group, labels, rounded
-from db.report.page.templates import cut
+from db.report.text import cut
 from db.report.view import Outcome, View
 from harness.rundir import RunDirectory
 

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from db.report.page.bands import Band
-from db.report.page.templates import IN_TABLE, cut
+from db.report.text import cut
 
 Spec = dict[str, Any]
+
+IN_TABLE = 120
+"""Letters of a label in a table or a plot."""
 
 MOST_CHARTS = 24
 """Of a group."""

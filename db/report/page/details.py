@@ -14,7 +14,7 @@ from db.report.choices import chosen_text
 from db.report.layout import difference, incomplete, number, spread
 from db.report.page.records import Record, configs, records
 from db.report.page.table import Names
-from db.report.page.templates import cut
+from db.report.text import cut
 from db.report.view import Outcome, Seed, View
 from db.store import Store
 from db.usage import Usage

@@ -12,20 +12,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from db.report.text import plain
+from db.report.text import cut
 
 FOLDER = Path(__file__).parent.parent / "templates"
-
-MOST = 2000
-"""Letters of a text from outside that a page shows."""
-IN_TABLE = 120
-"""Letters of a label in a table or a plot."""
-
-
-def cut(text: object, most: int = MOST) -> str:
-    """One harmless line of at most so many letters, saying how many are left out."""
-    whole = plain(text)
-    return whole if len(whole) <= most else f"{whole[:most]}… ({len(whole) - most:,} more letters)"
 
 
 def _harmless(value: Any) -> Any:

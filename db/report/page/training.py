@@ -12,7 +12,7 @@ from db.report.page import charts
 from db.report.page.bands import Band, band
 from db.report.page.charts import MOST_CHARTS, MOST_ROWS, Chart, Group, labels
 from db.report.page.records import curves
-from db.report.page.templates import cut
+from db.report.text import cut
 from db.report.view import Outcome, View
 from db.store import Store
 from harness.analysis import analysis_of

@@ -7,8 +7,6 @@ import io
 import json
 import math
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,18 +58,6 @@ def test_csv_and_parquet_load_with_the_same_numbers(filled: View, tmp_path: Path
         expected = [math.nan if value is None else float(value) for value in told]
         for frame in (binary, text):
             assert frame[name].astype(float).tolist() == pytest.approx(expected, rel=1e-15, nan_ok=True), name
-
-
-def test_latex_compiles(filled: View, tmp_path: Path) -> None:
-    program = next((found for name in ("tectonic", "pdflatex") if (found := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("neither tectonic nor pdflatex is here")
-    head = "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n\\begin{document}\n"
-    (tmp_path / "t.tex").write_text(head + as_latex(filled) + "\n\\end{document}\n")
-    options = ["-interaction=nonstopmode", "-halt-on-error"] if "pdflatex" in program else []
-    done = subprocess.run([program, *options, "t.tex"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "t.pdf").stat().st_size > 0
 
 
 def test_json_has_everything(filled: View) -> None:

@@ -17,7 +17,6 @@ from db.report.page import page, templates
 from db.report.page.bands import band
 from db.report.page.details import duration, log_lines
 from db.report.page.table import table_of
-from db.report.text import plain
 from db.report.view import View
 from db.store import Store
 from harness.suite import Choice
@@ -271,12 +270,6 @@ def test_json_in_a_script_is_only_json(text: str) -> None:
     made = str(templates.script_json({"text": text}))
     assert json.loads(made) == {"text": text}
     assert not set(made) & set("<>&\u2028\u2029")
-
-
-@given(st.text(), st.integers(1, 40))
-def test_cut_says_what_it_leaves_out(text: str, most: int) -> None:
-    shown = templates.cut(text, most)
-    assert shown == plain(text) or shown == f"{plain(text)[:most]}… ({len(plain(text)) - most:,} more letters)"
 
 
 def test_the_end_of_a_log(tmp_path: Path) -> None:
