@@ -31,7 +31,7 @@ bench: setup
 	$(BIN)/dropbench run quickstart
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --durations=25
 
 chaos: setup
 	$(BIN)/python -m tests.cluster.chaos $(CHAOS)

@@ -37,7 +37,7 @@ signal_delay = 10
 
 [profiles.short]
 partition = "main"
-time = 1
+time = 2
 memory = 0.9
 signal_delay = 20
 

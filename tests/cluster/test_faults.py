@@ -104,8 +104,8 @@ def test_cancelled_by_dropbench(clustered: ClusterPlace) -> None:
 
 
 def test_at_its_time_limit_it_is_requeued_with_a_checkpoint(clustered: ClusterPlace, undisturbed: Metrics) -> None:
-    directory = clustered.lone(profile="short", pause=0.2)  # a minute in all; the signal comes before its end
-    wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=120)
+    directory = clustered.lone(profile="short", pause=0.5)  # two minutes in all; the signal comes before their end
+    wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=180)
     assert clustered.finish()["succeeded"] == 1
     attempts = check(clustered, directory, undisturbed, "preempted", "succeeded")
     assert attempts[0]["cause"] == "stopped by SIGUSR2"
