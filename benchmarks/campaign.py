@@ -83,5 +83,5 @@ def finish(store: Store) -> int:
         for some in chunks(rows((id, config_id) for id, config_id in every), 100_000):
             connection.exec_driver_sql(statement, some)
             made += len(some)
-        connection.execute(update(Trials).where(Trials.state == "queued").values(state="succeeded"))
+        connection.execute(update(Trials).where(Trials.c.state == "queued").values(state="succeeded"))
     return made

@@ -19,9 +19,9 @@ from db.source import Found, Row
 from harness.trial import TRIAL_STATES, Trial
 
 _CHOICES = {
-    Trials.__tablename__: TRIAL_STATES,
-    Attempts.__tablename__: get_args(AttemptState),
-    Submissions.__tablename__: ("ended",),
+    Trials.name: TRIAL_STATES,
+    Attempts.name: get_args(AttemptState),
+    Submissions.name: ("ended",),
 }
 """What a column `state` may hold, by table."""
 
@@ -39,11 +39,11 @@ def check_trial(found: Found) -> Snapshot:
     Raises:
         WrongRowError: a row is damaged, the trial is another than its id says, or its state contradicts its metrics.
     """
-    row = check_row(Trials.__table__, found.trial)
+    row = check_row(Trials, found.trial)
     trial = _trial(row, found.config)
-    attempts = [check_row(Attempts.__table__, one) for one in found.attempts]
-    metrics = [check_row(Metrics.__table__, one) for one in found.metrics]
-    suites = [check_row(Memberships.__table__, one)["suite"] for one in found.suites]
+    attempts = [check_row(Attempts, one) for one in found.attempts]
+    metrics = [check_row(Metrics, one) for one in found.metrics]
+    suites = [check_row(Memberships, one)["suite"] for one in found.suites]
     done = row["state"] == "succeeded"
     if done != any(one["step"] == FINAL for one in metrics):
         raise WrongRowError(f"{row['state']}, but with{'out' * done} final values")

@@ -55,9 +55,9 @@ def side(connection: Connection, words: Sequence[str], metrics: Sequence[str] = 
     """
     found = filters.parse(connection, words)
     rows = configs(connection, found.clauses, COLUMNS)
-    query = select(Configs.id, cast(Configs.config, Text))
+    query = select(Configs.c.id, cast(Configs.c.config, Text))
     if found.clauses:
-        query = query.where(Configs.id.in_(select(Trials.config_id).where(*found.clauses)))
+        query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*found.clauses)))
     return Side(
         {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()},
         {

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.pool import NullPool
 
 from db.connection import BUSY_SECONDS, connect, reading, translated
-from db.models import Base
+from db.models import METADATA
 from db.store import Store
 from harness.errors import InputError
 from harness.files import atomic_file
@@ -35,7 +35,7 @@ def export(store: Store, folder: Path, kind: Literal["csv", "parquet"]) -> list[
     Raises:
         InputError: the folder has such files already or cannot be written, or pyarrow is not installed.
     """
-    tables = Base.metadata.sorted_tables
+    tables = METADATA.sorted_tables
     files = [folder / f"{table.name}.{kind}" for table in tables]
     for file in files:
         if file.exists():

@@ -32,8 +32,8 @@ from harness.regularizers.spec import Scalar, parse_scalar
 from harness.trial import TRIAL_STATES
 
 COLUMNS: dict[str, Any] = {
-    "task": Configs.task, "data": Configs.data, "model": Configs.model, "regularizer": Configs.regularizer,
-    "schedule": Configs.schedule, "align": Configs.align, "preset": Configs.preset,
+    "task": Configs.c.task, "data": Configs.c.data, "model": Configs.c.model, "regularizer": Configs.c.regularizer,
+    "schedule": Configs.c.schedule, "align": Configs.c.align, "preset": Configs.c.preset,
 }  # fmt: skip
 
 _WORD = re.compile(r"(.*?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
@@ -124,9 +124,9 @@ def stored_name(metric: str) -> str:
 
 def final_names(connection: Connection) -> list[str]:
     """The names of all final values: a leap in the index for each, where DISTINCT would read the whole of it."""
-    least = select(func.min(Metrics.name).label("name")).where(Metrics.step == FINAL)
+    least = select(func.min(Metrics.c.name).label("name")).where(Metrics.c.step == FINAL)
     names = least.cte("names", recursive=True)
-    above = least.where(Metrics.name > names.c.name).scalar_subquery()
+    above = least.where(Metrics.c.name > names.c.name).scalar_subquery()
     names = names.union_all(select(above).where(names.c.name.is_not(None)))
     return list(connection.scalars(select(names.c.name).where(names.c.name.is_not(None))))
 
@@ -173,10 +173,10 @@ class _Parser:
 
     def _bare(self, word: str) -> Clause:
         if word in TRIAL_STATES:
-            return Trials.state == word
+            return Trials.c.state == word
         if len(word) <= 12 and set(word) <= set("0123456789abcdef"):
-            clause = Trials.id.startswith(word, autoescape=True)
-            if self.connection.scalar(select(Trials.id).where(clause).limit(1)):
+            clause = Trials.c.id.startswith(word, autoescape=True)
+            if self.connection.scalar(select(Trials.c.id).where(clause).limit(1)):
                 return clause
         # A suite that has no trials yet leaves nothing; any other word is a mistake.
         from harness.suite import suite_names
@@ -202,17 +202,17 @@ class _Parser:
             else:
                 _only_equal(condition)
                 fitting = column.in_(condition.choice)
-            return Trials.config_id.in_(select(Configs.id).where(fitting))
+            return Trials.c.config_id.in_(select(Configs.c.id).where(fitting))
         if key == "state":
             if comparison == "~":
-                return Trials.state.in_([state for state in TRIAL_STATES if condition.fits(state)])
+                return Trials.c.state.in_([state for state in TRIAL_STATES if condition.fits(state)])
             _only_equal(condition)
             for name in condition.choice:
                 if name not in TRIAL_STATES:
                     raise unknown_name("state", name, TRIAL_STATES)
-            return Trials.state.in_(condition.choice)
+            return Trials.c.state.in_(condition.choice)
         if key == "seed":
-            return _of_number(condition, Trials.seed)
+            return _of_number(condition, Trials.c.seed)
         if any(key in holder for _, *holders in self.holders for holder in holders):
             return self._parameter(condition)
         return self._metric(condition)
@@ -228,7 +228,7 @@ class _Parser:
             for id, *holders in self.holders
             if any(condition.key in holder and holds(holder[condition.key]) for holder in holders)
         ]
-        return among(self.connection, Trials.config_id, ids)
+        return among(self.connection, Trials.c.config_id, ids)
 
     def _metric(self, condition: Condition) -> Clause:
         names, key = final_names(self.connection), condition.key
@@ -237,24 +237,26 @@ class _Parser:
             inner = {name for _, *holders in self.holders for holder in holders for name in holder}
             metrics = {name.removeprefix("test/") for name in names}
             raise unknown_name("key of a filter", key, {*inner, *metrics, *COLUMNS, "state", "suite", "seed"})
-        value = _of_number(condition, Metrics.value)
-        return Trials.id.in_(select(Metrics.trial_id).where(Metrics.step == FINAL, Metrics.name == name, value))
+        value = _of_number(condition, Metrics.c.value)
+        return Trials.c.id.in_(select(Metrics.c.trial_id).where(Metrics.c.step == FINAL, Metrics.c.name == name, value))
 
     @cached_property
     def suites(self) -> list[str]:
         """The suites that have trials."""
-        return list(self.connection.scalars(select(Memberships.suite).distinct().order_by(Memberships.suite)))
+        return list(self.connection.scalars(select(Memberships.c.suite).distinct().order_by(Memberships.c.suite)))
 
     @cached_property
     def holders(self) -> list[tuple[str, dict[str, Scalar], dict[str, Scalar]]]:
         """Every configuration's id, parameters and overrides."""
         parsed = Parsed()
-        rows = self.connection.execute(select(Configs.id, cast(Configs.params, Text), cast(Configs.overrides, Text)))
+        rows = self.connection.execute(
+            select(Configs.c.id, cast(Configs.c.params, Text), cast(Configs.c.overrides, Text))
+        )
         return [(id, parsed[params], parsed[overrides]) for id, params, overrides in rows]
 
 
 def _in_suites(names: Sequence[str]) -> Clause:
-    return Trials.id.in_(select(Memberships.trial_id).where(Memberships.suite.in_(names)))
+    return Trials.c.id.in_(select(Memberships.c.trial_id).where(Memberships.c.suite.in_(names)))
 
 
 def _only_equal(condition: Condition) -> None:

@@ -42,7 +42,7 @@ class Places:
         self.by_config = not group_by or any(key not in OF_TRIALS for key in group_by)
         self.by_suite = not group_by or "suite" in group_by
         self.by_seed = "seed" in group_by
-        every: list[Any] = [Trials.config_id, Memberships.suite, Trials.seed]
+        every: list[Any] = [Trials.c.config_id, Memberships.c.suite, Trials.c.seed]
         wanted = (self.by_config, self.by_suite, self.by_seed)
         self.columns = [*compress(every, wanted)]
         before = (0, self.by_config, self.by_config + self.by_suite)
@@ -52,32 +52,32 @@ class Places:
         """A statement on the filter's trials: their place, and more; where the filter names suites, those alone."""
         query = select(*self.columns, *more).select_from(Trials)
         if self.by_suite:
-            here = Memberships.trial_id == Trials.id
+            here = Memberships.c.trial_id == Trials.c.id
             if self.found.suites:
-                here &= Memberships.suite.in_(self.found.suites)
+                here &= Memberships.c.suite.in_(self.found.suites)
             query = query.outerjoin(Memberships, here)
         return query.where(*self.found.clauses)
 
     def finals(self, connection: Connection, name: str) -> Iterator[tuple[Any, list[float | None]]]:
         """The final values of that name, place by place; a place may come more than once."""
-        final = Metrics.step == FINAL, Metrics.name == name
-        if self.found.clauses or self.columns != [Trials.config_id]:
-            query = self.select(Metrics.value).join(Metrics, Metrics.trial_id == Trials.id).where(*final)
+        final = Metrics.c.step == FINAL, Metrics.c.name == name
+        if self.found.clauses or self.columns != [Trials.c.config_id]:
+            query = self.select(Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id).where(*final)
             for place, rows in groupby(_plain(connection, query), lambda row: row[:-1]):
                 yield place, [row[-1] for row in rows]
             return
         # All of them: how many each configuration has, and beside that the values in the same order, from one index.
-        columns: list[Any] = [Metrics.config_id, func.count()]
-        counts = select(*columns).where(*final).group_by(Metrics.config_id)
-        query = select(Metrics.value).where(*final).order_by(Metrics.config_id, Metrics.trial_id)
+        columns: list[Any] = [Metrics.c.config_id, func.count()]
+        counts = select(*columns).where(*final).group_by(Metrics.c.config_id)
+        query = select(Metrics.c.value).where(*final).order_by(Metrics.c.config_id, Metrics.c.trial_id)
         values = chain.from_iterable(_plain(connection, query))
-        for config_id, count in _plain(connection, counts.order_by(Metrics.config_id)):
+        for config_id, count in _plain(connection, counts.order_by(Metrics.c.config_id)):
             yield (config_id,), list(islice(values, count))
 
     def points(self, connection: Connection, name: str) -> Iterator[tuple[Any, Iterator[tuple[Any, ...]]]]:
         """The points of curves of that name, place by place, perhaps more than once; step and value end a row."""
-        query = self.select(Metrics.step, Metrics.value).join(Metrics, Metrics.trial_id == Trials.id)
-        query = query.where(Metrics.name == name, Metrics.step != FINAL)
+        query = self.select(Metrics.c.step, Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id)
+        query = query.where(Metrics.c.name == name, Metrics.c.step != FINAL)
         yield from groupby(_plain(connection, query), lambda row: row[:-2])
 
     def parts(self, place: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -116,16 +116,16 @@ class Groups:
     def note_states(self, connection: Connection) -> None:
         """Make all groups, each with the states of its trials, in the order of their places."""
         columns = self.places.columns
-        places = self.places.select(Trials.state).distinct().order_by(*columns, Trials.state)
+        places = self.places.select(Trials.c.state).distinct().order_by(*columns, Trials.c.state)
         if not (self.plain and self.places.by_config):
             for row in _plain(connection, places):
                 self.at(row[:-1]).states.add(row[-1])
             return
         # Of a million trials, a hundred labels: the database joins them, as it reads configurations in their order.
         inner = places.order_by(None).subquery()
-        labels = [getattr(Configs, key) for key in self.keys]
+        labels = [Configs.c[key] for key in self.keys]
         _, *others = inner.columns
-        query = select(*labels, *others).select_from(inner).join(Configs, Configs.id == inner.c.config_id)
+        query = select(*labels, *others).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
         for row in _plain(connection, query.distinct().order_by(*labels, *others)):
             values, (*place, state) = row[: len(labels)], row[len(labels) :]
             _, suite, seed = self.places.parts((None, *place))
@@ -164,11 +164,11 @@ def grouped(
 
 def seed_values(connection: Connection, found: Filter, name: str) -> dict[str, dict[int, float]]:
     """The final values of that name that are numbers, by configuration and seed."""
-    columns: list[Any] = [Trials.config_id, Trials.seed, Metrics.value]
-    query = select(*columns).join(Metrics, Metrics.trial_id == Trials.id)
-    query = query.where(Metrics.step == FINAL, Metrics.name == name, Metrics.value.is_not(None), *found.clauses)
+    columns: list[Any] = [Trials.c.config_id, Trials.c.seed, Metrics.c.value]
+    query = select(*columns).join(Metrics, Metrics.c.trial_id == Trials.c.id)
+    query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None), *found.clauses)
     if found.clauses:  # the index of final values knows the configuration: of all others no trial is looked up
-        query = query.where(Metrics.config_id.in_(select(Trials.config_id).where(*found.clauses)))
+        query = query.where(Metrics.c.config_id.in_(select(Trials.c.config_id).where(*found.clauses)))
     values: dict[str, dict[int, float]] = {}
     for config_id, seed, value in _plain(connection, query):
         values.setdefault(config_id, {})[seed] = value
@@ -184,9 +184,9 @@ def configs(
         InputError: no configuration has such a key.
     """
     plain = all(key in COLUMNS and key not in HOLDERS for key in keys)
-    query = select(Configs.id, *(_column(key) for key in (keys if plain else COLUMNS)))
+    query = select(Configs.c.id, *(_column(key) for key in (keys if plain else COLUMNS)))
     if clauses:
-        query = query.where(Configs.id.in_(select(Trials.config_id).where(*clauses)))
+        query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*clauses)))
     if plain:
         return {row[0]: row[1:] for row in _plain(connection, query)}
     parsed = Parsed()
@@ -201,7 +201,7 @@ def configs(
 
 
 def _column(key: str) -> Any:
-    return cast(getattr(Configs, key), Text) if key in HOLDERS else getattr(Configs, key)
+    return cast(Configs.c[key], Text) if key in HOLDERS else Configs.c[key]
 
 
 def _check_keys(keys: Sequence[str], configs: Collection[dict[str, Any]]) -> None:

@@ -32,10 +32,12 @@ SPLITS = ("dev", "train", "test")
 
 def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, float | None]:
     """The final value of a metric by trial id, of the trials that have one; None where it is no finite number."""
-    query = select(Metrics.trial_id, Metrics.value).where(Metrics.step == FINAL, Metrics.name == stored_name(metric))
+    query = select(Metrics.c.trial_id, Metrics.c.value).where(
+        Metrics.c.step == FINAL, Metrics.c.name == stored_name(metric)
+    )
     found: dict[str, float | None] = {}
     with reading(store.engine) as connection:
-        for id, value in connection.execute(query.where(among(connection, Metrics.trial_id, ids))):
+        for id, value in connection.execute(query.where(among(connection, Metrics.c.trial_id, ids))):
             found[id] = value
     return found
 
@@ -71,7 +73,7 @@ def results(
     with reading(store.engine) as connection:
         found = filters.parse(connection, words)
         if ids is not None:
-            found.clauses.append(among(connection, Trials.id, ids))
+            found.clauses.append(among(connection, Trials.c.id, ids))
         asked = [name if name == "all" else stored_name(name) for name in metrics]
         groups = grouped(connection, found, group_by, asked)
     published = Published()
@@ -118,7 +120,7 @@ def curves(
             points = _points(connection, groups, full)
             if points:
                 return _curve_rows(points, full, aggregates, every)
-        known = set(connection.scalars(select(Metrics.name).where(Metrics.step != FINAL).distinct()))
+        known = set(connection.scalars(select(Metrics.c.name).where(Metrics.c.step != FINAL).distinct()))
     if known and known.isdisjoint(names):
         raise unknown_name("curve", name, known)
     return []

@@ -200,7 +200,7 @@ def _notes(found: Ranking, names: Sequence[tuple[Any, ...]], by: Sequence[str]) 
 
 def _configs(connection: Connection, found: Filter) -> dict[str, Row]:
     rows = configs(connection, found.clauses, COLUMNS)
-    fingerprints = {row[0]: row[1] for row in connection.execute(select(Configs.id, Configs.fingerprint))}
+    fingerprints = {row[0]: row[1] for row in connection.execute(select(Configs.c.id, Configs.c.fingerprint))}
     return {id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, row, strict=True))} for id, row in rows.items()}
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from db.models import FINAL, Attempts, Base, Configs, Memberships, Metrics, Trials
+from db.models import FINAL, Attempts, Configs, Memberships, Metrics, Trials
 from db.snapshot import Snapshot
 from harness.trial import Trial, TrialState
 
@@ -70,7 +70,7 @@ def trial_of(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
 def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
     """Insert the configurations of `trials` that are not there."""
     wanted = {trial.config_id: trial for trial in trials}
-    present = set(connection.scalars(select(Configs.id).where(among(connection, Configs.id, wanted))))
+    present = set(connection.scalars(select(Configs.c.id).where(among(connection, Configs.c.id, wanted))))
     _insert(connection, Configs, [_config_row(trial) for id, trial in wanted.items() if id not in present])
 
 
@@ -87,8 +87,8 @@ def add_memberships(connection: Connection, pairs: Iterable[tuple[str, str]]) ->
     for suite, id in dict.fromkeys(pairs):
         by_suite.setdefault(suite, []).append(id)
     for suite, ids in by_suite.items():
-        here = Memberships.suite == suite, among(connection, Memberships.trial_id, ids)
-        present = set(connection.scalars(select(Memberships.trial_id).where(*here)))
+        here = Memberships.c.suite == suite, among(connection, Memberships.c.trial_id, ids)
+        present = set(connection.scalars(select(Memberships.c.trial_id).where(*here)))
         _insert(connection, Memberships, [{"suite": suite, "trial_id": id} for id in ids if id not in present])
 
 
@@ -115,7 +115,7 @@ def metric_row(trial: Trial, name: str, step: int, value: float | None) -> dict[
 
 
 def _record_trials(connection: Connection, latest: dict[str, Snapshot]) -> None:
-    query = select(Trials.__table__).where(among(connection, Trials.id, latest))
+    query = select(Trials).where(among(connection, Trials.c.id, latest))
     present = {row["id"]: dict(row) for row in connection.execute(query).mappings()}
     fresh, changed = [], []
     for id, snapshot in latest.items():
@@ -134,21 +134,19 @@ def _record_trials(connection: Connection, latest: dict[str, Snapshot]) -> None:
             changed.append({f"new_{key}": value for key, value in row.items()})
     _insert(connection, Trials, fresh)
     if changed:
-        table = _table(Trials)
         values: dict[str, Any] = {
-            column.name: bindparam(f"new_{column.name}") for column in table.columns if column is not table.c.id
+            column.name: bindparam(f"new_{column.name}") for column in Trials.columns if column is not Trials.c.id
         }
-        connection.execute(update(table).where(table.c.id == bindparam("new_id")).values(values), changed)
+        connection.execute(update(Trials).where(Trials.c.id == bindparam("new_id")).values(values), changed)
 
 
 def _replace(
     connection: Connection,
-    kind: type[Base],
+    table: Table,
     latest: dict[str, Snapshot],
     rows_of: Callable[[str, Snapshot], list[dict[str, Any]]],
 ) -> None:
     """Make the rows of a table that belong to these trials the given ones, touching only those that differ."""
-    table = _table(kind)
     key = [column.name for column in table.primary_key]
     wanted = {tuple(row[name] for name in key): row for id, one in latest.items() for row in rows_of(id, one)}
     query = select(table).where(among(connection, table.c.trial_id, latest))
@@ -162,13 +160,12 @@ def _replace(
     if stale:
         here = and_(*(table.c[name] == bindparam(f"old_{name}") for name in key))
         connection.execute(delete(table).where(here), stale)
-    _insert(connection, kind, fresh)
+    _insert(connection, table, fresh)
 
 
-def _insert(connection: Connection, kind: type[Base], rows: list[dict[str, Any]]) -> None:
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     """Insert rows in the order of their key: an index takes neighbours at a fraction of what scattered ones cost."""
     if rows:
-        table = _table(kind)
         rows.sort(key=operator.itemgetter(*table.primary_key.columns.keys()))
         connection.execute(insert(table), rows)
 
@@ -198,9 +195,3 @@ def _config_row(trial: Trial) -> dict[str, Any]:
         "overrides": config["overrides"],
         "config": config,
     }
-
-
-def _table(kind: type[Base]) -> Table:
-    table = kind.__table__
-    assert isinstance(table, Table)
-    return table

@@ -53,24 +53,24 @@ class Source:
 
     def ids(self) -> list[Any]:
         """The ids of all trials, in their order, which is the tables' own."""
-        return [row["id"] for row in self._rows(select(Trials.id).order_by(Trials.id))]
+        return [row["id"] for row in self._rows(select(Trials.c.id).order_by(Trials.c.id))]
 
     def submissions(self) -> Iterator[list[Row]]:
         """The submissions that have ended."""
-        query = select(Submissions.__table__).where(Submissions.state == "ended").order_by(Submissions.id)
+        query = select(Submissions).where(Submissions.c.state == "ended").order_by(Submissions.c.id)
         return chunks(self._rows(query))
 
     def trials(self, ids: Sequence[Any]) -> list[Found]:
         """These trials, with all that belongs to them."""
-        config = type_coerce(Configs.config, Text)  # JSON that is none is told of by whoever checks it
-        query = select(Trials.__table__, config.label("config")).outerjoin(Configs).where(Trials.id.in_(ids))
+        config = type_coerce(Configs.c.config, Text)  # JSON that is none is told of by whoever checks it
+        query = select(Trials, config.label("config")).outerjoin(Configs).where(Trials.c.id.in_(ids))
         found = {row["id"]: Found(config=row.pop("config"), trial=row) for row in self._rows(query)}
         for table, name, order in (
-            (Memberships, "suites", Memberships.suite),
-            (Attempts, "attempts", Attempts.number),
-            (Metrics, "metrics", Metrics.step),
+            (Memberships, "suites", Memberships.c.suite),
+            (Attempts, "attempts", Attempts.c.number),
+            (Metrics, "metrics", Metrics.c.step),
         ):
-            for row in self._rows(select(table.__table__).where(table.trial_id.in_(ids)).order_by(order)):
+            for row in self._rows(select(table).where(table.c.trial_id.in_(ids)).order_by(order)):
                 if row["trial_id"] in found:
                     getattr(found[row["trial_id"]], name).append(row)
         return [found[id] for id in ids if id in found]

@@ -17,7 +17,7 @@ from sqlalchemy.pool import StaticPool
 
 from db.connection import translated
 from db.export import ROWS
-from db.models import Base, Configs, Trials
+from db.models import METADATA, Configs, Trials
 from db.rows import chunks
 from harness.errors import InputError, unknown_name
 
@@ -44,7 +44,7 @@ def stage(folder: Path, step: Step) -> Engine:
     Raises:
         InputError: a file is missing, damaged, or holds what such a file cannot; the message says where.
     """
-    kinds = [kind for kind in ("csv", "parquet") if (folder / f"{Trials.__tablename__}.{kind}").exists()]
+    kinds = [kind for kind in ("csv", "parquet") if (folder / f"{Trials.name}.{kind}").exists()]
     if len(kinds) != 1:
         has = "trials.csv and trials.parquet" if kinds else "no trials.csv or trials.parquet"
         raise InputError(f"{folder}: {has}: expected one of them, as dropbench db export writes it")
@@ -55,10 +55,10 @@ def stage(folder: Path, step: Step) -> Engine:
     try:
         with translated(engine), engine.connect() as connection:
             connection.exec_driver_sql("BEGIN")
-            Base.metadata.create_all(connection)
-            for table in Base.metadata.sorted_tables:
+            METADATA.create_all(connection)
+            for table in METADATA.sorted_tables:
                 _fill(connection, table, folder / f"{table.name}.{kinds[0]}", step)
-            for table in Base.metadata.sorted_tables:
+            for table in METADATA.sorted_tables:
                 _check_references(connection, table, folder, kinds[0])
             connection.commit()
     except BaseException:
@@ -193,7 +193,7 @@ def _check_references(connection: Connection, table: Table, folder: Path, kind: 
     for name, other in (("trial_id", Trials), ("config_id", Configs)):
         if name in table.columns:
             column = table.columns[name]
-            lost = connection.scalar(select(column).where(column.not_in(select(other.id))).limit(1))
+            lost = connection.scalar(select(column).where(column.not_in(select(other.c.id))).limit(1))
             if lost is not None:
-                file, others = f"{table.name}.{kind}", f"{other.__tablename__}.{kind}"
+                file, others = f"{table.name}.{kind}", f"{other.name}.{kind}"
                 raise InputError(f"{folder / file}: {name} = {lost!r}: expected one that is in {others}")

@@ -118,7 +118,9 @@ class Store:
         with writing(self.engine) as connection:
             for chunk in chunks(items, BULK):
                 trials = {trial.id: trial for trial, _ in chunk}
-                query = select(Trials.id, Trials.state, Trials.weights).where(among(connection, Trials.id, trials))
+                query = select(Trials.c.id, Trials.c.state, Trials.c.weights).where(
+                    among(connection, Trials.c.id, trials)
+                )
                 there = {id: (state, weights) for id, state, weights in connection.execute(query)}
                 fresh = [trial for id, trial in trials.items() if id not in there]
                 add_configs(connection, fresh)
@@ -140,7 +142,7 @@ class Store:
     def skip(self, trial: Trial, suite: str | None, reason: str) -> None:
         """Note that a trial makes no sense, and why; one that was run already stays as it is."""
         with writing(self.engine) as connection:
-            state = connection.scalar(select(Trials.state).where(Trials.id == trial.id))
+            state = connection.scalar(select(Trials.c.state).where(Trials.c.id == trial.id))
             if state is None:
                 add_configs(connection, [trial])
                 add_trials(connection, [trial], "skipped", reason)
@@ -152,25 +154,25 @@ class Store:
     def states(self, ids: Sequence[str] | None = None) -> dict[str, TrialRow]:
         """The rows of these trials (those of them that are there), in the order given; of all, the oldest first."""
         query = select(
-            Trials.id, Trials.config_id, Trials.seed, Trials.state, Trials.reason, Trials.submission_id
+            Trials.c.id, Trials.c.config_id, Trials.c.seed, Trials.c.state, Trials.c.reason, Trials.c.submission_id
         )  # fmt: skip
         with reading(self.engine) as connection:
             if ids is None:
-                rows = connection.execute(query.order_by(Trials.created_at, Trials.id)).all()
-                return {row.id: TrialRow(*row) for row in rows}  # type: ignore[arg-type]
-            rows = connection.execute(query.where(among(connection, Trials.id, ids))).all()
-        found = {row.id: TrialRow(*row) for row in rows}  # type: ignore[arg-type]
+                rows = connection.execute(query.order_by(Trials.c.created_at, Trials.c.id)).all()
+                return {row.id: TrialRow(*row) for row in rows}
+            rows = connection.execute(query.where(among(connection, Trials.c.id, ids))).all()
+        found = {row.id: TrialRow(*row) for row in rows}
         return {id: found[id] for id in ids if id in found}
 
     def counts(self, ids: Sequence[str] | None = None) -> dict[TrialState, int]:
         """How many trials are in each state; all states are there."""
         counts: dict[TrialState, int] = dict.fromkeys(TRIAL_STATES, 0)
-        query = select(Trials.state, func.count()).group_by(Trials.state)
+        query = select(Trials.c.state, func.count()).group_by(Trials.c.state)
         with reading(self.engine) as connection:
             if ids is not None:
-                query = query.where(among(connection, Trials.id, ids))
+                query = query.where(among(connection, Trials.c.id, ids))
             for state, count in connection.execute(query):
-                counts[state] = count  # type: ignore[index]
+                counts[state] = count
         return counts
 
     def trial(self, id: str) -> Trial:
@@ -182,18 +184,18 @@ class Store:
 
     def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
         """The trials of these ids, those of them that are there, in the order given."""
-        query = select(Trials.id, Trials.seed, Trials.weights, Configs.config).join(Configs)
+        query = select(Trials.c.id, Trials.c.seed, Trials.c.weights, Configs.c.config).join(Configs)
         with reading(self.engine) as connection:
-            rows = connection.execute(query.where(among(connection, Trials.id, ids))).all()
+            rows = connection.execute(query.where(among(connection, Trials.c.id, ids))).all()
         found = {id: trial_of(config, seed, weights) for id, seed, weights, config in rows}
         return {id: found[id] for id in ids if id in found}
 
     def suites(self, ids: Sequence[str]) -> dict[str, list[str]]:
         """The suites that asked for these trials, by id; ids that no suite asked for are left out."""
         found: dict[str, list[str]] = {}
-        query = select(Memberships.trial_id, Memberships.suite).order_by(Memberships.suite)
+        query = select(Memberships.c.trial_id, Memberships.c.suite).order_by(Memberships.c.suite)
         with reading(self.engine) as connection:
-            for id, suite in connection.execute(query.where(among(connection, Memberships.trial_id, ids))):
+            for id, suite in connection.execute(query.where(among(connection, Memberships.c.trial_id, ids))):
                 found.setdefault(id, []).append(suite)
         return found
 
@@ -204,7 +206,7 @@ class Store:
             InputError: a word of it means nothing here.
         """
         with reading(self.engine) as connection:
-            query = select(Trials.id).order_by(Trials.created_at, Trials.id)
+            query = select(Trials.c.id).order_by(Trials.c.created_at, Trials.c.id)
             clauses = filters.parse(connection, (filter or "").split()).clauses
             return list(connection.scalars(query.where(*clauses)))
 
@@ -212,7 +214,7 @@ class Store:
         """Ids of the trials that a filter leaves and that have an attempt, as far as is known here."""
         with reading(self.engine) as connection:
             clauses = filters.parse(connection, filter.split()).clauses
-            query = select(Attempts.trial_id).join(Trials).where(Attempts.number == 1, *clauses)
+            query = select(Attempts.c.trial_id).join(Trials).where(Attempts.c.number == 1, *clauses)
             return set(connection.scalars(query))
 
     def intend(self, ids: Sequence[str], submission: SubmissionRow) -> list[str]:
@@ -221,7 +223,7 @@ class Store:
         Two processes never get the same trial.
         """
         with writing(self.engine) as connection:
-            query = select(Trials.id).where(among(connection, Trials.id, ids), Trials.state == "queued")
+            query = select(Trials.c.id).where(among(connection, Trials.c.id, ids), Trials.c.state == "queued")
             waiting = set(connection.scalars(query))
             claimed = [id for id in dict.fromkeys(ids) if id in waiting]
             if claimed:
@@ -239,12 +241,14 @@ class Store:
 
     def _update_submission(self, submission_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:
-            connection.execute(update(Submissions).where(Submissions.id == submission_id).values(**values))
+            connection.execute(update(Submissions).where(Submissions.c.id == submission_id).values(**values))
 
     def open_submissions(self) -> list[SubmissionRow]:
         """The submissions that have not ended, the oldest first."""
-        columns = [getattr(Submissions, name) for name in SubmissionRow.__dataclass_fields__]
-        query = select(*columns).where(Submissions.state != "ended").order_by(Submissions.created_at, Submissions.id)
+        columns = [Submissions.c[name] for name in SubmissionRow.__dataclass_fields__]
+        query = (
+            select(*columns).where(Submissions.c.state != "ended").order_by(Submissions.c.created_at, Submissions.c.id)
+        )
         with reading(self.engine) as connection:
             return [SubmissionRow(*row) for row in connection.execute(query)]
 
@@ -253,7 +257,7 @@ class Store:
     ) -> list[str]:
         """Change states, of trials that are in one of `only_from` where that is given; returns the ids changed."""
         with writing(self.engine) as connection:
-            query = select(Trials.id, Trials.state).where(among(connection, Trials.id, states))
+            query = select(Trials.c.id, Trials.c.state).where(among(connection, Trials.c.id, states))
             found = {id for id, state in connection.execute(query) if only_from is None or state in only_from}
             changed = [id for id in states if id in found]
             by_value: dict[tuple[TrialState, str | None], list[str]] = {}
@@ -272,4 +276,4 @@ class Store:
 
 
 def _set(connection: Connection, ids: Sequence[str], **values: Any) -> None:
-    connection.execute(update(Trials).where(among(connection, Trials.id, ids)).values(**values, updated_at=now()))
+    connection.execute(update(Trials).where(among(connection, Trials.c.id, ids)).values(**values, updated_at=now()))

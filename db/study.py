@@ -168,11 +168,13 @@ def _curve(candidate: Candidate, search: Search, metric: Metric | None, store: S
     """The dev scores of a candidate, evaluation by evaluation: the means over the seeds that are as far."""
     if search.pruner == "none" or metric is None:
         return []
-    query = select(Metrics.trial_id, Metrics.value).where(Metrics.step != FINAL, Metrics.name == f"dev/{metric.name}")
+    query = select(Metrics.c.trial_id, Metrics.c.value).where(
+        Metrics.c.step != FINAL, Metrics.c.name == f"dev/{metric.name}"
+    )
     points: dict[str, list[float | None]] = {}
     with reading(store.engine) as connection:
-        ids = among(connection, Metrics.trial_id, [trial.id for trial in candidate.trials])
-        for id, value in connection.execute(query.where(ids).order_by(Metrics.trial_id, Metrics.step)):
+        ids = among(connection, Metrics.c.trial_id, [trial.id for trial in candidate.trials])
+        for id, value in connection.execute(query.where(ids).order_by(Metrics.c.trial_id, Metrics.c.step)):
             points.setdefault(id, []).append(value)
     means = (summarize(values).mean for values in zip_longest(*points.values()))
     return [mean for mean in takewhile(lambda mean: mean is not None, means) if mean is not None]

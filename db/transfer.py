@@ -97,11 +97,11 @@ def _add_submissions(store: Store, rows: Sequence[Row], done: Transferred) -> No
     checked = {}
     for row in rows:
         try:
-            checked[row["id"]] = check_row(Submissions.__table__, row)
+            checked[row["id"]] = check_row(Submissions, row)
         except WrongRowError as error:
             done.refused.append(f"submission {row['id']!r}: {error}")
     with writing(store.engine) as connection:
-        present = set(connection.scalars(select(Submissions.id).where(Submissions.id.in_(checked))))
+        present = set(connection.scalars(select(Submissions.c.id).where(Submissions.c.id.in_(checked))))
         fresh = [row for id, row in checked.items() if id not in present]
         if fresh:
             connection.execute(insert(Submissions), fresh)
@@ -110,7 +110,7 @@ def _add_submissions(store: Store, rows: Sequence[Row], done: Transferred) -> No
 
 def _take(connection: Connection, offered: Mapping[str, Snapshot], done: Transferred, overrule: bool) -> None:
     """Decide on each trial by what is here, and write what was decided."""
-    query = select(Trials.id, Trials.state).where(Trials.id.in_(offered))
+    query = select(Trials.c.id, Trials.c.state).where(Trials.c.id.in_(offered))
     states = {row.id: row.state for row in connection.execute(query)}
     attempts = _attempts(connection, list(states))
     finals = _finals(connection, [id for id, state in states.items() if state == "succeeded"])
@@ -169,7 +169,7 @@ def _key(attempt: Row) -> tuple[Any, ...]:
 
 def _attempts(connection: Connection, ids: Sequence[str]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
-    query = select(Attempts.__table__).where(Attempts.trial_id.in_(ids)).order_by(Attempts.trial_id, Attempts.number)
+    query = select(Attempts).where(Attempts.c.trial_id.in_(ids)).order_by(Attempts.c.trial_id, Attempts.c.number)
     for row in connection.execute(query).mappings():
         attempt = dict(row)
         found.setdefault(attempt.pop("trial_id"), []).append(attempt)
@@ -178,8 +178,8 @@ def _attempts(connection: Connection, ids: Sequence[str]) -> dict[str, list[Row]
 
 def _finals(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, float | None]]:
     found: dict[str, dict[str, float | None]] = {id: {} for id in ids}
-    query = select(Metrics.trial_id, Metrics.name, Metrics.value).where(
-        Metrics.trial_id.in_(ids), Metrics.step == FINAL
+    query = select(Metrics.c.trial_id, Metrics.c.name, Metrics.c.value).where(
+        Metrics.c.trial_id.in_(ids), Metrics.c.step == FINAL
     )
     for id, name, value in connection.execute(query):
         found[id][name] = value

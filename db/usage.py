@@ -78,14 +78,20 @@ def usage(store: Store, by: By) -> tuple[list[Usage], Usage]:
 
 def _attempts(store: Store, by: By) -> Iterator[tuple[list[str], Any]]:
     columns = (
-        *(Attempts.trial_id, Attempts.number, Attempts.state, Attempts.started_at, Attempts.ended_at),
-        *(Attempts.gpus, Attempts.cpus, Attempts.peak_memory_bytes, Attempts.waited_seconds, Submissions.username),
+        *(Attempts.c.trial_id, Attempts.c.number, Attempts.c.state, Attempts.c.started_at, Attempts.c.ended_at),
+        *(
+            Attempts.c.gpus,
+            Attempts.c.cpus,
+            Attempts.c.peak_memory_bytes,
+            Attempts.c.waited_seconds,
+            Submissions.c.username,
+        ),
     )
-    query = select(*columns).outerjoin(Submissions, Submissions.id == Attempts.submission_id)
+    query = select(*columns).outerjoin(Submissions, Submissions.c.id == Attempts.c.submission_id)
     with reading(store.engine) as connection:
         suites: dict[str, list[str]] = {}
         if by == "suite":
-            for suite, id in connection.execute(select(Memberships.suite, Memberships.trial_id)):
+            for suite, id in connection.execute(select(Memberships.c.suite, Memberships.c.trial_id)):
                 suites.setdefault(id, []).append(suite)
         for row in connection.execution_options(yield_per=10_000).execute(query):
             if by == "suite":

@@ -167,7 +167,7 @@ def _ended(
 ) -> Iterator[tuple[Path, bool]]:
     """The folders of submissions that have ended, and whether the database knows them."""
     with reading(store.engine) as connection:
-        states = {row.id: row.state for row in connection.execute(select(Submissions.id, Submissions.state))}
+        states = {row.id: row.state for row in connection.execute(select(Submissions.c.id, Submissions.c.state))}
     named = (folder for folder in places.home(settings.runs).glob("*") if re.fullmatch("[0-9a-f]{32}", folder.name))
     folders = [folder for folder in named if folder.is_dir() and not folder.is_symlink()]
     asked = [_unknown(folder) for folder in folders if folder.name not in states]
@@ -188,7 +188,7 @@ def _unknown(folder: Path) -> SubmissionRow:
 def _initial_weights(store: Store) -> frozenset[str]:
     """The real paths of what trials begin with."""
     with reading(store.engine) as connection:
-        paths = connection.scalars(select(Trials.weights).where(Trials.weights.is_not(None)).distinct())
+        paths = connection.scalars(select(Trials.c.weights).where(Trials.c.weights.is_not(None)).distinct())
         return frozenset(os.path.realpath(path) for path in paths if path)
 
 

@@ -119,5 +119,5 @@ class Searches:
 
     def _points(self, ids: Collection[str]) -> int:
         with reading(self.store.engine) as connection:
-            query = select(func.count()).where(among(connection, Metrics.trial_id, ids), Metrics.name.like("dev/%"))
+            query = select(func.count()).where(among(connection, Metrics.c.trial_id, ids), Metrics.c.name.like("dev/%"))
             return connection.scalar(query) or 0

@@ -2,11 +2,11 @@
 
 from alembic import context
 
-from db.models import Base
+from db.models import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=Base.metadata,
+    target_metadata=METADATA,
     render_as_batch=True,  # SQLite cannot alter most of a table in place
 )
 context.run_migrations()

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import select
 
 from db.connection import reading
-from db.models import Base
+from db.models import METADATA
 from db.store import Store, open_store
 from harness import plugins
 from harness.cli import run
@@ -75,7 +75,7 @@ def _dump(store: Store, *without: str) -> dict[str, set[tuple[Any, ...]]]:
     with reading(store.engine) as connection:
         return {
             table.name: {tuple(map(repr, row)) for row in connection.execute(select(table))}
-            for table in Base.metadata.sorted_tables
+            for table in METADATA.sorted_tables
             if table.name not in without
         }
 

@@ -180,9 +180,9 @@ def test_nothing_lost_and_nothing_claimed_twice(
         assert counts["queued"] + counts["succeeded"] == len(asked)
         assert store.open_submissions() == []
         with reading(store.engine) as connection:
-            columns = Metrics.trial_id, Metrics.name, Metrics.step, Metrics.value
+            columns = Metrics.c.trial_id, Metrics.c.name, Metrics.c.step, Metrics.c.value
             found = {(id, name, step): value for id, name, step, value in connection.execute(select(*columns))}
-            attempts = connection.execute(select(Attempts.trial_id, Attempts.number, Attempts.pid)).all()
+            attempts = connection.execute(select(Attempts.c.trial_id, Attempts.c.number, Attempts.c.pid)).all()
         wanted = {(id, "train/loss", step): step + final(id) for id in claimed for step in range(5)}
         wanted |= {(id, "test/accuracy", -1): final(id) for id in claimed}
         assert found == wanted | {(id, "test/loss", -1): None for id in claimed}

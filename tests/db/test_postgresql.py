@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from db.connection import reading
 from db.export import export, query
-from db.models import Base, Trials
+from db.models import METADATA, Trials
 from db.query import results
 from db.rebuild import rebuild
 from db.snapshot import Snapshot
@@ -34,7 +34,7 @@ def url(postgresql: Callable[[], str]) -> str:
 def test_migrations_make_what_the_models_say(store: Store) -> None:
     with reading(store.engine) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
 
 
 def test_from_the_queue_to_results(

@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event
 
 from db.connection import connect, reading
-from db.models import REVISION, Base
+from db.models import METADATA, REVISION
 from db.schema import MIGRATIONS, ensure
 from db.store import Store, open_store
 from harness.errors import InputError
@@ -33,7 +33,7 @@ def one_line(error: pytest.ExceptionInfo[InputError]) -> str:
 def test_migrations_make_what_the_models_say(store: Store) -> None:
     with reading(store.engine) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
         final = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE name = 'ix_metrics_final'").scalar()
         assert str(final).endswith("WHERE step = -1")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.connection import connect
-from db.models import Base
+from db.models import METADATA
 from db.selection import PRUNED, Candidate, Selection, select
 from db.snapshot import Snapshot
 from db.store import Store
@@ -81,7 +81,7 @@ def test_the_best_on_dev_is_chosen_whatever_test_says(store: Store) -> None:
 )
 def test_no_test_score_changes_the_choice(scores: list[tuple[float, float]], draw: random.Random) -> None:
     engine = connect("sqlite://")
-    Base.metadata.create_all(engine)
+    METADATA.create_all(engine)
     with Store(engine) as store:
         swept = cell("ratio=" + ",".join(str(number / 100) for number in range(len(scores))), seeds=1)
         trials = [one.trials(HERE)[0] for one in swept.known()]

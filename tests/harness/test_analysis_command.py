@@ -33,7 +33,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
 
 def rows(file: Path) -> dict[str, float | None]:
     with open_store(f"sqlite:///{file}") as store, reading(store.engine) as connection:
-        return {row.name: row.value for row in connection.execute(select(Metrics.name, Metrics.value))}
+        return {row.name: row.value for row in connection.execute(select(Metrics.c.name, Metrics.c.value))}
 
 
 def test_results_files_and_rows_agree(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from db.models import Attempts, Base, Configs, Memberships, Metrics, Trials
+from db.models import Attempts, Configs, Memberships, Metrics, Trials
 from db.rebuild import rebuild
 from db.store import open_store
 
@@ -141,12 +141,12 @@ def check(place: Workplace, anew: Workplace, undisturbed: dict[str, Any]) -> Non
 
 def rows(place: Workplace, times: bool = False) -> dict[str, list[dict[str, Any]]]:
     """Every row but the submissions; without `times`, only what may not differ between two runs."""
-    tables: list[type[Base]] = [Configs, Trials, Memberships, Metrics, *([Attempts] if times else [])]
+    tables = [Configs, Trials, Memberships, Metrics, *([Attempts] if times else [])]
     found = {}
     with open_store(place.database) as store, store.engine.connect() as connection:
         for table in tables:
-            query = select(table.__table__).order_by(*table.__table__.primary_key)
-            found[table.__tablename__] = [
+            query = select(table).order_by(*table.primary_key)
+            found[table.name] = [
                 {key: value for key, value in row.items() if times or not key.endswith("_at")}
                 for row in connection.execute(query).mappings()
             ]

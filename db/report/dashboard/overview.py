@@ -85,11 +85,11 @@ def _counted(live: Live) -> dict[str | None, dict[str, int]]:
     found: dict[str | None, dict[str, int]] = {}
     count = func.count()
     with reading(live.base.engine) as connection:
-        query = select(Memberships.suite, Trials.state, count).join(Trials, Trials.id == Memberships.trial_id)
-        for name, state, number in connection.execute(query.group_by(Memberships.suite, Trials.state)):
+        query = select(Memberships.c.suite, Trials.c.state, count).join(Trials, Trials.c.id == Memberships.c.trial_id)
+        for name, state, number in connection.execute(query.group_by(Memberships.c.suite, Trials.c.state)):
             found.setdefault(name, {})[state] = number
-        alone = select(Trials.state, count).where(Trials.id.not_in(select(Memberships.trial_id)))
-        for state, number in connection.execute(alone.group_by(Trials.state)):
+        alone = select(Trials.c.state, count).where(Trials.c.id.not_in(select(Memberships.c.trial_id)))
+        for state, number in connection.execute(alone.group_by(Trials.c.state)):
             found.setdefault(None, {})[state] = number
     return found
 
@@ -109,9 +109,9 @@ def _left(live: Live, name: str | None, states: dict[str, int], running: list[fl
 def _took(live: Live, name: str) -> float | None:
     """Seconds that the finished attempts of a suite took on average."""
     query = (
-        select(Attempts.started_at, Attempts.ended_at)
-        .join(Memberships, Memberships.trial_id == Attempts.trial_id)
-        .where(Memberships.suite == name, Attempts.state == "succeeded")
+        select(Attempts.c.started_at, Attempts.c.ended_at)
+        .join(Memberships, Memberships.c.trial_id == Attempts.c.trial_id)
+        .where(Memberships.c.suite == name, Attempts.c.state == "succeeded")
         .limit(SAMPLED)
     )
     with reading(live.base.engine) as connection:
@@ -144,9 +144,11 @@ def line_of(one: Any, label: str) -> Line:
 
 def latest(live: Live) -> list[Line]:
     """The trials that changed last."""
-    query = select(Trials.id, Trials.state, Trials.reason, Trials.updated_at).order_by(Trials.updated_at.desc())
+    query = select(Trials.c.id, Trials.c.state, Trials.c.reason, Trials.c.updated_at).order_by(
+        Trials.c.updated_at.desc()
+    )
     with reading(live.base.engine) as connection:
-        rows = connection.execute(query.where(Trials.state != "queued").limit(LATEST)).all()
+        rows = connection.execute(query.where(Trials.c.state != "queued").limit(LATEST)).all()
     labels = _labels(live, [row.id for row in rows])
     seen = live.store.seen
     return [
@@ -158,11 +160,18 @@ def latest(live: Live) -> list[Line]:
 
 def _labels(live: Live, ids: Iterable[str]) -> dict[str, str]:
     """What a trial is in a few words."""
-    columns = (Configs.task, Configs.data, Configs.model, Configs.regularizer, Configs.params, Configs.schedule)
-    query = select(Trials.id, Trials.seed, *columns).join(Configs)
+    columns = (
+        Configs.c.task,
+        Configs.c.data,
+        Configs.c.model,
+        Configs.c.regularizer,
+        Configs.c.params,
+        Configs.c.schedule,
+    )
+    query = select(Trials.c.id, Trials.c.seed, *columns).join(Configs)
     found = {}
     with reading(live.base.engine) as connection:
-        for row in connection.execute(query.where(among(connection, Trials.id, ids))):
+        for row in connection.execute(query.where(among(connection, Trials.c.id, ids))):
             ratio = f" {row.params['ratio']:g}" if isinstance(row.params.get("ratio"), float) else ""
             found[row.id] = f"{row.regularizer}{ratio} · {row.model} · {row.data} · seed {row.seed}"
     return found

@@ -170,12 +170,12 @@ def _baseline(live: Live, record: Record) -> Mapping[str, Any] | None:
     config = record.config
     if config["regularizer"]["name"] == "none":
         return None
-    query = select(Configs.config, Configs.overrides).where(
-        Configs.task == config["task"],
-        Configs.fingerprint == config["data"]["fingerprint"],
-        Configs.model == config["model"],
-        Configs.preset == config["preset"],
-        Configs.regularizer == "none",
+    query = select(Configs.c.config, Configs.c.overrides).where(
+        Configs.c.task == config["task"],
+        Configs.c.fingerprint == config["data"]["fingerprint"],
+        Configs.c.model == config["model"],
+        Configs.c.preset == config["preset"],
+        Configs.c.regularizer == "none",
     )
     with reading(live.base.engine) as connection:
         rows = connection.execute(query.limit(50)).all()

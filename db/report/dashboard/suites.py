@@ -56,13 +56,15 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
     """The suite, None where its file is not here, and its variants, the largest first."""
     trials: dict[str, list[tuple[int, str]]] = {}
     with reading(store.engine) as connection:
-        query = select(Trials.config_id, Trials.seed, Trials.id).join(Memberships).where(Memberships.suite == name)
-        for config_id, seed, id in connection.execute(query.order_by(Trials.seed)):
+        query = (
+            select(Trials.c.config_id, Trials.c.seed, Trials.c.id).join(Memberships).where(Memberships.c.suite == name)
+        )
+        for config_id, seed, id in connection.execute(query.order_by(Trials.c.seed)):
             trials.setdefault(config_id, []).append((seed, id))
-        columns = [column for column in Configs.__table__.columns if column.name != "config"]
+        columns = [column for column in Configs.columns if column.name != "config"]
         configs = [
             dict(row)
-            for row in connection.execute(select(*columns).where(among(connection, Configs.id, trials))).mappings()
+            for row in connection.execute(select(*columns).where(among(connection, Configs.c.id, trials))).mappings()
         ]
     suite = load_known(name)
     if suite is None:

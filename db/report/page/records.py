@@ -53,17 +53,17 @@ def records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
     """
     found: dict[str, Record] = {}
     with reading(store.engine) as connection:
-        trials = select(Trials.id, Trials.seed, Trials.state, Trials.reason, Configs.config).join(Configs)
-        for row in connection.execute(trials.where(among(connection, Trials.id, ids))):
+        trials = select(Trials.c.id, Trials.c.seed, Trials.c.state, Trials.c.reason, Configs.c.config).join(Configs)
+        for row in connection.execute(trials.where(among(connection, Trials.c.id, ids))):
             found[row.id] = Record(row.id, row.seed, row.state, row.reason, row.config)
-        members = select(Memberships.trial_id, Memberships.suite).order_by(Memberships.suite)
-        for id, suite in connection.execute(members.where(among(connection, Memberships.trial_id, ids))):
+        members = select(Memberships.c.trial_id, Memberships.c.suite).order_by(Memberships.c.suite)
+        for id, suite in connection.execute(members.where(among(connection, Memberships.c.trial_id, ids))):
             found[id].suites.append(suite)
-        attempts = select(Attempts.__table__).order_by(Attempts.number)
-        for attempt in connection.execute(attempts.where(among(connection, Attempts.trial_id, ids))).mappings():
+        attempts = select(Attempts).order_by(Attempts.c.number)
+        for attempt in connection.execute(attempts.where(among(connection, Attempts.c.trial_id, ids))).mappings():
             found[attempt["trial_id"]].attempts.append(dict(attempt))
-        final = select(Metrics.trial_id, Metrics.name, Metrics.value).where(Metrics.step == FINAL)
-        for id, name, value in connection.execute(final.where(among(connection, Metrics.trial_id, ids))):
+        final = select(Metrics.c.trial_id, Metrics.c.name, Metrics.c.value).where(Metrics.c.step == FINAL)
+        for id, name, value in connection.execute(final.where(among(connection, Metrics.c.trial_id, ids))):
             found[id].metrics[name] = value
     for record in found.values():
         if record.state not in FINAL_STATES:
@@ -73,9 +73,9 @@ def records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
 
 def configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The configurations of these trials, by id."""
-    query = select(Trials.id, Configs.config).join(Configs)
+    query = select(Trials.c.id, Configs.c.config).join(Configs)
     with reading(store.engine) as connection:
-        rows = connection.execute(query.where(among(connection, Trials.id, ids))).all()
+        rows = connection.execute(query.where(among(connection, Trials.c.id, ids))).all()
     return {row.id: row.config for row in rows}
 
 
@@ -100,12 +100,12 @@ def curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str] | 
     """
     ids, wanted = list(ids), None if names is None else set(names)
     found: dict[str, Points] = {}
-    order = Metrics.trial_id, Metrics.name, Metrics.step
-    query = select(*order, Metrics.value).where(Metrics.step != FINAL).order_by(*order)
+    order = Metrics.c.trial_id, Metrics.c.name, Metrics.c.step
+    query = select(*order, Metrics.c.value).where(Metrics.c.step != FINAL).order_by(*order)
     if wanted is not None:
-        query = query.where(Metrics.name.in_(wanted))
+        query = query.where(Metrics.c.name.in_(wanted))
     with reading(store.engine) as connection:
-        for id, name, step, value in connection.execute(query.where(among(connection, Metrics.trial_id, ids))):
+        for id, name, step, value in connection.execute(query.where(among(connection, Metrics.c.trial_id, ids))):
             found.setdefault(id, {}).setdefault(name, []).append((step, value))
     for id, row in store.states(ids).items():
         if row.state not in FINAL_STATES and (runs / id / "events.jsonl").exists():

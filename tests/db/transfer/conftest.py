@@ -53,5 +53,5 @@ def filled(there: Store, make_trial: Callable[..., Trial]) -> Store:
         ]
     )
     with writing(there.engine) as connection:
-        connection.execute(update(Attempts).where(Attempts.cause == "").values(cause=None))  # CSV has no empty text
+        connection.execute(update(Attempts).where(Attempts.c.cause == "").values(cause=None))  # CSV has no empty text
     return there

@@ -23,7 +23,7 @@ ODD = 'ValueError: "a,b"\nline 2\r 50%\r100%\r\nend ; \u2028 ü =1+1'
 
 
 def attempt(number: int, state: str = "failed", day: int = 1, host: str = "laptop", **more: Any) -> dict[str, Any]:
-    none = {column.name: None for column in Attempts.__table__.columns if column.name != "trial_id"}
+    none = {column.name: None for column in Attempts.columns if column.name != "trial_id"}
     given = {"number": number, "state": state, "host": host, "pid": 7, "started_at": DAY.format(day)}
     return {**none, **given, "ended_at": None if state == "running" else DAY.format(day + 1), **more}
 

@@ -192,7 +192,7 @@ def test_rows_that_are_not_theirs(
 
 def test_one_wrong_trial_keeps_no_other_away(filled: Store, store: Store, tmp_path: Path) -> None:
     with writing(filled.engine) as connection:
-        connection.execute(update(Trials).where(Trials.seed == 3).values(seed=9))
+        connection.execute(update(Trials).where(Trials.c.seed == 3).values(seed=9))
         connection.execute(update(Submissions).values(pid=2**31))
     done = put(filled, store, "csv", tmp_path / "out")
     assert counts(done) == (5, 0, 0, 0, 2)

@@ -40,7 +40,7 @@ def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Call
     assert (done.code, done.err.endswith("79.0 there, which was taken\n")) == (0, True)
     assert call("db", "import", "there.db").code == 0
     with writing(filled.engine) as connection:
-        connection.execute(update(Trials).where(Trials.id == trial.id).values(seed=9))
+        connection.execute(update(Trials).where(Trials.c.id == trial.id).values(seed=9))
     done = call("db", "import", "there.db")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert done.err.startswith(f"left out: trial '{trial.id}': is ")

@@ -63,7 +63,7 @@ def test_what_is_at_work_there_waits_here(there: Store, store: Store, make_trial
         ("queued", None, None)
     ] * 2
     with store.engine.connect() as connection:
-        assert connection.execute(select(Attempts.number, Attempts.state)).all() == [(1, "failed")]
+        assert connection.execute(select(Attempts.c.number, Attempts.c.state)).all() == [(1, "failed")]
         assert connection.execute(select(Submissions)).all() == []
 
 
@@ -103,7 +103,7 @@ def test_of_two_the_one_that_knows_more(case: Case, there: Store, store: Store, 
     assert store.states()[trial.id].state == case.state
     assert store.suites([trial.id]) == {trial.id: ["mine", "ours"]}
     with store.engine.connect() as connection:
-        found = connection.execute(select(Attempts.number, Attempts.host).order_by(Attempts.number)).all()
+        found = connection.execute(select(Attempts.c.number, Attempts.c.host).order_by(Attempts.c.number)).all()
     assert [host for _, host in found] == case.hosts
     assert [number for number, _ in found] == list(range(1, len(found) + 1))
     before = dump(store)
@@ -136,7 +136,10 @@ def test_results_that_differ(there: Store, store: Store, make_trial: Callable[..
     ours = {row for row in dump(store)["metrics"] if row[0] == repr(one.id)}
     assert ours == {row for row in dump(there)["metrics"] if row[0] == repr(one.id)}
     with store.engine.connect() as connection:
-        assert connection.execute(select(Attempts.host).order_by(Attempts.number)).scalars().all() == ["laptop", "here"]
+        assert connection.execute(select(Attempts.c.host).order_by(Attempts.c.number)).scalars().all() == [
+            "laptop",
+            "here",
+        ]
     assert counts(put(there, store, "database", Path(), overrule=True)) == (0, 0, 3, 0, 0)
 
 
