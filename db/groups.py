@@ -190,12 +190,15 @@ def configs(
     if plain:
         return {row[0]: row[1:] for row in _plain(connection, query)}
     parsed = Parsed()
-    rows = {
-        id: {key: parsed[value] if key in HOLDERS else value for key, value in zip(COLUMNS, values, strict=True)}
-        for id, *values in _plain(connection, query)
-    }
+    holders = [COLUMNS.index(key) for key in HOLDERS]
+    found = {}
+    for id, *values in _plain(connection, query):
+        for place in holders:
+            values[place] = parsed[values[place]]
+        found[id] = tuple(values)
     if keys is COLUMNS:
-        return {id: tuple(row.values()) for id, row in rows.items()}
+        return found
+    rows = {id: dict(zip(COLUMNS, values, strict=True)) for id, values in found.items()}
     _check_keys(keys, rows.values())
     return {id: tuple(_value(key, row) for key in keys) for id, row in rows.items()}
 

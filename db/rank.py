@@ -84,13 +84,19 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
         _check_keys(by, every)
         names = asked_names(connection, [one if one == "all" else stored_name(one) for one in metrics])
         values = {name.removeprefix("test/"): _means(connection, found, name) for name in names}
+    # Equal overrides are one object (`filters.Parsed`), so that few are written out again.
+    texts = {
+        key: canonical_json(one) for key, one in {id(of["overrides"]): of["overrides"] for of in every.values()}.items()
+    }
     blocks: dict[Block, dict[tuple[Any, ...], list[float]]] = {}
     for metric, means in values.items():
-        for id, mean in means.items():
-            config = every[id]
+        for config_id, mean in means.items():
+            config = every[config_id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
-            blocks.setdefault(_block(config, metric), {}).setdefault(_name(config, by), []).append(mean)
+            blocks.setdefault(_block(config, texts[id(config["overrides"])], metric), {}).setdefault(
+                _name(config, by), []
+            ).append(mean)
     return _ranking(blocks, by)
 
 
@@ -200,7 +206,7 @@ def _notes(found: Ranking, names: Sequence[tuple[Any, ...]], by: Sequence[str]) 
 
 def _configs(connection: Connection, found: Filter) -> dict[str, Row]:
     rows = configs(connection, found.clauses, COLUMNS)
-    fingerprints = {row[0]: row[1] for row in connection.execute(select(Configs.c.id, Configs.c.fingerprint))}
+    fingerprints = dict(connection.execute(select(Configs.c.id, Configs.c.fingerprint)).all())
     return {id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, row, strict=True))} for id, row in rows.items()}
 
 
@@ -226,8 +232,7 @@ def _name(config: Mapping[str, Any], by: Sequence[str]) -> tuple[Any, ...]:
     return (config["regularizer"], *(held.get(key) for key in by))
 
 
-def _block(config: Mapping[str, Any], metric: str) -> Block:
-    overrides = canonical_json(config["overrides"])
+def _block(config: Mapping[str, Any], overrides: str, metric: str) -> Block:
     return Block(
         config["task"], config["data"], config["model"], config["preset"], overrides, config["fingerprint"], metric
     )

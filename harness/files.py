@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Files written so that a reader never sees half of one, and settings read from YAML."""
 
 from __future__ import annotations
 
@@ -82,3 +82,16 @@ def canonical_json(value: Any) -> str:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
     write_atomic(path, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file, by libyaml where PyYAML has it: a tenth of the time for our suites.
+
+    Raises:
+        OSError: it cannot be read.
+        yaml.YAMLError: it is no YAML.
+    """
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506 - either is a SafeLoader

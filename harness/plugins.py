@@ -60,8 +60,9 @@ def load_all(settings: Settings) -> None:
 def load_entry_points() -> None:
     """Register, unimported, what installed packages offer under ``dropbench.{regularizers,models,tasks}``."""
     registries: dict[str, Registry[Any]] = {"regularizers": REGULARIZERS, "models": MODELS, "tasks": TASKS}
+    offered = entry_points()  # once: each call reads what all installed packages offer
     for group, registry in registries.items():
-        for point in entry_points(group=f"dropbench.{group}"):
+        for point in offered.select(group=f"dropbench.{group}"):
             token = current_plugin.set(point.dist.name if point.dist else point.value)
             try:
                 registry.add(point.name, point.value, help=f"from {current_plugin.get()}")

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from harness.deviations import PAPER
 from harness.errors import InputError, unknown_name
+from harness.files import read_yaml
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import parse_spec
 from harness.settings import Settings
@@ -264,7 +265,7 @@ def load_suite(name: str) -> Suite:
         raise unknown_name("suite", name, suite_names())
     file = Path(name) if name.endswith(FILES) else SUITES / f"{name}.yaml"
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = read_yaml(file)
     except FileNotFoundError:
         raise InputError(f"{file}: no such suite file") from None
     except yaml.YAMLError as error:

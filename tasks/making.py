@@ -8,11 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import yaml
-
 from harness.align import FINETUNE, FINETUNE_KEYS, checked_align
 from harness.deviations import Resolved
 from harness.errors import InputError, unknown_name
+from harness.files import read_yaml
 from harness.models import MODELS
 from harness.plugins import plugin_digests
 from harness.recipe import Recipe, complete_recipe
@@ -124,7 +123,7 @@ def _unread(align: str) -> set[str]:
 @lru_cache
 def read_recipes(task: str) -> dict[str, Any]:
     """The content of a task's recipe file."""
-    content: dict[str, Any] = yaml.safe_load(_file(task).read_text(encoding="utf-8"))
+    content: dict[str, Any] = read_yaml(_file(task))
     return content
 
 

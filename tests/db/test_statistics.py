@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
-from db.statistics import ENOUGH, paired
+from db.statistics import ENOUGH, paired, quantile, tails
 
 values = st.floats(-1e4, 1e4).map(lambda value: round(value, 3))
 
@@ -42,3 +42,18 @@ def test_too_few_seeds_say_nothing(differences: list[float]) -> None:
 def test_equal_differences_have_no_width(value: float, p: float) -> None:
     found = paired([value] * 4)
     assert (found.low, found.high, found.p) == (value, value, p)
+
+
+@given(st.floats(1e-6, 1e6), st.integers(1, 10**5))
+def test_students_t_is_scipys(t: float, freedom: int) -> None:
+    assert tails(t, freedom) == pytest.approx(2 * special.stdtr(freedom, -t), rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 19, 99, 1000, 10**6])
+@pytest.mark.parametrize("alpha", [0.5, 0.05, 0.01, 1e-6])
+def test_its_quantiles_are_scipys(alpha: float, freedom: int) -> None:
+    assert quantile(alpha, freedom) == pytest.approx(special.stdtrit(freedom, 1 - alpha / 2), rel=1e-9)
+
+
+def test_students_t_at_its_ends() -> None:
+    assert (tails(0.0, 5), tails(1e200, 5), tails(math.inf, 5)) == (1.0, 0.0, 0.0)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from harness.errors import InputError
+from harness.files import read_yaml
 from harness.models import MODELS
 from harness.settings import Settings
 from harness.suite import SUITES
@@ -146,8 +147,9 @@ class OnceOnly(yaml.SafeLoader):
 @pytest.mark.parametrize(
     "file", [*RECIPES.glob("*.yaml"), *SUITES.rglob("*.yaml")], ids=lambda file: f"{file.parent.name}-{file.stem}"
 )
-def test_no_key_stands_twice(file: Path) -> None:
-    assert yaml.load(file.read_text(encoding="utf-8"), OnceOnly)  # noqa: S506 - a SafeLoader
+def test_no_key_stands_twice_and_libyaml_reads_as_pyyaml_does(file: Path) -> None:
+    read = yaml.load(file.read_text(encoding="utf-8"), OnceOnly)  # noqa: S506 - a SafeLoader
+    assert repr(read_yaml(file)) == repr(read) != "None"
 
 
 def test_a_key_that_stands_twice_is_seen() -> None:
