@@ -184,10 +184,18 @@ class Store:
 
     def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
         """The trials of these ids, those of them that are there, in the order given."""
-        query = select(Trials.c.id, Trials.c.seed, Trials.c.weights, Configs.c.config).join(Configs)
+        query = select(Trials.c.id, Trials.c.config_id, Trials.c.seed, Trials.c.weights)
         with reading(self.engine) as connection:
             rows = connection.execute(query.where(among(connection, Trials.c.id, ids))).all()
-        found = {id: trial_of(config, seed, weights) for id, seed, weights, config in rows}
+            of_rows = among(connection, Configs.c.id, {row.config_id for row in rows})
+            configs = dict(connection.execute(select(Configs.c.id, Configs.c.config).where(of_rows)).all())
+        firsts: dict[tuple[str, str | None], Trial] = {}
+        found: dict[str, Trial] = {}
+        for id, config_id, seed, weights in rows:
+            first = firsts.get((config_id, weights))
+            if first is None:
+                first = firsts[config_id, weights] = trial_of(configs[config_id], seed, weights)
+            found[id] = first if first.seed == seed else first.model_copy(update={"seed": seed})
         return {id: found[id] for id in ids if id in found}
 
     def suites(self, ids: Sequence[str]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -68,8 +68,18 @@ class Dispatched:
     job: str | None = None
 
 
-def dispatch(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> Dispatched | None:
+def dispatch(
+    store: Store, settings: Settings, ids: Sequence[str], plan: Plan, made: set[str] | None = None
+) -> Dispatched | None:
     """Start jobs for those of `ids` that are queued, as far as there are places; with `debug`, run one of them here.
+
+    Args:
+        store: the queue.
+        settings: what the workers are given.
+        ids: trials.
+        plan: how jobs are started.
+        made: of a cluster: trials whose run directories the caller has had made a moment ago, for jobs that were
+            refused; those that are made here are added.
 
     Returns:
         None where there was nothing to start, or no place.
@@ -85,7 +95,9 @@ def dispatch(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -
     id = uuid.uuid4().hex
     folder = places.home(settings.runs).absolute() / id
     submission = SubmissionRow(id=id, executor=plan.executor, folder=str(folder), host=gethostname(), pid=os.getpid())
-    start = {"local": _start_local, "debug": _start_debug, "slurm": _start_slurm}[plan.executor]
+    if plan.executor == "slurm":
+        return _start_slurm(store, settings, queued, plan, submission, set() if made is None else made)
+    start = {"local": _start_local, "debug": _start_debug}[plan.executor]
     return start(store, settings, queued, plan, submission)
 
 
@@ -134,7 +146,7 @@ def _start_debug(
 
 
 def _start_slurm(
-    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow
+    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow, made: set[str]
 ) -> Dispatched | None:
     """An array of jobs; should this process die on the way, they are found by their name."""
     assert plan.profile is not None
@@ -150,9 +162,10 @@ def _start_slurm(
     )
     settings = replace(settings, threads=plan.profile.cpus)
     with places.keeper(settings.runs):
-        claimed = _claim(store, settings, queued, submission)
+        claimed = _claim(store, settings, queued, submission, made)
         if not claimed:
             return None
+        made.update(claimed)
         packs = list(chunks(claimed, plan.pack))
         try:
             job.write_elements(folder, packs)
@@ -198,12 +211,15 @@ def _busy(settings: Settings, id: str) -> bool:
     return directory.path.exists() and directory.locked()
 
 
-def _claim(store: Store, settings: Settings, ids: Sequence[str], submission: SubmissionRow) -> list[str]:
-    """Make the folders, then the claim; what is claimed has its run directory."""
+def _claim(
+    store: Store, settings: Settings, ids: Sequence[str], submission: SubmissionRow, made: Collection[str] = ()
+) -> list[str]:
+    """Make the folders but those that are `made`, then the claim; what is claimed has its run directory."""
     Path(submission.folder).mkdir(parents=True, exist_ok=True)
-    suites = store.suites(ids)
-    with synced_together(settings.runs) if len(ids) > FEW else contextlib.nullcontext():
-        for id, trial in store.trials(ids).items():
+    to_make = [id for id in ids if id not in made]
+    suites = store.suites(to_make)
+    with synced_together(settings.runs) if len(to_make) > FEW else contextlib.nullcontext():
+        for id, trial in store.trials(to_make).items():
             directory = RunDirectory.create(settings.runs, trial)
             with directory.lock() as free:
                 if free:

@@ -49,10 +49,11 @@ def submit_all(store: Store, settings: Settings, ids: Sequence[str], plan: Plan)
         InputError: see `jobs.dispatch.dispatch`; not for what `sbatch` refuses after it has taken some.
     """
     trials = workers = 0
-    refused = None
+    refused: slurm.RefusedError | None = None
+    made: set[str] = set()
     while True:
         try:
-            done = dispatch(store, settings, ids, plan)
+            done = dispatch(store, settings, ids, plan, made)
         except slurm.RefusedError as error:
             jobs = plan.most or min(-(-len(ids) // plan.pack), slurm.largest_array())
             if error.full and jobs > 1:
@@ -70,6 +71,10 @@ def submit_all(store: Store, settings: Settings, ids: Sequence[str], plan: Plan)
             break
         given = set(done.trials)
         ids = [id for id in ids if id not in given]
+        if (
+            plan.most is not None and plan.most > 1
+        ):  # twice as many were one too many: what is left has no place for all
+            plan = replace(plan, most=plan.most // 2)
         if plan.throttle:  # which holds within an array
             plan = replace(plan, after=done.job)
     if refused is not None:

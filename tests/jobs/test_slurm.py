@@ -247,16 +247,26 @@ FULL = "sbatch: error: AssocMaxSubmitJobLimit"
     ],
 )
 def test_a_cluster_is_given_as_many_jobs_as_it_takes(
-    store: Store, place: Workplace, programs: Programs, most: int, given: list[str], told: str
-) -> None:
-    """Here an account may have so many; an array that is too large is refused whole."""
+    store: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch, most: int, given: list[str],
+    told: str,
+) -> None:  # fmt: skip
+    """Here an account may have so many; an array that is too large is refused whole, and its folders serve the next."""
     programs(
         sbatch=f"""n=$(/bin/grep -o 'array=0-[0-9]*' "$2" | /bin/grep -o '[0-9]*$'); n=$((n + 1))
 had=$(/bin/cat {place.folder}/had 2>/dev/null || echo 0)
 [ $((had + n)) -le {most} ] || {{ echo '{FULL}' >&2; exit 1; }}
 echo $((had + n)) > {place.folder}/had; echo $((70 + had))"""
     )
+    made: list[str] = []
+    create = RunDirectory.create
+
+    def noted(runs: Path, trial: Trial) -> RunDirectory:
+        made.append(trial.id)
+        return create(runs, trial)
+
+    monkeypatch.setattr(RunDirectory, "create", noted)
     said = submit_all(store, place.settings, store.find("queued"), SUBMIT)
+    assert sorted(made) == sorted(store.find(None))
     assert said == f"{told} (sbatch refuses: {FULL}); later: dropbench submit"
     assert store.counts()["submitted"] == most
     scripts = [Path(one.folder) / "submission.sh" for one in store.open_submissions()]
