@@ -52,7 +52,7 @@ COMMANDS = {
 }
 
 
-GARBAGE = 200_000
+GARBAGE = 500_000
 """Objects that a command makes before Python looks for garbage. By default it is 700, and a sixth of a start goes into
 looking through modules that all stay."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from functools import cache
 
 import numpy as np
 import torch
@@ -19,4 +20,12 @@ def seed_all(seed: int) -> None:
     """Seed every generator that models and augmentations draw from: Python's, NumPy's, torch's on each device."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    if _has_accelerator():
+        torch.manual_seed(seed)
+    else:  # which formats a call stack for each kind of accelerator that may come: a millisecond, at every step
+        torch.default_generator.manual_seed(seed)
+
+
+@cache
+def _has_accelerator() -> bool:
+    return torch.accelerator.is_available()
