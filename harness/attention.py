@@ -88,8 +88,11 @@ def attend(
             joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
             site.probe(site, _observed(attention_weights(q, k, mask=joined, scale=scale), joined))
     if training and site.regularizer is not None and site.ratio > 0.0:
-        joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        out = site.regularizer.attend(q, k, v, site, mask=joined, scale=scale)
+        fast = site.regularizer.attend_fast(q, k, v, site, mask=mask, causal=causal, scale=scale)
+        if fast is None:
+            joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            fast = site.regularizer.attend(q, k, v, site, mask=joined, scale=scale)
+        out = fast
     else:
         out = plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
     if site.module is not None:

@@ -30,8 +30,9 @@ def examine() -> list[Finding]:
     findings.append(_device())
     slurm = shutil.which("sbatch")
     findings.append(Finding("SLURM", "ok" if slurm else "absent", slurm or "no sbatch: trials run on this machine"))
+    findings.append(_kernel())
     compiler = shutil.which("c++") or shutil.which("g++")
-    findings.append(Finding("C++ compiler", "ok" if compiler else "absent", compiler or "slower without"))
+    findings.append(Finding("C++ compiler", "ok" if compiler else "absent", compiler or "no torch.compile without"))
     for what, folder in (("data folder", settings.data), ("runs folder", settings.runs)):
         if folder.is_dir():
             writable = what == "data folder" or os.access(folder, os.W_OK)
@@ -48,6 +49,13 @@ def _library(name: str) -> Finding:
         return Finding(name, "ok", version(name))
     except PackageNotFoundError:
         return Finding(name, "missing", "not installed: make setup")
+
+
+def _kernel() -> Finding:
+    from harness.kernels import reason
+
+    why = reason("masks")
+    return Finding("C kernel", "absent" if why else "ok", f"attention that drops is slower: {why}" if why else "built")
 
 
 def _device() -> Finding:

@@ -41,7 +41,7 @@ def attend_kept(
         (B, H, T, e).
     """
     if rescale == "renormalize":
-        return scaled_dot_product_attention(q, k, v, attn_mask=_kept_mask(kept, mask, q.dtype), scale=scale)
+        return scaled_dot_product_attention(q, k, v, attn_mask=kept_mask(kept, mask, q.dtype), scale=scale)
     # Multiplied, never filled in: filling would hide a NaN.
     if kept.dim() == 4 and kept.shape[-2] == 1:
         # Keys that are dropped for every query are dropped values (DropAttention, Section 4, "(c)").
@@ -51,7 +51,7 @@ def attend_kept(
     return (weights * kept.to(weights.dtype)) @ v / (1.0 - ratio)
 
 
-def _kept_mask(kept: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+def kept_mask(kept: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Join the kept keys with `mask`; a row that would lose every key that it may attend to keeps them all.
 
     Returns:
@@ -65,6 +65,8 @@ def _kept_mask(kept: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
 
 def _or_all(kept: Tensor, left: Tensor) -> Tensor:
     """`kept`, but every key of a row that has none left."""
+    if torch.compiler.is_compiling():
+        return kept | ~left.any(dim=-1, keepdim=True)  # of the below torch 2.13 makes code that C++ refuses
     # On bytes, at which a CPU is many times as fast as at booleans.
     none = left.view(torch.uint8).amax(dim=-1, keepdim=True) == 0
     return kept.view(torch.uint8).bitwise_or(none.view(torch.uint8)).view(torch.bool)

@@ -16,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from harness import checkpoint, tracking
 from harness.align import FINETUNE, borrow, checked_align, draws_of, drop_nothing, finetune, monte_carlo
+from harness.backends import backend, used
 from harness.binding import bind_trial
 from harness.deviations import deviations
 from harness.environment import environment
@@ -84,15 +85,16 @@ def run_trial(
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    task = TASKS.get(trial.task)(trial, settings)
-    task.setup()
-    run = Run(task, directory, settings, stop)
-    try:
-        run.resume()
-        run.train()
-        return run.result()
-    finally:
-        run.tracking.close()
+    with backend(settings.backend):
+        task = TASKS.get(trial.task)(trial, settings)
+        task.setup()
+        run = Run(task, directory, settings, stop)
+        try:
+            run.resume()
+            run.train()
+            return run.result()
+        finally:
+            run.tracking.close()
 
 
 class Run:
@@ -117,6 +119,8 @@ class Run:
         report = bind_trial(model, trial)
         self.sites = str(report).splitlines()
         self.plain: nn.Module = model.to(self.accelerator.device)
+        if settings.compile:
+            self.plain.compile()
         self.model: nn.Module
         self.model, self.optimizer = self.accelerator.prepare(self.plain, task.build_optimizer(self.plain))
         self.average = (
@@ -314,14 +318,20 @@ class Run:
             self.saved_weights = state["saved_weights"]
             self.event("resume", step=self.progress.step)
             self.say(f"resumed at step {self.progress.step} of {self.last}")
+        self.describe()
+
+    def describe(self) -> None:
+        """Write down what the trial runs on; what has computed attention is known when some of it is computed."""
         if self.accelerator.is_main_process:
             known = {"notes": self.task.notes, "deviations": deviations(type(self.task), self.task.trial)}
-            found = {**environment(self.accelerator.device), "sites": self.sites, **known}
+            kernels = {"backend": self.settings.backend, "backends": used(), "compile": self.settings.compile}
+            found = {**environment(self.accelerator.device), **kernels, "sites": self.sites, **known}
             write_json(self.directory.path / "environment.json", found)
 
     def save(self) -> None:
         """Write a checkpoint of everything that the next step depends on."""
         progress = self.progress
+        self.describe()
         self.directory.check()
         self.mean_loss()  # a diverged run is never saved over a sound checkpoint
         self.saved_weights = [*self.saved_weights, (progress.selected, progress.averaged)][-checkpoint.KEEP :]

@@ -136,4 +136,5 @@ def _draw_by_draw(
 def _inherits(regularizer: UnitDrop) -> bool:
     """Whether it drops and attends as its base classes do, so that each row's keys are dropped alike."""
     kind = type(regularizer)
-    return kind.dropped is UnitDrop.dropped and kind.attend is AttentionDrop.attend
+    unchanged = kind.dropped is UnitDrop.dropped and kind.attend is AttentionDrop.attend
+    return unchanged and kind.attend_fast is UnitDrop.attend_fast

@@ -6,14 +6,87 @@ are always one flat axis: prefix tokens first, then the grid row by row.
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from harness.regularizers.drop import Unit
+from harness.philox import WORD, halfwords, new_key, philox
+from harness.regularizers.drop import Unit
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
+"""By their numbers in all kernels."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What is dropped in one pass through one place of a model; every decision is a function of this and of its place.
+
+    Attributes:
+        unit, window, grid, prefix: as of `dropped_keys`.
+        probability: that of a seed, see `seed_probability`.
+        key: 64 bits, an int64 tensor of no axes on the CPU.
+        stream: tells the places of a model apart that have the same key.
+    """
+
+    unit: Unit
+    probability: float
+    window: int
+    grid: tuple[int, int] | None
+    prefix: int
+    key: Tensor
+    stream: int = 0
+
+
+def new_draw(
+    unit: Unit, ratio: float, window: int, keys: int, *, grid: tuple[int, int] | None = None, prefix: int = 0,
+    stream: int = 0,
+) -> Draw:  # fmt: skip
+    """A draw with a key from torch's default generator on the CPU, whatever the device.
+
+    Raises:
+        ValueError: block or cross without a grid, or a grid that does not have the keys' number.
+    """
+    if unit in ("block", "cross") and (grid is None or grid[0] * grid[1] + prefix != keys):
+        raise ValueError(f"unit '{unit}' needs the grid of the {keys} keys, got grid {grid} and prefix {prefix}")
+    return Draw(unit, seed_probability(unit, ratio, window, grid), window, grid, prefix, new_key(), stream)
+
+
+def drawn_keys(draw: Draw, shape: tuple[int, int, int, int], device: torch.device | None = None) -> Tensor:
+    """The dropped keys of a draw as `dropped_keys` gives them, in torch's operations."""
+    found: Tensor = torch.ops.dropbench.drawn_keys(
+        draw.key, list(shape), draw.unit, draw.probability, draw.window, list(draw.grid or ()), draw.prefix,
+        draw.stream, device or torch.device("cpu"),
+    )  # fmt: skip
+    return found
+
+
+# One operation for compilers: of whole numbers and truth values torch's own makes code that C++ refuses (2.13).
+@torch.library.custom_op("dropbench::drawn_keys", mutates_args=())
+def _drawn_keys(
+    key: Tensor, shape: list[int], unit: str, probability: float, window: int, grid: list[int], prefix: int,
+    stream: int, device: torch.device,
+) -> Tensor:  # fmt: skip
+    draw = draw_of(key, unit, probability, window, grid, prefix, stream)
+    batch, heads, queries, keys = shape
+    bits = halfwords(key, stream, (batch, heads, 1 if unit == "column" else queries, keys), device)
+    seeds = bits < seed_threshold(key, stream, probability)
+    return grow(draw.unit, seeds, window, grid=draw.grid, prefix=prefix)
+
+
+@_drawn_keys.register_fake
+def _(key: Tensor, shape: list[int], unit: str, *rest: Any) -> Tensor:
+    batch, heads, queries, keys = shape
+    return torch.empty(batch, heads, 1 if unit == "column" else queries, keys, dtype=torch.bool, device=rest[-1])
+
+
+def draw_of(
+    key: Tensor, unit: str, probability: float, window: int, grid: list[int], prefix: int, stream: int
+) -> Draw:  # fmt: skip
+    """A draw from what an operation of torch is given, which may be numbers, texts and lists of numbers."""
+    named = next(one for one in UNITS if one == unit)
+    return Draw(named, probability, window, (grid[0], grid[1]) if grid else None, prefix, key, stream)
 
 
 def dropped_keys(
@@ -53,12 +126,7 @@ def dropped_keys(
     Raises:
         ValueError: block or cross without a grid, or a grid that does not have the keys' number.
     """
-    batch, heads, queries, keys = shape
-    if unit in ("block", "cross") and (grid is None or grid[0] * grid[1] + prefix != keys):
-        raise ValueError(f"unit '{unit}' needs the grid of the {keys} keys, got grid {grid} and prefix {prefix}")
-    rows = 1 if unit == "column" else queries
-    seeds = _bernoulli((batch, heads, rows, keys), seed_probability(unit, ratio, window, grid), device)
-    return grow(unit, seeds, window, grid=grid, prefix=prefix)
+    return drawn_keys(new_draw(unit, ratio, window, shape[-1], grid=grid, prefix=prefix), shape, device)
 
 
 def seed_probability(unit: Unit, ratio: float, window: int, grid: tuple[int, int] | None = None) -> float:
@@ -128,17 +196,15 @@ def _grow_right(seeds: Tensor, window: int, step: int = 1) -> Tensor:
     return grown
 
 
-def _bernoulli(shape: tuple[int, ...], probability: float, device: torch.device | None) -> Tensor:
-    """True with `probability`, decided by 16 random bits each: a fifth of the time that `torch.rand` takes on a CPU.
+def seed_threshold(key: Tensor | int, stream: int, probability: float) -> Tensor | int:
+    """A key is a seed where its 16 bits are below this: 0 to 2¹⁶, of the type of `key`.
 
-    The probability is not rounded: of the two 16-bit thresholds around it, one is drawn for the whole call, such that
-    each decision has exactly `probability`. (Above 1 − 2⁻¹⁶ it is 1 − 2⁻¹⁶.) Two decisions of a call are correlated
-    by that, with a covariance of at most 2⁻³⁴; by nothing else.
+    The probability is not rounded: of the two thresholds around it, one is drawn for the whole draw, such that each
+    decision has exactly `probability`. Two decisions of a draw are correlated by that, with a covariance of at most
+    2⁻³⁴; by nothing else.
     """
-    count = math.prod(shape)
-    words = torch.randint(-(2**63), 2**63 - 1, ((count + 3) // 4,), device=device)
-    bits = words.view(torch.int16)[:count].view(shape)
     exact = probability * 2**16
     whole = int(exact)
-    threshold = (torch.rand((), device=device) < exact - whole) + (whole - 2**15)
-    return bits < threshold.clamp(max=2**15 - 1).to(torch.int16)
+    # A block that no key has.
+    word = philox((WORD, WORD, WORD, stream), key)[0]
+    return whole + (word < round((exact - whole) * 2**32))

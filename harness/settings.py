@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputError
+from harness.errors import InputError, unknown_name
+
+BACKENDS = ("auto", "eager", "cpu", "triton")
+"""What computes attention with dropped keys; see `harness.backends`."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Settings:
         folders: data name → folder, where it is not ``data/<folder>`` (``--data NAME=PATH``).
         plugins: plug-in files to load first (`DROPBENCH_PLUGINS`, separated like PATH).
         device: "auto", "cpu" or "cuda".
+        backend: what computes attention with dropped keys (`DROPBENCH_BACKEND`, `harness.backends`).
+        compile: whether models are compiled by torch (`torch.compile`): minutes once, for quicker steps.
         threads: CPU threads a trial; 0: torch's own choice.
         loaders: processes that make the batches of a trial (`DROPBENCH_LOADERS`); None: see `harness.feed.ahead`.
         checkpoint_seconds: time between two checkpoints.
@@ -35,6 +40,8 @@ class Settings:
     folders: dict[str, Path] = field(default_factory=dict)
     plugins: tuple[Path, ...] = ()
     device: str = "auto"
+    backend: str = "auto"
+    compile: bool = False
     threads: int = 0
     loaders: int | None = None
     checkpoint_seconds: float = 300.0
@@ -57,9 +64,14 @@ class Settings:
             if not value.isdecimal():
                 raise InputError(f"DROPBENCH_LOADERS={value}: expected a number of processes")
             found["loaders"] = int(value)
+        if value := os.environ.get("DROPBENCH_BACKEND"):
+            found["backend"] = value
         if value := os.environ.get("DROPBENCH_TRACKERS"):
             found["trackers"] = tuple(filter(None, value.split(",")))
         found.update(changes)
+        backend = found.get("backend", "auto")
+        if backend not in BACKENDS:
+            raise unknown_name("backend", backend, BACKENDS)
         return cls(**found)
 
     def uses_cuda(self) -> bool:

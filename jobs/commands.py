@@ -38,6 +38,10 @@ Search = Annotated[
 Weights = Annotated[str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or transformers' folder.")]
 Parallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers at a time; default: GPUs, else cores.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Backend = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What computes attention that drops: auto, eager, cpu or triton.")
+]
+Compile = Annotated[bool, typer.Option("--compile", help="Compile models by torch.compile first.")]
 Every = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")]
 Track = Annotated[
     list[str] | None,
@@ -62,6 +66,8 @@ def run(
     parallel: Parallel = None,
     executor: Annotated[str, typer.Option(help="local: workers in the background; debug: in this process.")] = "local",
     device: Device = "auto",
+    backend: Backend = None,
+    compile: Compile = False,
     checkpoint_seconds: Every = 300.0,
     track: Track = None,
     as_json: Json = False,
@@ -74,7 +80,7 @@ def run(
     from jobs.run import run as run_trials
 
     plan = _plan(executor, parallel, ("local", "debug"))
-    settings = _settings(data, device, checkpoint_seconds, track)
+    settings = _settings(data, device, checkpoint_seconds, track, backend, compile)
     options = Options(
         preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights,
         sweep or (), search,
@@ -166,6 +172,8 @@ def submit(
         int, typer.Option("--trials-per-job", min=1, metavar="N", help="On a cluster: trials a job, one after another.")
     ] = 1,
     device: Device = "auto",
+    backend: Backend = None,
+    compile: Compile = False,
     checkpoint_seconds: Every = 300.0,
     track: Track = None,
     data: Annotated[list[str] | None, typer.Option(metavar="NAME=PATH", help="Where a data set lies.")] = None,
@@ -177,7 +185,7 @@ def submit(
     from jobs.submit import by_profile, preview, submit_all
 
     plan = _plan(executor, parallel, ("local", "slurm", "debug"), pack)
-    settings = _settings(data, device, checkpoint_seconds, track)
+    settings = _settings(data, device, checkpoint_seconds, track, backend, compile)
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
@@ -194,6 +202,8 @@ def _settings(
     device: str = "auto",
     checkpoint_seconds: float = 300.0,
     track: list[str] | None = None,
+    backend: str | None = None,
+    compile: bool = False,
 ) -> Settings:
     from dataclasses import replace
 
@@ -204,7 +214,8 @@ def _settings(
 
     if device not in ("auto", "cpu", "cuda"):
         raise unknown_name("device", device, ("auto", "cpu", "cuda"))
-    settings = Settings.from_environment(device=device, checkpoint_seconds=checkpoint_seconds)
+    asked = {"device": device, "checkpoint_seconds": checkpoint_seconds, "compile": compile}
+    settings = Settings.from_environment(**asked, **({} if backend is None else {"backend": backend}))
     named = [name for text in track or () for name in text.split(",") if name]
     settings = replace(settings, trackers=checked_trackers([*settings.trackers, *named]))
     return with_folders(settings, data)[0] if data else settings

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from harness.masks import Draw
     from harness.site import Site
 
 Unit = Literal["element", "column", "block", "cross"]
@@ -71,6 +72,17 @@ class UnitDrop(AttentionDrop):
                 return f"one {self.unit} of size {self.window} covers all {site.grid[0]}×{site.grid[1]} keys"
         return super().skip(site)
 
+    def attend_fast(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
+    ) -> Tensor | None:
+        """The same without a mask of T × S, where nothing of it is overridden; see `harness.backends`."""
+        if type(self).dropped is not UnitDrop.dropped or type(self).attend is not UnitDrop.attend:
+            return None
+        from harness.drop_attention import drop_attention  # which needs torch
+
+        draw = self._draw(k.shape[-2], site)
+        return drop_attention(q, k, v, draw, self.rescale, site.ratio, mask=mask, causal=causal, scale=scale)
+
     def _covers(self, high: int, wide: int) -> bool:
         """Whether one window is the whole grid, so that a row would lose all its keys or none: no regularisation."""
         side = min(self.window, high, wide)
@@ -78,8 +90,11 @@ class UnitDrop(AttentionDrop):
 
     def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
         """Draw units; see `harness.masks.dropped_keys`."""
-        from harness.masks import dropped_keys  # which needs torch
+        from harness.masks import drawn_keys  # which needs torch
 
-        return dropped_keys(
-            self.unit, site.ratio, self.window, shape, grid=site.grid, prefix=site.prefix, device=device
-        )
+        return drawn_keys(self._draw(shape[-1], site), shape, device)
+
+    def _draw(self, keys: int, site: Site) -> Draw:
+        from harness.masks import new_draw  # which needs torch
+
+        return new_draw(self.unit, site.ratio, self.window, keys, grid=site.grid, prefix=site.prefix, stream=site.layer)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from harness import checkpoint
 from harness.align import MOST_DRAWS, checked_align, draws_of, monte_carlo, sibling
@@ -170,13 +171,13 @@ def test_two_phases_stopped_anywhere_end_bit_for_bit_equal(
 
 def test_nothing_is_dropped_in_the_second_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    inner = UnitDrop.dropped
+    inner = UnitDrop.attend_fast
 
-    def noted(drop: UnitDrop, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> torch.Tensor:
+    def noted(drop: UnitDrop, q: Tensor, k: Tensor, v: Tensor, site: Site, **rest: Any) -> Tensor | None:
         calls.append(site.name)
-        return inner(drop, shape, site, device)
+        return inner(drop, q, k, v, site, **rest)
 
-    monkeypatch.setattr(UnitDrop, "dropped", noted)
+    monkeypatch.setattr(UnitDrop, "attend_fast", noted)
     trial = make("finetune")
     with pytest.raises(Interrupted):
         run(tmp_path, trial, after(STEPS + 4))

@@ -16,6 +16,7 @@ import torch
 from harness import checkpoint
 from harness.engine import Diverged, Interrupted, run_trial
 from harness.errors import InputError
+from harness.kernels import library
 from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS
@@ -272,3 +273,25 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     assert pair["selected_step"] == alone["selected_step"]
     for name, value in alone["metrics"].items():
         assert pair["metrics"][name] == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize("regularizer", ["dropkey", "dropout"])
+def test_backends_train_alike_and_are_recorded(tmp_path: Path, regularizer: str) -> None:
+    """Rounding apart: the same decisions in every step."""
+    trial = make(regularizer, epochs=1, evaluate_every=20)
+    found = {name: run(tmp_path / name, trial, backend=name)["metrics"] for name in ("auto", "eager")}
+    assert found["auto"] == pytest.approx(found["eager"], rel=1e-3)
+    for name in found:
+        known = json.loads((tmp_path / name / trial.id / "environment.json").read_text())
+        expected = "eager" if name == "eager" or library("masks") is None else "cpu"
+        assert (known["backend"], known["backends"], known["compile"]) == (name, [expected], False)
+
+
+def test_a_compiled_model_trains_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the compiler's first half, which is what could change a model; to make machine code takes a minute."""
+    compiled = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: compiled(model, backend="aot_eager"))
+    trial = make(epochs=1, evaluate_every=20, batch_size=128)
+    plain, quick = run(tmp_path / "plain", trial), run(tmp_path / "compiled", trial, compile=True)
+    assert quick["metrics"] == pytest.approx(plain["metrics"], rel=1e-4)
+    assert json.loads((tmp_path / "compiled" / trial.id / "environment.json").read_text())["compile"] is True
