@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.attention import attention
+from benchmarks.engine import engine
 from benchmarks.images import images
 from benchmarks.measure import Measurement
+from benchmarks.memory import memory
 from benchmarks.queue import queue
 from benchmarks.startup import startup
+from benchmarks.steps import steps
 from benchmarks.tables import tables
 from benchmarks.translation import translation
 from benchmarks.volo import volo
@@ -23,6 +26,9 @@ from harness.environment import processor
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
     "attention": attention,
+    "steps": steps,
+    "memory": memory,
+    "engine": engine,
     "translation": translation,
     "images": images,
     "volo": volo,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -10,55 +11,131 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.measure import Measurement, compare
 from harness.attention import attend
+from harness.backends import backend, used
 from harness.regularizers.spec import build_regularizer
 from harness.site import Site
 
-SHAPES = ((16, 6, 197, 64), (8, 8, 512, 64))
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+Grid = tuple[tuple[int, int], int]
+
+SHAPES: dict[tuple[int, int, int, int], Grid] = {
+    (16, 6, 197, 64): ((14, 14), 1),
+    (8, 8, 512, 64): ((16, 32), 0),
+}
+"""Batch, heads, tokens and size of a head; rows and columns of a grid of the tokens, and those before it."""
+LONG = (1024, 2048, 4096, 16384)
+"""Tokens of two heads of one sample."""
 RATIO = 0.3
+
+WAYS: dict[str, tuple[str, dict[str, object], float]] = {
+    "dropkey": ("dropkey", {}, 1.15),
+    "dropattention-c": ("dropattention-c", {"window": 1}, 1.03),
+    "dropattention-e, w=2": ("dropattention-e", {"window": 2}, 1.3),
+    "dropkey-block, w=3": ("dropkey-block", {}, 1.3),
+    "dropkey-cross, w=1": ("dropkey-cross", {}, 1.3),
+    "dropout": ("dropout", {}, 1.6),
+}
+"""Name → regularizer, parameters, and the ratio over plain SDPA that it is judged by."""
 
 
 def attention() -> list[Measurement]:
-    """Each regularizer, SDPA's own dropout and DropKey as its Algorithm 1 writes it, all over plain SDPA."""
+    """Each regularizer; DropKey without our kernels and as its Algorithm 1 has it; SDPA's own dropout."""
     torch.manual_seed(0)
-    found = []
-    for shape in SHAPES:
-        q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
-
-        def step(call: Callable[[Tensor, Tensor, Tensor], Tensor], inputs: tuple[Tensor, ...] = (q, k, v)) -> None:
-            call(*inputs).sum().backward()
-            for tensor in inputs:
-                tensor.grad = None
-
-        ways = {
-            "dropkey": _ours("dropkey"),
-            "dropattention-e, w=2": _ours("dropattention-e", window=2),
-            "dropattention-c, w=2": _ours("dropattention-c", window=2),
-            "dropout": _ours("dropout"),
-            "SDPA with dropout_p": lambda q, k, v: scaled_dot_product_attention(q, k, v, dropout_p=RATIO),
-            "DropKey, Algorithm 1": _naive,
-        }
-        for name, way in ways.items():
-            found.append(
-                compare(
-                    f"{name}, {'×'.join(map(str, shape))}",
-                    lambda way=way, step=step: step(way),  # type: ignore[misc]
-                    "SDPA, nothing dropped",
-                    lambda step=step: step(scaled_dot_product_attention),  # type: ignore[misc]
-                    limit=None,
-                    rounds=10,
-                    detail={"threads": torch.get_num_threads(), "dtype": "float32", "device": "cpu"},
-                )
-            )
-    return found
+    return [*over_units(), *over_lengths()]
 
 
-def _ours(name: str, **params: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def over_units() -> Iterator[Measurement]:
+    """Every unit at the lengths of two kinds of model."""
+    for shape, grid in SHAPES.items():
+        for name, (regularizer, params, limit) in WAYS.items():
+            yield over_sdpa(name, ours(regularizer, grid, params), shape, limit)
+        for name, way in peers().items():
+            yield over_sdpa(name, way, shape)
+
+
+def over_lengths() -> Iterator[Measurement]:
+    """What grows with the square of the length, and what does not."""
+    for length in LONG:
+        shape, rounds = (1, 2, length, 64), 3 if length > 8000 else 10
+        yield over_sdpa("dropkey", ours("dropkey"), shape, 1.3, rounds)
+        yield over_sdpa("dropout", ours("dropout"), shape, 1.6, rounds)
+        if length <= 4096:  # beyond it each of these takes gigabytes
+            for name, way in peers().items():
+                yield over_sdpa(name, way, shape, None, rounds)
+
+
+def over_sdpa(
+    name: str, way: Call, shape: tuple[int, int, int, int], limit: float | None = None, rounds: int = 10
+) -> Measurement:
+    """Forward and backward over plain SDPA's, in turns."""
+    q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
+
+    def step(call: Call) -> None:
+        call(q, k, v).sum().backward()
+        for tensor in (q, k, v):
+            tensor.grad = None
+
+    with backend("auto"):
+        step(way)
+        kernels = "+".join(used())
+    detail = {"threads": torch.get_num_threads(), "dtype": "float32", "device": "cpu", "backend": kernels}
+    return compare(
+        f"{name}, {'×'.join(map(str, shape))}",
+        lambda: step(way),
+        "SDPA, nothing dropped",
+        lambda: step(scaled_dot_product_attention),
+        limit=limit,
+        rounds=rounds,
+        detail=detail,
+    )
+
+
+def ours(name: str, grid: Grid | None = None, params: dict[str, object] | None = None) -> Call:
+    """Attention as models call it."""
     site = Site("benchmark", "encoder-self", 0, 1, 1)
-    site.regularizer, site.ratio = build_regularizer(name, ratio=RATIO, **params), RATIO
+    if grid is not None:
+        site.grid, site.prefix = grid
+    site.regularizer, site.ratio = build_regularizer(name, ratio=RATIO, **(params or {})), RATIO
     return lambda q, k, v: attend(q, k, v, site, training=True)
 
 
-def _naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def peers() -> dict[str, Call]:
+    """What people use: the same without our kernels, torch's own, and the paper's."""
+    plain = ours("dropkey")
+
+    def eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with backend("eager"):
+            return plain(q, k, v)
+
+    return {
+        "dropkey by torch's operations": eager,
+        "SDPA with dropout_p": lambda q, k, v: scaled_dot_product_attention(q, k, v, dropout_p=RATIO),
+        "DropKey, Algorithm 1": algorithm_1,
+        **x_transformers(),
+    }
+
+
+def x_transformers() -> dict[str, Call]:
+    """Attention of x-transformers with its dropout, where that is installed."""
+    try:
+        from x_transformers.attend import Attend
+    except ImportError:
+        print("x-transformers is not installed, and is left out", file=sys.stderr)
+        return {}
+
+    def way(flash: bool) -> Call:
+        theirs = Attend(dropout=RATIO, flash=flash).train()
+
+        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            out: Tensor = theirs(q, k, v)[0]
+            return out
+
+        return call
+
+    return {"x-transformers with dropout": way(False), "x-transformers with dropout, flash": way(True)}
+
+
+def algorithm_1(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """DropKey's Algorithm 1, with a large number where its print has a tiny one."""
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
     logits = logits + torch.bernoulli(torch.full_like(logits, RATIO)) * -1e12

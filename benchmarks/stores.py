@@ -104,9 +104,14 @@ def ours(peer: str, folder: Path) -> dict[str, float]:
     return seconds
 
 
+def peers_python() -> str:
+    """The Python that has the peers."""
+    return os.environ.get("DROPBENCH_PEERS", sys.executable)
+
+
 def ask(peer: str, folder: Path) -> dict[str, Any] | None:
     """Seconds of each of a peer's works and its version, from a process of its own; None where it is not installed."""
-    python = os.environ.get("DROPBENCH_PEERS", sys.executable)
+    python = peers_python()
     # -I: or the script's folder would be searched for modules, and `queue` be ours.
     command = [python, "-I", str(PEERS), peer, str(TRIALS), str(METRICS), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
