@@ -17,8 +17,9 @@ from harness.site import Site
 
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 Grid = tuple[tuple[int, int], int]
+Shape = tuple[int, int, int, int]
 
-SHAPES: dict[tuple[int, int, int, int], Grid] = {
+SHAPES: dict[Shape, Grid] = {
     (16, 6, 197, 64): ((14, 14), 1),
     (8, 8, 512, 64): ((16, 32), 0),
 }
@@ -26,6 +27,7 @@ SHAPES: dict[tuple[int, int, int, int], Grid] = {
 LONG = (1024, 2048, 4096, 16384)
 """Tokens of two heads of one sample."""
 RATIO = 0.3
+GPU_LIMIT, MEMORY_LIMIT = 1.15, 1.05
 
 WAYS: dict[str, tuple[str, dict[str, object], float]] = {
     "dropkey": ("dropkey", {}, 1.15),
@@ -41,7 +43,7 @@ WAYS: dict[str, tuple[str, dict[str, object], float]] = {
 def attention() -> list[Measurement]:
     """Each regularizer; DropKey without our kernels and as its Algorithm 1 has it; SDPA's own dropout."""
     torch.manual_seed(0)
-    return [*over_units(), *over_lengths()]
+    return [*over_units(), *over_lengths(), *(on_a_gpu() if torch.cuda.is_available() else ())]
 
 
 def over_units() -> Iterator[Measurement]:
@@ -64,23 +66,31 @@ def over_lengths() -> Iterator[Measurement]:
                 yield over_sdpa(name, way, shape, None, rounds)
 
 
+def on_a_gpu() -> Iterator[Measurement]:
+    """In bfloat16, over SDPA, which is FlashAttention there: time, and the memory that is taken at most."""
+    for length, side in ((1024, 32), (4096, 64), (16384, 128)):
+        shape = 8, 16, length, 64
+        for name, (regularizer, params, _) in WAYS.items():
+            if regularizer != "dropkey-cross":  # whose mask is stored
+                way = ours(regularizer, ((side, side), 0), params)
+                yield over_sdpa(name, way, shape, GPU_LIMIT, 30, device="cuda", dtype=torch.bfloat16)
+                yield memory_over_sdpa(name, way, shape)
+
+
 def over_sdpa(
-    name: str, way: Call, shape: tuple[int, int, int, int], limit: float | None = None, rounds: int = 10
-) -> Measurement:
+    name: str, way: Call, shape: Shape, limit: float | None = None, rounds: int = 10, *, device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Measurement:  # fmt: skip
     """Forward and backward over plain SDPA's, in turns."""
-    q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
-
-    def step(call: Call) -> None:
-        call(q, k, v).sum().backward()
-        for tensor in (q, k, v):
-            tensor.grad = None
-
+    step = stepper(shape, device, dtype)
     with backend("auto"):
         step(way)
         kernels = "+".join(used())
-    detail = {"threads": torch.get_num_threads(), "dtype": "float32", "device": "cpu", "backend": kernels}
+    named = str(dtype).removeprefix("torch.")
+    detail = {"threads": torch.get_num_threads(), "dtype": named, "device": device, "backend": kernels}
+    where = "" if device == "cpu" else f", {named} on {torch.cuda.get_device_name()}"
     return compare(
-        f"{name}, {'×'.join(map(str, shape))}",
+        f"{name}, {'×'.join(map(str, shape))}{where}",
         lambda: step(way),
         "SDPA, nothing dropped",
         lambda: step(scaled_dot_product_attention),
@@ -88,6 +98,34 @@ def over_sdpa(
         rounds=rounds,
         detail=detail,
     )
+
+
+def memory_over_sdpa(name: str, way: Call, shape: Shape) -> Measurement:
+    """The most memory of a GPU that forward and backward take, over plain SDPA's; in MiB where times would be."""
+    step = stepper(shape, "cuda", torch.bfloat16)
+    taken = []
+    for call in (way, scaled_dot_product_attention):
+        step(call)
+        torch.cuda.reset_peak_memory_stats()
+        step(call)
+        taken.append(torch.cuda.max_memory_allocated())
+    detail = {"ours_ms": taken[0] >> 20, "peer_ms": taken[1] >> 20, "unit": "MiB"}
+    what = f"MiB at most, {name}, {'×'.join(map(str, shape))}, bfloat16 on {torch.cuda.get_device_name()}"
+    return Measurement(what, "SDPA, nothing dropped", round(taken[0] / taken[1], 3), MEMORY_LIMIT, detail)
+
+
+def stepper(shape: Shape, device: str, dtype: torch.dtype) -> Callable[[Call], None]:
+    """Forward and backward of a call on tensors of that shape, waited for."""
+    q, k, v = (torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
+
+    def step(call: Call) -> None:
+        call(q, k, v).sum().backward()
+        for tensor in (q, k, v):
+            tensor.grad = None
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    return step
 
 
 def ours(name: str, grid: Grid | None = None, params: dict[str, object] | None = None) -> Call:

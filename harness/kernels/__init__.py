@@ -1,8 +1,8 @@
 """Kernels in C, compiled when they are first needed and kept; without a compiler all is done by torch instead.
 
 The compiler is ``$CC``, else ``cc``, ``gcc`` or ``clang``. What it makes lies in ``$XDG_CACHE_HOME/dropbench`` (default
-``~/.cache/dropbench``), by the source, the flags, the compiler and the processor, so that nodes of a cluster that share
-a home each have their own.
+``~/.cache/dropbench``), by the sources, the flags, the compiler and the processor, so that nodes of a cluster that
+share a home each have their own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _built(name: str) -> Path:
     if compiler is None:
         raise _UnavailableError("no C compiler: cc, gcc or clang")
     source = SOURCES / f"{name}.c"
-    made_of = [source.read_bytes(), " ".join(FLAGS).encode(), compiler.encode(), _version(compiler), _processor()]
+    read = [file.read_bytes() for file in (source, *sorted(SOURCES.glob("*.h")))]
+    made_of = [*read, " ".join(FLAGS).encode(), compiler.encode(), _version(compiler), _processor()]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dropbench"
     file = folder / f"{name}-{hashlib.sha256(bytes(1).join(made_of)).hexdigest()[:16]}.so"
     if file.exists():
