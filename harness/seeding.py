@@ -22,7 +22,7 @@ def seed_all(seed: int) -> None:
     np.random.seed(seed % 2**32)
     if _has_accelerator():
         torch.manual_seed(seed)
-    else:  # which formats a call stack for each kind of accelerator that may come: a millisecond, at every step
+    else:  # which formats a call stack for each kind of accelerator that may come, at every step
         torch.default_generator.manual_seed(seed)
 
 
