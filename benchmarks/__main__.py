@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +40,10 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
 UNMEASURED = """On a GPU: unmeasured, for want of one. The Triton kernels are tested in Triton's interpreter, and its
 compiler takes them for GPUs of compute capability 8.0 and 8.6 (tests/harness/test_backends.py). No figure says how fast
 they are; where there is a GPU, `python -m benchmarks attention` measures them."""
+HEAD = """# Benchmarks
+
+`python -m benchmarks [NAME…] --write` writes a section anew for each benchmark that it runs. Medians of interleaved
+runs; a ratio below 1 means that ours is faster."""
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -48,24 +52,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default: all")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name} beside this file")
+    parser.add_argument("--write", action="store_true", help=f"write their sections of {RESULTS.name}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
         parser.error(f"unknown benchmark {unknown[0]}: expected one of {', '.join(BENCHMARKS)}")
-    found = [measured for name in arguments.names or BENCHMARKS for measured in BENCHMARKS[name]()]
-    table = markdown(found)
+    found = {name: BENCHMARKS[name]() for name in arguments.names or BENCHMARKS}
+    tables = {name: section(name, measured) for name, measured in found.items()}
     if arguments.write:
-        RESULTS.write_text(table, encoding="utf-8")
-    print(json.dumps([asdict(measured) for measured in found], indent=1) if arguments.json else table)
+        before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+        RESULTS.write_text(page({**sections(before), **tables}), encoding="utf-8")
+    everything = [asdict(measured) for some in found.values() for measured in some]
+    print(json.dumps(everything, indent=1) if arguments.json else page(tables))
 
 
-def markdown(found: list[Measurement]) -> str:
-    """The measurements as a page."""
+def section(name: str, found: list[Measurement]) -> str:
+    """The measurements of one benchmark, and where they were made."""
     lines = [
-        "# Benchmarks",
+        f"## {name}",
         "",
-        f"`python -m benchmarks --write` on {processor()}, Python {platform.python_version()}, "
-        f"{datetime.now(UTC):%Y-%m-%d}. Medians of interleaved runs; a ratio below 1 means that ours is faster.",
+        f"{processor()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}.",
         "",
         "| what | against | ratio | limit | ours, ms | peer, ms |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -74,9 +79,20 @@ def markdown(found: list[Measurement]) -> str:
         limit = "" if one.limit is None else f"{one.limit:g}"
         ours, peer = one.detail["ours_ms"], one.detail["peer_ms"]
         lines.append(f"| {one.name} | {one.against} | {one.ratio:.2f} | {limit} | {ours} | {peer} |")
-    if not torch.cuda.is_available():
+    if name == "attention" and not torch.cuda.is_available():
         lines += ["", UNMEASURED]
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)
+
+
+def sections(text: str) -> dict[str, str]:
+    """The sections of a page that was written before, by their benchmark."""
+    parts = ("\n" + text).split("\n## ")[1:]
+    return {part.split("\n", 1)[0]: f"## {part.strip()}" for part in parts}
+
+
+def page(tables: Mapping[str, str]) -> str:
+    """All sections, in the order of `BENCHMARKS`."""
+    return "\n\n".join([HEAD, *(tables[name] for name in BENCHMARKS if name in tables)]) + "\n"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harness.rundir import RunDirectory
 from jobs import slurm
 from jobs.job import read_elements
 from jobs.retry import pieces
@@ -80,12 +79,14 @@ class Cluster:
 
     Attributes:
         clock: seconds since its start.
+        attempts: of the trials that have begun and not succeeded.
         calls: how often each program was called.
         faults: what befell attempts.
     """
 
     def __init__(self, runs: Path, nodes: int) -> None:
-        self.runs, self.clock = runs, 0.0
+        self.runs, self.clock = str(runs), 0.0
+        self.attempts: dict[str, list[dict[str, Any]]] = {}
         self.free = [f"n{number:04d}" for number in range(nodes)]
         self.arrays: dict[str, Array] = {}
         self.waiting: deque[Element] = deque()
@@ -117,20 +118,30 @@ class Cluster:
             element, node = self.waiting.popleft(), self.free.pop()
             element.state = "RUNNING"
             element.runs.append(Run(node, self.clock))
-            (element.array.folder / f"{element.id}{BEGAN}").touch()
+            _write(f"{element.array.folder}/{element.id}{BEGAN}")
             self._begin(element)
 
     def _begin(self, element: Element) -> None:
         """The next trial of a job, as a worker begins with it."""
-        while element.left and (self.runs / element.left[0] / "result.json").exists():
+        while element.left and Path(f"{self.runs}/{element.left[0]}/result.json").exists():
             element.left.popleft()
         if not element.left:
             self._end(element, "COMPLETED")
             return
         trial = element.left[0]
-        attempts = RunDirectory(self.runs / trial).attempts()
-        self._write(element, trial, {"state": "running", "pieces": pieces(attempts)}, len(attempts) + 1)
+        attempts = self.attempts.setdefault(trial, [])
+        if not attempts:
+            Path(f"{self.runs}/{trial}/attempts").mkdir(parents=True, exist_ok=True)
+        node, number = element.runs[-1].node, len(attempts) + 1
+        attempt = {
+            "number": number, "submission": element.array.submission, "executor": "slurm", "job_id": element.id,
+            "node": node, "host": node, "pid": 1, "cpus": 1, "gpus": 0, "state": "running",
+            "started_at": self.now().isoformat(timespec="milliseconds"), "steps_done": 100 * number,
+            "pieces": pieces(attempts),
+        }  # fmt: skip
+        _write(f"{self.runs}/{trial}/attempts/{number}.json", attempt)
         draw = random.Random(f"{trial} {len(attempts)}")
+        attempts.append(attempt)
         seconds, fate = 60 * MINUTES * math.exp(draw.gauss(0, 1)), "succeeded"
         chance = draw.random()
         for name, often in FAULTS.items():
@@ -143,7 +154,6 @@ class Cluster:
 
     def _happen(self, element: Element, trial: str, fate: str) -> None:
         """An attempt's end."""
-        number = len(RunDirectory(self.runs / trial).attempts())
         if fate != "succeeded":
             self.faults[fate] += 1
         if fate in ("killed", "node"):  # without a word
@@ -152,29 +162,21 @@ class Cluster:
             else:
                 self._end(element, "FAILED")
             return
-        cause = None if fate == "succeeded" else f"simulated: {fate}"
+        attempts = self.attempts[trial] if fate != "succeeded" else self.attempts.pop(trial)
         if fate == "succeeded":
             accuracy = 80 + int(trial, 16) % 1000 / 100
-            _write(
-                self.runs / trial / "result.json", {"metrics": {"test/accuracy": accuracy, "dev/accuracy": accuracy}}
-            )
-        self._write(element, trial, {"state": fate, "cause": cause, "ended_at": self.now().isoformat()}, number)
+            metrics = {"test/accuracy": accuracy, "dev/accuracy": accuracy}
+            _write(f"{self.runs}/{trial}/result.json", {"metrics": metrics})
+        cause = None if fate == "succeeded" else f"simulated: {fate}"
+        attempts[-1] |= {"state": fate, "cause": cause, "ended_at": self.now().isoformat()}
+        file = f"{self.runs}/{trial}/attempts/{attempts[-1]['number']}.json"
+        Path(file).unlink()  # ext4 waits for the disk where a file is cut to nothing and written anew
+        _write(file, attempts[-1])
         if fate == "preempted":
             self._end(element, "PREEMPTED", again=True)
             return
         element.left.popleft()
         self._begin(element)
-
-    def _write(self, element: Element, trial: str, change: dict[str, Any], number: int) -> None:
-        folder = self.runs / trial / "attempts"
-        folder.mkdir(exist_ok=True)
-        file = folder / f"{number}.json"
-        before = json.loads(file.read_bytes()) if file.exists() else {
-            "number": number, "submission": element.array.submission, "executor": "slurm", "job_id": element.id,
-            "node": element.runs[-1].node, "host": element.runs[-1].node, "pid": 1, "cpus": 1, "gpus": 0,
-            "started_at": self.now().isoformat(timespec="milliseconds"), "steps_done": 100 * number,
-        }  # fmt: skip
-        _write(file, {**before, **change})
 
     def _end(self, element: Element, state: str, *, again: bool = False) -> None:
         run = element.runs[-1]
@@ -236,10 +238,11 @@ class Cluster:
                 yield from (self.arrays[name] for name in word[len(option) :].split(",") if name in self.arrays)
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
+def _write(file: str, content: object = None) -> None:
     """As a worker on a node does; the disk is the nodes', so it is not waited for."""
-    file.unlink(missing_ok=True)  # ext4 waits for the disk where a file is cut to nothing and written anew
-    file.write_text(json.dumps(content))
+    with open(file, "wb", buffering=0) as written:
+        if content is not None:
+            written.write(json.dumps(content).encode())
 
 
 def _time(clock: float) -> str:
