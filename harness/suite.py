@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -245,9 +246,10 @@ class Cell(Strict):
         return [trial, *(trial.model_copy(update={"seed": seed}) for seed in self.seeds[1:])]
 
 
-def suite_names() -> list[str]:
+@cache
+def suite_names() -> tuple[str, ...]:
     """Names of the suites that come with DropBench, in order."""
-    return sorted(str(file.relative_to(SUITES).with_suffix("")) for file in SUITES.rglob("*.yaml"))
+    return tuple(sorted(str(file.relative_to(SUITES).with_suffix("")) for file in SUITES.rglob("*.yaml")))
 
 
 def is_suite(name: str) -> bool:
