@@ -121,8 +121,10 @@ class Run:
         self.plain: nn.Module = model.to(self.accelerator.device)
         if settings.compile:
             self.plain.compile()
-        self.model: nn.Module
-        self.model, self.optimizer = self.accelerator.prepare(self.plain, task.build_optimizer(self.plain))
+        self.model: nn.Module = self.accelerator.prepare(self.plain)
+        self.optimizer = task.build_optimizer(self.plain)
+        if self.accelerator.scaler is not None:  # without one, accelerate's only looks for libraries at every step
+            self.optimizer = self.accelerator.prepare(self.optimizer)
         self.average = (
             AveragedModel(self.plain, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
             if recipe.ema
@@ -155,6 +157,7 @@ class Run:
         """Every step from where the run stands to the end of its phase."""
         progress, end = self.progress, self.ends[self.progress.phase]
         batches = feed(StepBatches(self.task, self.seed), progress.step, end, self.settings, self.accelerator)
+        self.model.train()
         while progress.step < end and not self.patience_is_over():
             batch = next(batches)
             rate = self.rate()
@@ -166,6 +169,7 @@ class Run:
                 self.log(rate)
             if progress.step % self.evaluate_every == 0 or progress.step == end:
                 self.select()
+                self.model.train()
             if self.agreed(self.stop()):
                 self.save()
                 raise Interrupted(f"stopped at step {progress.step} of {self.last}")
@@ -184,7 +188,6 @@ class Run:
 
         The mean is over the terms of all of them (`Task.weight`), however they lie in micro-batches and processes.
         """
-        self.model.train()
         total = torch.zeros((), device=self.accelerator.device)
         weights = [self.task.weight(part) for part in batch]
         # Gradients are averaged over the processes.
@@ -207,7 +210,8 @@ class Run:
         if late != 1.0:
             divide_gradients(self.plain, late)
         if self.recipe.clip_norm is not None:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+            self.accelerator.unscale_gradients()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
