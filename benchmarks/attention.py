@@ -50,7 +50,7 @@ def over_units() -> Iterator[Measurement]:
     """Every unit at the lengths of two kinds of model."""
     for shape, grid in SHAPES.items():
         for name, (regularizer, params, limit) in WAYS.items():
-            yield over_sdpa(name, ours(regularizer, grid, params), shape, limit)
+            yield over_sdpa(name, ours(regularizer, grid, params), shape, limit, 30)
         for name, way in peers().items():
             yield over_sdpa(name, way, shape)
 

@@ -109,7 +109,9 @@ def dropbench(
 def main() -> None:
     """Run the command line; the user's mistakes end in one line and exit code 2."""
     gc.set_threshold(GARBAGE)
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # or Python, on leaving, looks through all of it once more
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -127,19 +128,27 @@ def _print(items: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(items, ensure_ascii=False, indent=1))
         return
+    keys = list(dict.fromkeys(key for item in items for key in item))
+    numbers = {key for key in keys if all(isinstance(item.get(key), int | float) for item in items)}
+    rows = [[_shown(item.get(key)) for key in keys] for item in items]
+    if not sys.stdout.isatty():
+        # A pipe has no width to fit, one line an item; and rich takes a sixth of a start.
+        widths = [max(map(len, column)) for column in zip(keys, *rows, strict=True)]
+        for row in (keys, *rows):
+            cells = zip(keys, row, widths, strict=True)
+            line = (cell.rjust(width) if key in numbers else cell.ljust(width) for key, cell, width in cells)
+            typer.echo("  ".join(line).rstrip())
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for key in dict.fromkeys(key for item in items for key in item):
-        number = all(isinstance(item.get(key), int | float) for item in items)
-        table.add_column(key, justify="right" if number else "left", overflow="fold")
-    for item in items:
-        table.add_row(*(Text(_shown(item.get(str(column.header)))) for column in table.columns))
-    console = Console()
-    # A pipe has no width to fit: one line an item.
-    Console(width=console.width if console.is_terminal else 250).print(table)
+    for key in keys:
+        table.add_column(key, justify="right" if key in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
 
 
 def _shown(value: Any) -> str:

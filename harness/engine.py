@@ -23,7 +23,7 @@ from harness.environment import environment
 from harness.feed import SplitBatches, StepBatches, ahead, feed
 from harness.files import write_json
 from harness.optimization import divide_gradients, learning_rate, set_rate
-from harness.penalty import with_penalty
+from harness.penalty import penalized, with_penalty
 from harness.rundir import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
@@ -119,6 +119,7 @@ class Run:
         report = bind_trial(model, trial)
         self.sites = str(report).splitlines()
         self.plain: nn.Module = model.to(self.accelerator.device)
+        self.penalized = penalized(self.plain)
         if settings.compile:
             self.plain.compile()
         self.model: nn.Module = self.accelerator.prepare(self.plain)
@@ -204,7 +205,7 @@ class Run:
                 else:
                     with self.accelerator.no_sync(self.model):
                         loss = self.task.loss(self.model, part)
-                loss = with_penalty(loss, self.plain, self.progress.step) * weights[micro] / early
+                loss = with_penalty(loss, self.penalized, self.progress.step) * weights[micro] / early
             self.accelerator.backward(loss)
             total += loss.detach()
         if late != 1.0:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_convert
 
 from harness.errors import InputError
 from harness.seeding import derive, seed_all
@@ -111,6 +111,9 @@ def ahead(batches: Dataset[Any], keys: Sequence[int], settings: Settings, device
             spare = min(spare, useful, room_for(first[0]))
         loaders = spare
     loaders = min(loaders, len(keys))
+    if not loaders and device.type == "cpu":  # where a DataLoader would only stand between
+        yield from (default_convert(batches[key]) for key in keys)
+        return
     loader: DataLoader[Any] = DataLoader(
         _Answers(batches),
         batch_size=None,

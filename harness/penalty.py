@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +20,16 @@ class OwnLoss(nn.Module, ABC):
         """What it adds to the loss of its last forward pass in training, a scalar, asked for once; None: nothing."""
 
 
-def penalty(model: nn.Module, step: int) -> Tensor | None:
+def penalized(model: nn.Module) -> list[nn.Module]:
+    """The modules of a model that may add to its loss. A loop looks them up once, not at each of its steps."""
+    return [module for module in model.modules() if isinstance(module, SiteModule | OwnLoss)]
+
+
+def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
     """The penalty of the forward passes since it was last asked for, to be added to the loss of these passes.
 
     Args:
-        model: regularised, or not.
+        model: regularised, or not; or what `penalized` says of it.
         step: the optimizer step, from 0, for coefficients that have a schedule.
 
     Returns:
@@ -33,7 +39,7 @@ def penalty(model: nn.Module, step: int) -> Tensor | None:
         InputError: the passes did not leave a gradient that they should have.
     """
     terms, own = [], []
-    for module in model.modules():
+    for module in penalized(model) if isinstance(model, nn.Module) else model:
         if isinstance(module, SiteModule) and (term := module.penalty(step)) is not None:
             terms.append(term)
         if isinstance(module, OwnLoss) and (term := module.own_loss()) is not None:
@@ -43,7 +49,7 @@ def penalty(model: nn.Module, step: int) -> Tensor | None:
     return torch.stack(own).sum() if own else None
 
 
-def with_penalty(loss: Tensor, model: nn.Module, step: int) -> Tensor:
+def with_penalty(loss: Tensor, model: nn.Module | Sequence[nn.Module], step: int) -> Tensor:
     """A loss with the model's penalty for the same forward pass; see `penalty`."""
     extra = penalty(model, step)
     return loss if extra is None else loss + extra
