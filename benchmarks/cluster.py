@@ -1,10 +1,10 @@
 """A campaign on a simulated SLURM of a thousand nodes: what the queue does to SLURM, and what it takes by itself.
 
-Dispatch, collect and retry are the real ones, called once an hour of the cluster's time as a cron job calls `dropbench
-submit`; the nodes, their faults and the answers of SLURM's programs are made up, in virtual time. What a trial takes,
-and what becomes of it, depends on its id alone.
+Dispatch, collect and retry are the real ones, called every four hours of the cluster's time as a cron job calls
+`dropbench submit`; the nodes, their faults and the answers of SLURM's programs are made up, in virtual time. What a
+trial takes, and what becomes of it, depends on its id alone.
 
-    python -m benchmarks.cluster [--trials 1000000] [--nodes 1000]
+    python -m benchmarks.cluster [--trials 1000000] [--nodes 1000] [--every 4]
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Report:
         yield f"states: {_listed(self.states)}"
         yield f"attempts: {self.attempts:,}; of them {_listed(self.faults)}"
         a_minute = calls / (60 * self.hours)
-        yield f"calls to SLURM: {_listed(self.calls)}: {a_minute:.2f} a minute, {self.most_calls} in an hour at most"
+        yield f"calls to SLURM: {_listed(self.calls)}: {a_minute:.2f} a minute, {self.most_calls} at a time at most"
         for name, seconds in self.seconds.items():
             middle, most, all = statistics.median(seconds), max(seconds), sum(seconds)
             yield f"{name}: {len(seconds)} times; seconds: median {middle:.2f}, most {most:.2f}, in all {all:.0f}"
@@ -81,8 +81,16 @@ def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
-def run(folder: Path, trials: int, nodes: int, progress: bool = False) -> Report:
-    """A campaign from its first trial to its last, in `folder`, which takes some gigabytes for each 100,000 trials."""
+def run(folder: Path, trials: int, nodes: int, every: float = HOUR, progress: bool = False) -> Report:
+    """A campaign from its first trial to its last, in `folder`, which takes some gigabytes for each 100,000 trials.
+
+    Args:
+        folder: an empty one.
+        trials: how many.
+        nodes: how many; each runs one job at a time.
+        every: seconds of the cluster's time from one call to the next.
+        progress: say at each call how many trials have succeeded.
+    """
     settings = Settings(runs=folder / "runs", database=f"sqlite:///{folder}/queue.db")
     settings.runs.mkdir(parents=True)
     cluster, report = Cluster(settings.runs, nodes), Report(trials, nodes)
@@ -111,7 +119,7 @@ def run(folder: Path, trials: int, nodes: int, progress: bool = False) -> Report
             if all(state in FINAL_STATES for state, count in counts.items() if count):
                 break
             with _timed(report, "nodes"):
-                cluster.advance(HOUR)
+                cluster.advance(every)
         report.states = {str(state): count for state, count in store.counts().items()}
         report.attempts = _count(store)
     report.calls, report.faults, report.hours = cluster.calls, cluster.faults, cluster.clock / HOUR
@@ -157,9 +165,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=1_000_000)
     parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--every", type=float, default=4.0, metavar="HOURS", help="of the cluster, between calls")
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
-        print("\n".join(run(Path(folder), arguments.trials, arguments.nodes, progress=True).lines()))
+        report = run(Path(folder), arguments.trials, arguments.nodes, HOUR * arguments.every, progress=True)
+        print("\n".join(report.lines()))
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ def _alike(settings: Settings, queued: Sequence[str]) -> tuple[list[str], frozen
 def _queued(store: Store, settings: Settings, ids: Sequence[str], most: int) -> list[str]:
     """The first of the trials that wait, and so many at most, without looking at all that come behind."""
     found: list[str] = []
-    for part in chunks(ids, BULK):
+    for part in chunks(ids, min(BULK, most)):
         waiting = (id for id, row in store.states(part).items() if row.state == "queued")
         # A worker that this database does not know of may be at one of them.
         found += islice((id for id in waiting if not _busy(settings, id)), most - len(found))

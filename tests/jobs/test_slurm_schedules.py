@@ -29,7 +29,7 @@ from jobs.profile import Profile
 from jobs.queue import cancel, enqueue, retry
 from jobs.retry import GAVE_UP
 from jobs.slurm import later
-from jobs.status import look_at
+from jobs.status import tally
 from jobs.wishes import PREEMPTED
 from tests.jobs.simulated_slurm import Element, Killed, SimulatedSlurm, simulated
 
@@ -135,9 +135,10 @@ class Schedules(RuleBasedStateMachine):
         self.slurm.silent = {"squeue"} if silent else set()
         with open_store(self.settings.database) as store:
             before = store.states()
-            found = look_at(store, self.settings)
+            looked = look(store, self.settings)  # once: to ask what sacct does not know yet takes time
+            found = tally("", store.counts(), looked)
             shown = {id: row.state for id, row in before.items()}
-            shown |= {id: verdict.state for id, (_, _, verdict) in look(store, self.settings).items()}
+            shown |= {id: verdict.state for id, (_, _, verdict) in looked.items()}
             assert store.states() == before
             submissions = {name(one.id): one for one in store.open_submissions()}
         self.slurm.silent = set()
