@@ -110,7 +110,8 @@ def main() -> None:
     """Run the command line; the user's mistakes end in one line and exit code 2."""
     gc.set_threshold(GARBAGE)
     code = run(sys.argv[1:])
-    gc.freeze()  # or Python, on leaving, looks through all of it once more
+    if "torch" not in sys.modules:  # whose libraries complain on leaving of what is not collected
+        gc.freeze()  # or Python looks through all of it once more
     sys.exit(code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from harness.errors import InputError
@@ -43,7 +44,7 @@ def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
 
     name, params = parse_spec(regularizer)
     schedule = str(params.pop("schedule", "constant"))
-    report = bind(_build(model), build_regularizer(name, **params), schedule=schedule)
+    report = bind(build_for_sample(model), build_regularizer(name, **params), schedule=schedule)
     bound = [(site, "") for site in report.bound]
     return [
         {
@@ -63,14 +64,14 @@ def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
 
 def _model(name: str) -> dict[str, Any]:
     entry = MODELS.entry(name)
-    try:
-        parameters = sum(parameter.numel() for parameter in _build(name).parameters())
-    except InputError:
-        parameters = None
+    parameters = entry.facts.get("parameters")
+    if parameters is None and "sample" in entry.facts:
+        with suppress(InputError):  # a plug-in's model that cannot be built is listed, too
+            parameters = sum(parameter.numel() for parameter in build_for_sample(name).parameters())
     return {"name": name, "parameters": parameters, "tasks": list(entry.facts["tasks"]), "help": entry.help}
 
 
-def _build(name: str) -> Any:
+def build_for_sample(name: str) -> Any:
     """The model on torch's meta device, for the data that its facts name; nothing is computed or stored."""
     import torch
 
