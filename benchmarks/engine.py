@@ -34,8 +34,8 @@ from harness.settings import Settings
 from harness.task import TASKS, Task
 from harness.trial import TrialRequest
 
-STEPS, ROUNDS = 20, 30
-"""Short rounds, and many: the median of thirty does not care for what else the machine does now and then."""
+STEPS, ROUNDS = 20, 20
+"""Short rounds, and many: the median of twenty does not care for what else the machine does now and then."""
 
 CHECKPOINT_SECONDS = 30.0
 WHAT: dict[str, dict[str, Any]] = {
