@@ -36,6 +36,9 @@ from jobs.status import look_at
 from jobs.submit import submit_all
 
 HOUR = 3600.0
+EVERY = 4 * HOUR
+"""From one call of the cron job to the next."""
+
 PACK = 10
 """Trials a job."""
 
@@ -81,7 +84,7 @@ def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
-def run(folder: Path, trials: int, nodes: int, every: float = HOUR, progress: bool = False) -> Report:
+def run(folder: Path, trials: int, nodes: int, every: float = EVERY, progress: bool = False) -> Report:
     """A campaign from its first trial to its last, in `folder`, which takes some gigabytes for each 100,000 trials.
 
     Args:
@@ -165,7 +168,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=1_000_000)
     parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--every", type=float, default=4.0, metavar="HOURS", help="of the cluster, between calls")
+    parser.add_argument(
+        "--every", type=float, default=EVERY / HOUR, metavar="HOURS", help="of the cluster, between calls"
+    )
     arguments = parser.parse_args()
     with TemporaryDirectory() as folder:
         report = run(Path(folder), arguments.trials, arguments.nodes, HOUR * arguments.every, progress=True)

@@ -132,7 +132,7 @@ def _print(items: list[dict[str, Any]], as_json: bool) -> None:
     numbers = {key for key in keys if all(isinstance(item.get(key), int | float) for item in items)}
     rows = [[_shown(item.get(key)) for key in keys] for item in items]
     if not sys.stdout.isatty():
-        # A pipe has no width to fit, one line an item; and rich takes a sixth of a start.
+        # A pipe has no width to fit, one line an item; and rich takes a quarter of a start.
         widths = [max(map(len, column)) for column in zip(keys, *rows, strict=True)]
         for row in (keys, *rows):
             cells = zip(keys, row, widths, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.registry import Registry
 
@@ -20,44 +20,51 @@ ON_IMAGES = ("image-classification",)
 DIGITS = {"image_size": (8, 8), "channels": 1, "classes": 10}
 CIFAR = {"image_size": (32, 32), "channels": 3, "classes": 100}
 IMAGENET = {"image_size": (224, 224), "channels": 3, "classes": 1000}
-for _name, _sample, _count, _help in (
-    ("vit-digits", DIGITS, 136_138, "ViT: patch 2, 64-d, 4 layers (timm)"),
-    ("vit-cifar", CIFAR, 1_823_908, "ViT: patch 4, 192-d, 6 layers (timm)"),
-    ("vit-tiny", IMAGENET, 5_717_416, "ViT-Ti/16 (timm)"),
-    ("vit-small", IMAGENET, 22_050_664, "ViT-S/16 (timm)"),
-    ("vit-base", IMAGENET, 86_567_656, "ViT-B/16 (timm)"),
-    ("deit-tiny", IMAGENET, 5_717_416, "DeiT-Ti/16 (timm)"),
-    ("deit-small", IMAGENET, 22_050_664, "DeiT-S/16 (timm)"),
-    ("deit-base", IMAGENET, 86_567_656, "DeiT-B/16 (timm)"),
+_more: dict[str, Any]
+for _builder, _more, _models in (
+    (
+        "adapters.timm_models:build_vit",
+        {},
+        (
+            ("vit-digits", DIGITS, 136_138, "ViT: patch 2, 64-d, 4 layers (timm)"),
+            ("vit-cifar", CIFAR, 1_823_908, "ViT: patch 4, 192-d, 6 layers (timm)"),
+            ("vit-tiny", IMAGENET, 5_717_416, "ViT-Ti/16 (timm)"),
+            ("vit-small", IMAGENET, 22_050_664, "ViT-S/16 (timm)"),
+            ("vit-base", IMAGENET, 86_567_656, "ViT-B/16 (timm)"),
+            ("deit-tiny", IMAGENET, 5_717_416, "DeiT-Ti/16 (timm)"),
+            ("deit-small", IMAGENET, 22_050_664, "DeiT-S/16 (timm)"),
+            ("deit-base", IMAGENET, 86_567_656, "DeiT-B/16 (timm)"),
+        ),
+    ),
+    (
+        "adapters.t2t_vit:build_t2t_vit",
+        {},
+        (
+            ("t2t-vit-digits", DIGITS, 153_676, "T2T-ViT: 64-d, 4 layers, 4 × 4 tokens"),
+            ("t2t-vit-cifar", CIFAR, 1_903_866, "T2T-ViT: 192-d, 6 layers, 8 × 8 tokens"),
+            ("t2t-vit-14", IMAGENET, 21_541_070, "T2T-ViT_t-14: tokens by a transformer"),
+            ("t2t-vit-19", IMAGENET, 39_172_942, "T2T-ViT_t-19: tokens by a transformer"),
+            ("t2t-vit-24", IMAGENET, 64_101_454, "T2T-ViT_t-24: tokens by a transformer"),
+            ("t2t-vit-14-performer", IMAGENET, 21_545_550, "T2T-ViT-14: tokens by a performer"),
+            ("t2t-vit-19-performer", IMAGENET, 39_177_422, "T2T-ViT-19: tokens by a performer"),
+            ("t2t-vit-24-performer", IMAGENET, 64_105_934, "T2T-ViT-24: tokens by a performer"),
+        ),
+    ),
+    (
+        "adapters.volo:build_volo",
+        {"token_labels": True},
+        (
+            ("volo-cifar", CIFAR, 2_076_638, "VOLO: 192-d, 2 + 4 layers, 8 × 8 tokens (timm)"),
+            ("volo-d1", IMAGENET, 26_632_040, "VOLO-D1 (timm)"),
+            ("volo-d2", IMAGENET, 58_678_336, "VOLO-D2 (timm)"),
+            ("volo-d3", IMAGENET, 86_325_072, "VOLO-D3 (timm)"),
+        ),
+    ),
 ):
-    MODELS.add(
-        _name, "adapters.timm_models:build_vit", help=_help, tasks=ON_IMAGES, sample=_sample, parameters=_count,
-        weights=True,
-    )  # fmt: skip
-for _name, _sample, _count, _help in (
-    ("t2t-vit-digits", DIGITS, 153_676, "T2T-ViT: 64-d, 4 layers, 4 × 4 tokens"),
-    ("t2t-vit-cifar", CIFAR, 1_903_866, "T2T-ViT: 192-d, 6 layers, 8 × 8 tokens"),
-    ("t2t-vit-14", IMAGENET, 21_541_070, "T2T-ViT_t-14: tokens by a transformer"),
-    ("t2t-vit-19", IMAGENET, 39_172_942, "T2T-ViT_t-19: tokens by a transformer"),
-    ("t2t-vit-24", IMAGENET, 64_101_454, "T2T-ViT_t-24: tokens by a transformer"),
-    ("t2t-vit-14-performer", IMAGENET, 21_545_550, "T2T-ViT-14: tokens by a performer"),
-    ("t2t-vit-19-performer", IMAGENET, 39_177_422, "T2T-ViT-19: tokens by a performer"),
-    ("t2t-vit-24-performer", IMAGENET, 64_105_934, "T2T-ViT-24: tokens by a performer"),
-):
-    MODELS.add(
-        _name, "adapters.t2t_vit:build_t2t_vit", help=_help, tasks=ON_IMAGES, sample=_sample, parameters=_count,
-        weights=True,
-    )  # fmt: skip
-for _name, _sample, _count, _help in (
-    ("volo-cifar", CIFAR, 2_076_638, "VOLO: 192-d, 2 + 4 layers, 8 × 8 tokens (timm)"),
-    ("volo-d1", IMAGENET, 26_632_040, "VOLO-D1 (timm)"),
-    ("volo-d2", IMAGENET, 58_678_336, "VOLO-D2 (timm)"),
-    ("volo-d3", IMAGENET, 86_325_072, "VOLO-D3 (timm)"),
-):
-    MODELS.add(
-        _name, "adapters.volo:build_volo", help=_help, tasks=ON_IMAGES, sample=_sample, parameters=_count,
-        weights=True, token_labels=True,
-    )  # fmt: skip
+    for _name, _sample, _count, _help in _models:
+        MODELS.add(
+            _name, _builder, help=_help, tasks=ON_IMAGES, sample=_sample, parameters=_count, weights=True, **_more
+        )
 ON_TEXT = ("text-classification", "sequence-labelling", "textual-entailment")
 MODELS.add(
     "text-transformer",
