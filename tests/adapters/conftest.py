@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 
 @pytest.fixture
 def run_fresh(tmp_path: Path) -> Callable[..., str]:
@@ -14,7 +16,7 @@ def run_fresh(tmp_path: Path) -> Callable[..., str]:
 
     def run(program: str, *options: str) -> str:
         command = [sys.executable, *options, "-c", program]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -21,6 +21,7 @@ from harness.binding import bind, watch
 from tests.adapters.families import Family
 from tests.adapters.test_binding import Stack
 from tests.adapters.test_contract import FAMILIES
+from tests.patience import PATIENCE
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
 CHOSEN = ("torch-encoder", "timm-vit", "timm-volo", "transformers-bert", "transformers-t5")
@@ -147,7 +148,7 @@ def test_two_processes_train_a_pickled_model(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     for process in started:
-        out, errors = process.communicate(timeout=100)
+        out, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (0, "alike\n"), errors
 
 

@@ -13,11 +13,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.patience import PATIENCE, wait
 
 PROGRAMS = (
     "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch", "squeue", "sacct",
@@ -27,7 +28,6 @@ CLIENTS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun", 
 SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 LONGEST = 60
 """Characters of the folder's path: sockets of job steps lie below it, and a socket's path has at most 107."""
-PATIENCE = 60.0
 MARK = "CLUSTER_NODE"
 """A variable that a slurmd and the processes of its steps have, with its node."""
 
@@ -344,15 +344,6 @@ class Cluster:
             words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
             return str(self.folder).encode() in words and not _zombie(entry)
         return False
-
-
-def wait(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
-    """Wait until a condition holds; returns what it gave."""
-    end = time.monotonic() + patience
-    while not (found := condition()):
-        assert time.monotonic() < end, f"waited {patience:.0f} s for {what}"
-        time.sleep(0.1)
-    return found
 
 
 def descendants(pid: int) -> list[int]:

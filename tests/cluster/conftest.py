@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from harness.rundir import RunDirectory
-from tests.cluster.cluster import Cluster, unusable, wait
+from tests.cluster.cluster import Cluster, unusable
 from tests.jobs.workplace import Workplace
+from tests.patience import wait
 
 PROFILE = """
 [profiles.default]
@@ -98,7 +99,7 @@ class ClusterPlace(Workplace):
             done = self.call(*words)
             assert done.returncode == 0, done.stderr
 
-    def lone(self, profile: str = "default", pause: float = 0.05) -> RunDirectory:
+    def lone(self, profile: str = "default", pause: float = 0.2) -> RunDirectory:
         """Submit one trial that takes a while, and return when it is training, some steps after its start."""
         self.pause.write_text(str(pause))
         self.submit("lone.yaml", "--checkpoint-seconds=0.5", profile=profile)
@@ -113,7 +114,7 @@ class ClusterPlace(Workplace):
                     return one
             return None
 
-        found: RunDirectory = wait(at_work, f"attempt {attempts} to train", patience=120)
+        found: RunDirectory = wait(at_work, f"attempt {attempts} to train")
         return found
 
     def finish(self) -> dict[str, Any]:
@@ -135,7 +136,7 @@ class ClusterPlace(Workplace):
             found = self.status()
             return None if found["submitted"] + found["running"] else found
 
-        found: dict[str, Any] = wait(over, "the end of all trials", patience=240)
+        found: dict[str, Any] = wait(over, "the end of all trials")
         assert self.call("collect").returncode == 0
         collected = self.status()
         assert {**collected, "as_of": ""} == {**found, "as_of": ""}, "status told another story than collect"

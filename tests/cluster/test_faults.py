@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.job import name as job_name
-from tests.cluster.cluster import descendants, wait
+from tests.cluster.cluster import descendants
 from tests.cluster.conftest import LONE, ClusterPlace, running
+from tests.patience import wait
 
 if TYPE_CHECKING:
     from harness.rundir import RunDirectory
 
-pytestmark = pytest.mark.timeout(600)
 Metrics = dict[str, dict[str, Any]]
 
 
@@ -105,7 +105,7 @@ def test_cancelled_by_dropbench(clustered: ClusterPlace) -> None:
 
 def test_at_its_time_limit_it_is_requeued_with_a_checkpoint(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     directory = clustered.lone(profile="short", pause=0.5)  # two minutes in all; the signal comes before their end
-    wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=180)
+    wait(lambda: len(directory.attempts()) == 2, "the second attempt")
     assert clustered.finish()["succeeded"] == 1
     attempts = check(clustered, directory, undisturbed, "preempted", "succeeded")
     assert attempts[0]["cause"] == "stopped by SIGUSR2"
@@ -115,7 +115,7 @@ def test_at_its_time_limit_it_is_requeued_with_a_checkpoint(clustered: ClusterPl
 def test_requeued_from_outside(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     directory = clustered.lone()
     clustered.cluster.run("scontrol", "requeue", job_of(directory))
-    wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=120)
+    wait(lambda: len(directory.attempts()) == 2, "the second attempt")
     assert clustered.finish()["succeeded"] == 1
     check(clustered, directory, undisturbed, "interrupted", "succeeded")
 
@@ -125,7 +125,7 @@ def test_preempted(clustered: ClusterPlace, undisturbed: Metrics, profile: str) 
     directory = clustered.lone(profile=profile)
     urgent = ["sbatch", "--parsable", "--partition=high", "--nodes=4", "--exclusive", "--wrap=sleep 3"]
     clustered.cluster.run(*urgent)
-    wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=120)
+    wait(lambda: len(directory.attempts()) == 2, "the second attempt")
     assert clustered.finish()["succeeded"] == 1
     first = directory.attempts()[0]["state"]
     assert first in ("preempted", "interrupted")
@@ -137,7 +137,7 @@ def test_a_lost_node(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     node = clustered.cluster.run("squeue", "--noheader", "--format=%N").strip()
     clustered.cluster.lose_node(node)
     try:
-        wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=150)
+        wait(lambda: len(directory.attempts()) == 2, "the second attempt")
         assert clustered.finish()["succeeded"] == 1
     finally:
         clustered.cluster.start_node(node)
@@ -156,7 +156,6 @@ def test_an_orphan_is_left_to_its_work(clustered: ClusterPlace, undisturbed: Met
         wait(
             lambda: clustered.cluster.run("squeue", "--noheader", "--format=%T %N").split() not in (["RUNNING", node],),
             "the node to be missed",
-            patience=120,
         )
         assert Path(f"/proc/{pid}").exists()
         assert clustered.finish()["succeeded"] == 1
@@ -274,12 +273,12 @@ def test_what_ends_within_its_grace_is_not_run_again(clustered: ClusterPlace, un
     clustered.trouble.write_text("linger 6")  # at the test set, after the last step
     clustered.submit("lone.yaml", profile="low")
     (directory,) = wait(clustered.directories, "the run directory")
-    wait(lambda: any(event.get("step") == 300 for event in directory.events()), "the last step", patience=120)
+    wait(lambda: any(event.get("step") == 300 for event in directory.events()), "the last step")
     time.sleep(1)
     urgent = ["sbatch", "--parsable", "--partition=high", "--nodes=4", "--exclusive", "--wrap=sleep 3"]
     clustered.cluster.run(*urgent)
     assert clustered.ended()["succeeded"] == 1
-    wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue", patience=120)
+    wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue")
     assert clustered.status()["succeeded"] == 1
     check(clustered, directory, undisturbed, "succeeded")
 
@@ -293,8 +292,8 @@ def test_a_disk_that_fills_up(clustered: ClusterPlace, undisturbed: Metrics) -> 
         clustered.environment["TINY_FILL"] = str(clustered.runs / "ballast")
         clustered.trouble.write_text("disk 200")
         clustered.submit("lone.yaml", "--checkpoint-seconds=0")
-        wait((clustered.runs / "ballast").exists, "the ballast", patience=120)
-        wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue", patience=120)
+        wait((clustered.runs / "ballast").exists, "the ballast")
+        wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue")
         (clustered.runs / "ballast").unlink()
         assert clustered.ended()["failed"] == 1
         assert reason(clustered).startswith("No space left on device")
@@ -316,7 +315,7 @@ def test_a_deleted_run_directory(clustered: ClusterPlace) -> None:
     directory = clustered.lone()
     shutil.rmtree(directory.path, ignore_errors=True)
     clustered.pause.write_text("0")
-    wait(lambda: clustered.status()["running"] == 0, "the end of the worker", patience=60)
+    wait(lambda: clustered.status()["running"] == 0, "the end of the worker")
     time.sleep(1)
     assert clustered.ended()["queued"] == 1
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.rundir import RunDirectory
-from tests.cluster.cluster import wait
+from tests.patience import wait
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import ClusterPlace
 
-pytestmark = pytest.mark.timeout(600)
 Metrics = dict[str, dict[str, Any]]
 
 
@@ -43,18 +42,18 @@ def test_two_processes_train_what_one_does(clustered: ClusterPlace, undisturbed:
 
 
 def test_they_stop_and_go_on_together(clustered: ClusterPlace, undisturbed: Metrics) -> None:
-    clustered.pause.write_text("0.05")
+    clustered.pause.write_text("0.2")
     clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
     directory = clustered.training()
     clustered.cluster.run("scontrol", "requeue", str(directory.attempts()[-1]["job_id"]))
-    wait(lambda: len(directory.attempts()) == 2, "the second attempt", patience=120)
+    wait(lambda: len(directory.attempts()) == 2, "the second attempt")
     assert clustered.finish()["succeeded"] == 1
     check(directory, undisturbed)
     assert [attempt["state"] for attempt in directory.attempts()] == ["interrupted", "succeeded"]
 
 
 def test_where_one_dies_the_other_does_not_wait_for_ever(clustered: ClusterPlace, undisturbed: Metrics) -> None:
-    clustered.pause.write_text("0.05")
+    clustered.pause.write_text("0.2")
     clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
     directory = clustered.training()
     first = int(directory.attempts()[-1]["pid"])

@@ -6,14 +6,10 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.cluster.cluster import wait
+from tests.patience import wait
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import ClusterPlace
-
-pytestmark = pytest.mark.timeout(600)
 
 
 def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> None:
@@ -29,7 +25,7 @@ def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> N
         assert found["as_of"]
         return bool(found["succeeded"] == 40)
 
-    wait(over, "forty trials", patience=400)
+    wait(over, "forty trials")
     assert 1 < max(at_work) <= 8
     watched = clustered.call("watch")
     assert watched.returncode == 0

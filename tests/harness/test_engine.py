@@ -21,6 +21,7 @@ from harness.rundir import RunDirectory
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
+from tests.patience import PATIENCE
 
 OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
 
@@ -266,7 +267,7 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
         text=True,
         env=os.environ,
         check=False,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     pair = json.loads((directory.path / "out.json").read_text())

@@ -1,8 +1,7 @@
-"""Fixtures of workplaces, of tiny trials made in this process, and of patience."""
+"""Fixtures of workplaces and of tiny trials made in this process."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from harness.plugins import load_plugins
 from harness.settings import Settings
 from harness.task import TASKS
 from harness.trial import Trial, TrialRequest
-from tests.jobs.workplace import PATIENCE, PLUGIN, Workplace
+from tests.jobs.workplace import PLUGIN, Workplace
 
 
 @pytest.fixture(scope="session")
@@ -51,18 +50,3 @@ def tiny() -> Iterator[Callable[..., list[Trial]]]:
     yield make
     # Other tests go through all that is registered.
     del TASKS._entries["tiny"], plugins._loaded[str(PLUGIN)]
-
-
-@pytest.fixture(scope="session")
-def wait_for() -> Callable[..., Any]:
-    """Wait until a condition holds, and return what it gave; fail after a generous time."""
-
-    def wait(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
-        end = time.monotonic() + patience
-        while not (found := condition()):
-            if time.monotonic() > end:
-                pytest.fail(f"waited {patience:.0f} s for {what}")
-            time.sleep(0.02)
-        return found
-
-    return wait

@@ -27,6 +27,7 @@ from harness.settings import Settings
 from jobs import attempts, machine, slurm, worker
 from jobs.team import Team
 from jobs.wishes import PREEMPTED, Wishes
+from tests.patience import PATIENCE
 
 STEPS = 6
 LAG = 2.0
@@ -105,7 +106,7 @@ class Process:
         """Let it go on to its next step."""
         if not self.over:
             self.turn.release()
-            assert self.back.acquire(timeout=60), f"{self.element.id} hangs"
+            assert self.back.acquire(timeout=PATIENCE), f"{self.element.id} hangs"
 
     def kill(self) -> None:
         """SIGKILL: it ends where it stands."""

@@ -1,7 +1,6 @@
 """Nothing is lost, whoever is killed, whenever: real processes, SIGKILL at moments drawn from a seed that is printed.
 
-`CHAOS_SEED` repeats a run. `CHAOS_SUITE=quickstart CHAOS_ARGS="--seeds 1" CHAOS_PATIENCE=600` with pytest's
-`--timeout 1200` does it to a real suite, by hand.
+`CHAOS_SEED` repeats a run. `CHAOS_SUITE=quickstart CHAOS_ARGS="--seeds 1"` does it to a real suite, by hand.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,12 @@ from sqlalchemy import select
 from db.models import Attempts, Configs, Memberships, Metrics, Trials
 from db.rebuild import rebuild
 from db.store import open_store
+from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
 
 KILLS = 20
-PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "90"))
 SUITE = os.environ.get("CHAOS_SUITE")
 COMMAND = [SUITE or "tiny.yaml", *shlex.split(os.environ.get("CHAOS_ARGS", "--seeds 6"))]
 WORKERS = ["--parallel", "2", "--checkpoint-seconds", "0.2"]
@@ -64,7 +64,6 @@ def test_workers_killed(
     workplace: Callable[[Path], Workplace],
     undisturbed: dict[str, Any],
     dice: random.Random,
-    wait_for: Callable[..., Any],
 ) -> None:
     place.pause.write_text("0.1")  # so that the trials last until the last kill
     process = place.start("run", *COMMAND, *WORKERS)
@@ -73,7 +72,7 @@ def test_workers_killed(
         time.sleep(dice.uniform(0.2, 1.6))
         # Nearly always the worker; at times its controller too, as when a machine is shut down, or that alone.
         kind = dice.choices(["core._submit", "submitit", "local._local"], [8, 1, 1])[0]
-        victims = wait_for(lambda kind=kind: place.processes(kind), "a worker")
+        victims = wait(partial(place.processes, kind), "a worker")
         assert len(place.processes("core._submit")) <= 2, "more workers than --parallel says"
         for victim in victims if kind == "submitit" else [dice.choice(victims)]:
             kill(victim)

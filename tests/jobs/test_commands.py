@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.patience import PATIENCE, wait
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.jobs.workplace import Workplace
-
-Wait = Callable[..., Any]
 
 
 def counted(place: Workplace) -> dict[str, int]:
@@ -33,7 +33,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.suffix != ".db-shm"}
 
 
-def test_the_queue_without_waiting(place: Workplace, wait_for: Wait) -> None:
+def test_the_queue_without_waiting(place: Workplace) -> None:
     done = place.call("enqueue", "tiny.yaml")
     assert done.stdout == "4 trials are new, 0 were there; 4 wait: dropbench submit\n", done.stderr
     again = json.loads(place.call("enqueue", "tiny.yaml", "--seeds", "3", "--json").stdout)
@@ -43,12 +43,12 @@ def test_the_queue_without_waiting(place: Workplace, wait_for: Wait) -> None:
     assert dry.stdout == "6 trials would be given to 2 workers (local)\n"
     assert not place.directories(), "a dry run makes nothing"
 
-    place.pause.write_text("0.2")
+    place.pause.write_text("2")
     some = place.call("submit", "regularizer=none", "--parallel", "1")
     assert some.stdout == "3 trials were given to 1 workers; to follow them: dropbench watch\n", some.stderr
     full = place.call("submit", "--parallel", "1")
     assert full.stdout == "all 1 places are taken: 3 trials wait; later: dropbench submit\n", full.stderr
-    wait_for(place.running, "a trial in training")
+    wait(place.running, "a trial in training")
     before = contents(place.folder)
     assert counted(place)["running"] == 1
     changed = {file for file, content in contents(place.folder).items() if before.get(file) != content}
@@ -56,6 +56,7 @@ def test_the_queue_without_waiting(place: Workplace, wait_for: Wait) -> None:
     assert changed == trained, "only the worker writes, and only run directories"
 
     id = place.running()[0].id
+    place.pause.write_text("0.1")
     log = place.call("logs", id[:6], "--follow")
     assert "step 40/40" in log.stdout, log.stderr
     place.pause.write_text("0")
@@ -72,13 +73,13 @@ def test_the_queue_without_waiting(place: Workplace, wait_for: Wait) -> None:
     assert place.call("submit").stdout == "nothing is queued: dropbench enqueue SUITE, or dropbench retry FILTER\n"
 
 
-def test_cancelling_a_run_from_elsewhere(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("0.5")  # 20 s, in which another process surely starts
+def test_cancelling_a_run_from_elsewhere(place: Workplace) -> None:
+    place.pause.write_text("2")  # 80 s, in which another process surely starts
     process = place.start("run", "tiny.yaml", "--parallel", "1")
-    wait_for(place.running, "a trial in training")
+    wait(place.running, "a trial in training")
     said = place.call("cancel", "suite=tiny")
     assert said.stdout == "3 trials are cancelled, 1 running ones stop after this step\n", said.stderr
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "and 3 more cancelled: cancelled by the user" in err
     assert counted(place) == {"cancelled": 4}
@@ -94,10 +95,10 @@ def test_cancelling_a_run_from_elsewhere(place: Workplace, wait_for: Wait) -> No
     assert max(event["step"] for event in resumed) > 0, "the running one went on from its checkpoint"
 
 
-def test_collect_after_everybody_was_killed(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("0.05")
+def test_collect_after_everybody_was_killed(place: Workplace) -> None:
+    place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--parallel", "1")
-    wait_for(place.running, "a trial in training")
+    wait(place.running, "a trial in training")
     process.kill()
     process.communicate()
     place.clean()

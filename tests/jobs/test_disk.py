@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.patience import PATIENCE
+
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
 
@@ -37,7 +39,7 @@ def on_a_disk(place: Workplace, size: str, commands: str) -> subprocess.Complete
     """
     environment = {**place.environment, "TINY_FILL": str(place.runs / "ballast")}
     command = [*NAMESPACE, "sh", "-c", script]
-    return subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

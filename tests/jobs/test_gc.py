@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,6 +25,7 @@ from jobs.job import ELEMENTS
 from jobs.queue import cancel, retry
 from jobs.wishes import STOP
 from jobs.worker import Worker
+from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -299,18 +300,18 @@ def test_what_cannot_be_read_or_deleted(place: Workplace, store: Store, work: Wo
     assert not (place.folder / "nowhere").exists()
 
 
-def test_the_command_beside_a_live_worker(place: Workplace, wait_for: Callable[..., Any]) -> None:
+def test_the_command_beside_a_live_worker(place: Workplace) -> None:
     place.trouble.write_text("raise 5 1")
-    place.pause.write_text("0.2")
+    place.pause.write_text("2")
     process = place.start("run", "tiny.yaml", "--parallel", "1", "--checkpoint-seconds", "0")
-    wait_for(place.running, "a trial in training")
+    wait(place.running, "a trial in training")
     done = place.call("gc", "--older-than", "0", "--weights", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert list(found) == ["dry_run", "files", "bytes", "kinds", "busy", "left_out"]
     assert found["left_out"] == []
     place.pause.write_text("0")
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, "those of seed 1 fail"
     assert [len(one.attempts()) for one in place.directories()] == [1] * 4, "none was disturbed"
     said = place.call("gc", "failed", "--older-than", "0", "--dry-run")

@@ -8,15 +8,13 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import places
+from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
-
-Wait = Callable[..., Any]
 
 
 def cpu_seconds() -> float:
@@ -114,18 +112,18 @@ def test_a_trial_that_always_kills_its_worker_ends(place: Workplace) -> None:
     assert again.returncode == 0, again.stderr
 
 
-def test_ctrl_c_writes_checkpoints_and_the_same_command_goes_on(place: Workplace, wait_for: Wait) -> None:
+def test_ctrl_c_writes_checkpoints_and_the_same_command_goes_on(place: Workplace) -> None:
     place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--parallel", "2")
-    wait_for(lambda: len(place.running()) == 2, "two trials in training")
+    wait(lambda: len(place.running()) == 2, "two trials in training")
     os.killpg(process.pid, signal.SIGINT)  # the terminal sends it to the whole group
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("stopped: 0 of 4 trials are done; to go on: ")
     assert err.splitlines()[-1].endswith("run tiny.yaml --parallel 2")
     assert out == ""
-    wait_for(lambda: not place.processes(), "the workers' end")
+    wait(lambda: not place.processes(), "the workers' end")
     stopped = {id for id, attempts in place.attempts().items() if [one["state"] for one in attempts] == ["interrupted"]}
     assert len(stopped) == 2
     status = json.loads(place.call("status", "--json").stdout)
@@ -139,25 +137,26 @@ def test_ctrl_c_writes_checkpoints_and_the_same_command_goes_on(place: Workplace
         assert (max(resumed) > 0) == (directory.id in stopped)
 
 
-def test_ctrl_c_twice_leaves_the_workers_to_it(place: Workplace, wait_for: Wait) -> None:
+def test_ctrl_c_twice_leaves_the_workers_to_it(place: Workplace) -> None:
     place.pause.write_text("2")
     process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1", "--set", "steps=9")
-    wait_for(lambda: any(one.locked() for one in place.directories()), "a worker")
+    wait(lambda: any(one.locked() for one in place.directories()), "a worker")
     process.send_signal(signal.SIGINT)
-    assert process.stderr is not None
-    wait_for(lambda: "stopping" in process.stderr.readline(), "the word that it stops")
+    told = process.stderr
+    assert told is not None
+    wait(lambda: "stopping" in told.readline(), "the word that it stops")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     # Not "Traceback": where the second Ctrl-C falls into a look at a folder, Python tells, under -W error alone, of the
     # iterator that it closes itself.
     assert err.count("Traceback") == err.count("ResourceWarning: unclosed scandir iterator")
-    wait_for(lambda: not place.processes(), "the workers' end")
+    wait(lambda: not place.processes(), "the workers' end")
     states = [[one["state"] for one in attempts] for attempts in place.attempts().values()]
     assert sorted(states) == [[], ["interrupted"]]
 
 
-def test_two_command_lines_share_the_limit_and_the_work(place: Workplace, wait_for: Wait) -> None:
+def test_two_command_lines_share_the_limit_and_the_work(place: Workplace) -> None:
     place.pause.write_text("0.02")
     most = 0
     ended = threading.Event()
@@ -165,7 +164,7 @@ def test_two_command_lines_share_the_limit_and_the_work(place: Workplace, wait_f
     def count() -> None:
         nonlocal most
         while not ended.is_set():
-            # A worker that starts a program is two processes of its name for an instant: those that stay count.
+            # One look takes time, in which a worker may end and the next one begin: those that stay count.
             seen = set(place.processes("core._submit"))
             time.sleep(0.05)
             most = max(most, len(seen & set(place.processes("core._submit"))))
@@ -176,12 +175,12 @@ def test_two_command_lines_share_the_limit_and_the_work(place: Workplace, wait_f
         place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "3"),
         place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "4"),
     ]
-    wait_for(place.running, "a trial in training")
+    wait(place.running, "a trial in training")
     killed = place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "5")
     time.sleep(1)
     killed.kill()
     killed.communicate()
-    said = [process.communicate(timeout=90) for process in commands]
+    said = [process.communicate(timeout=PATIENCE) for process in commands]
     ended.set()
     counter.join()
     assert [process.returncode for process in commands] == [0, 0], said
@@ -192,10 +191,10 @@ def test_two_command_lines_share_the_limit_and_the_work(place: Workplace, wait_f
     assert states.count(["succeeded"]) >= 8
 
 
-def test_workers_outlive_a_killed_command_line_and_count(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("0.5")
+def test_workers_outlive_a_killed_command_line_and_count(place: Workplace) -> None:
+    place.pause.write_text("2")
     process = place.start("run", "tiny.yaml", "--parallel", "1")
-    wait_for(place.running, "a trial in training")
+    wait(place.running, "a trial in training")
     process.kill()
     process.communicate()
     (worker,) = place.processes("core._submit")
@@ -208,7 +207,7 @@ def test_workers_outlive_a_killed_command_line_and_count(place: Workplace, wait_
     assert pids == {worker}, "the old worker did it all"
 
 
-def test_no_worker_is_started_while_all_places_are_taken(place: Workplace, wait_for: Wait) -> None:
+def test_no_worker_is_started_while_all_places_are_taken(place: Workplace) -> None:
     with places.keeper(place.runs):
         (taken,) = places.take(place.runs, "another", wanted=1, limit=1)
     process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
@@ -218,22 +217,22 @@ def test_no_worker_is_started_while_all_places_are_taken(place: Workplace, wait_
     time.sleep(0.5)
     assert not place.processes()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     taken.close()
 
 
-def test_a_place_that_gets_free_is_used_at_once(place: Workplace, wait_for: Wait) -> None:
-    place.pause.write_text("1")
+def test_a_place_that_gets_free_is_used_at_once(place: Workplace) -> None:
+    place.pause.write_text("3")
     with places.keeper(place.runs):
         (taken,) = places.take(place.runs, "another", wanted=1, limit=2)
     process = place.start("run", "tiny.yaml", "--parallel", "2")
-    wait_for(place.running, "a trial in training")
+    wait(place.running, "a trial in training")
     assert len(place.processes("_submit")) == 1
     taken.close()
-    wait_for(lambda: len(place.running()) == 2, "two trials in training")
+    wait(lambda: len(place.running()) == 2, "two trials in training")
     place.pause.write_text("0")
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert [[one["state"] for one in attempts] for attempts in place.attempts().values()] == [["succeeded"]] * 4
 
@@ -241,7 +240,7 @@ def test_a_place_that_gets_free_is_used_at_once(place: Workplace, wait_for: Wait
 def test_debugging_happens_in_this_process(place: Workplace) -> None:
     place.trouble.write_text("raise 5 1")
     process = place.start("run", "tiny.yaml", "--executor", "debug", "--preset", "mini")
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, err
     attempts = [one for attempts in place.attempts().values() for one in attempts]
     assert {one["pid"] for one in attempts} == {process.pid}
@@ -257,7 +256,7 @@ def test_the_debugger_opens_at_a_terminal(place: Workplace) -> None:
     process = place.start(*asked, stdin=terminal)
     os.close(terminal)
     os.write(master, b"p self.step + 37\nq\n" + b"q\n" * 4)
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=PATIENCE)
     os.close(master)
     assert "(Pdb)" in out
     assert "42" in out

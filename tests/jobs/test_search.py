@@ -15,11 +15,11 @@ from db.selection import PRUNED
 from db.store import open_store
 from harness.rundir import RunDirectory
 from jobs.collect import collect
+from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
 
-Wait = Callable[..., Any]
 SWEEP = ("--sweep", "ratio=0.05..0.6", "--sweep", "set.lr=1e-3..1e-1:log", "--seeds", "1")
 SEARCH = (*SWEEP, "--search", "sampler=tpe,candidates=5,batch=2")
 
@@ -58,7 +58,7 @@ def test_a_grid_is_run_shared_and_chosen_of(place: Workplace) -> None:
 
 
 def test_a_search_that_was_killed_goes_on_as_if_nothing_had_been(
-    workplace: Callable[[Path], Workplace], tmp_path: Path, wait_for: Wait
+    workplace: Callable[[Path], Workplace], tmp_path: Path
 ) -> None:
     whole, killed = workplace(tmp_path / "whole"), workplace(tmp_path / "killed")
     row = "sweep: {ratio: {low: 0.05, high: 0.6}}, search: {sampler: tpe, candidates: 5, batch: 2}"
@@ -71,7 +71,7 @@ def test_a_search_that_was_killed_goes_on_as_if_nothing_had_been(
     assert "2 trials of the next candidates are asked for, 1 candidates are still to come" in done.stderr
     killed.pause.write_text("0.02")
     process = killed.start(*command)
-    wait_for(lambda: len(list(killed.runs.glob("*/result.json"))) >= 3, "a result of the second batch")
+    wait(lambda: len(list(killed.runs.glob("*/result.json"))) >= 3, "a result of the second batch")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     killed.pause.write_text("0")
@@ -145,13 +145,13 @@ def test_what_another_suite_asks_for_is_not_given_up(place: Workplace) -> None:
     assert len([one for one in place.directories() if one.result()]) == 12
 
 
-def test_a_running_trial_that_is_given_up_stops_and_says_why(place: Workplace, wait_for: Wait) -> None:
+def test_a_running_trial_that_is_given_up_stops_and_says_why(place: Workplace) -> None:
     place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
-    (directory,) = wait_for(place.running, "a trial in training")
+    (directory,) = wait(place.running, "a trial in training")
     directory.cancel(f"{PRUNED}for a test")
     place.pause.write_text("0")
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=PATIENCE)
     assert f"{directory.id} none, tiny, seed 0: cancelled: {PRUNED}for a test" in err
     assert process.returncode == 0, "to have lost is no failure"
     assert directory.attempts()[-1]["cause"] == f"{PRUNED}for a test"

@@ -20,6 +20,7 @@ from jobs.attempts import Attempt
 from jobs.retry import HALVINGS
 from jobs.wishes import STOP
 from jobs.worker import Worker
+from tests.patience import wait
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -49,14 +50,14 @@ def states(place: Workplace) -> dict[str, list[str]]:
     return {id: [attempt["state"] for attempt in attempts] for id, attempts in place.attempts().items()}
 
 
-def later(wait_for: Callable[..., Any], place: Workplace, act: Callable[[], object]) -> threading.Thread:
+def later(place: Workplace, act: Callable[[], object]) -> threading.Thread:
     """Do something once a trial is being trained."""
 
-    def wait() -> None:
-        wait_for(place.running, "a trial in training")
+    def when_training() -> None:
+        wait(place.running, "a trial in training")
         act()
 
-    thread = threading.Thread(target=wait)
+    thread = threading.Thread(target=when_training)
     thread.start()
     return thread
 
@@ -200,12 +201,11 @@ def test_a_signal_writes_a_checkpoint_and_ends_the_worker(
     place: Workplace,
     work: Callable[..., Worker],
     tiny: Callable[..., list[Trial]],
-    wait_for: Callable[..., Any],
     number: signal.Signals,
 ) -> None:
     trials = tiny(2)
     place.pause.write_text("0.02")
-    thread = later(wait_for, place, lambda: os.kill(os.getpid(), number))
+    thread = later(place, lambda: os.kill(os.getpid(), number))
     work(trials)()
     thread.join()
     assert states(place) == {trials[0].id: ["interrupted"], trials[1].id: []}
@@ -218,7 +218,7 @@ def test_a_signal_writes_a_checkpoint_and_ends_the_worker(
 
 
 def test_preemption_goes_on_to_submitit_after_the_checkpoint(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], wait_for: Callable[..., Any]
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:
     called: list[list[str]] = []
 
@@ -230,7 +230,7 @@ def test_preemption_goes_on_to_submitit_after_the_checkpoint(
     try:
         trials = tiny()
         place.pause.write_text("0.02")
-        thread = later(wait_for, place, preempt)
+        thread = later(place, preempt)
         work(trials)()
         thread.join()
     finally:
@@ -242,7 +242,7 @@ def test_preemption_goes_on_to_submitit_after_the_checkpoint(
 
 
 def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], wait_for: Callable[..., Any]
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:
     trials = tiny(3)
     place.pause.write_text("0.02")
@@ -250,10 +250,10 @@ def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(
 
     def cancel_then_stop() -> None:
         (place.runs / trials[0].id / CANCELLED).touch()
-        wait_for(lambda: [one.id for one in place.running()] == [trials[1].id], "the second trial")
+        wait(lambda: [one.id for one in place.running()] == [trials[1].id], "the second trial")
         (Path(worker.folder) / STOP).touch()
 
-    thread = later(wait_for, place, cancel_then_stop)
+    thread = later(place, cancel_then_stop)
     worker()
     thread.join()
     assert states(place) == {trials[0].id: ["cancelled"], trials[1].id: ["interrupted"], trials[2].id: []}
@@ -300,11 +300,11 @@ def test_output_and_warnings_of_all_kinds_go_to_the_log(place: Workplace) -> Non
 
 
 def test_a_run_directory_deleted_while_it_is_trained(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], wait_for: Callable[..., Any]
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:
     trials = tiny(2)
     place.pause.write_text("0.02")
-    thread = later(wait_for, place, lambda: (place.runs / trials[0].id).rename(place.folder / "gone"))
+    thread = later(place, lambda: (place.runs / trials[0].id).rename(place.folder / "gone"))
     worker = work(trials)
     worker()
     thread.join()

@@ -13,12 +13,10 @@ from typing import Any
 
 from harness.rundir import RunDirectory
 from harness.settings import Settings
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = Path(__file__).with_name("tiny_task.py")
-PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "240"))
-"""Seconds to wait for what should take two: the machine may be busy."""
-
 SUITE = """
 title: A tiny table
 source: these tests
@@ -82,13 +80,16 @@ class Workplace:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def processes(self, kind: str = "submitit") -> list[int]:
-        """Living processes of Submitit that work for this place: `core._submit` workers, `local._local` controllers."""
-        found = []
+        """Living processes of Submitit that work for this place: `core._submit` workers, `local._local` controllers.
+
+        What one of them has forked is not told as long as it has its parent's command: a program that is being started.
+        """
+        found: dict[int, tuple[list[str], int]] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
                     command = (entry / "cmdline").read_bytes().decode().split("\0")
-                    state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                    state, parent = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
                 except OSError:
                     continue
                 if (
@@ -96,8 +97,8 @@ class Workplace:
                     and any(kind in word for word in command)
                     and any(str(self.runs) in word for word in command)
                 ):
-                    found.append(int(entry.name))
-        return found
+                    found[int(entry.name)] = command, int(parent)
+        return [pid for pid, (command, parent) in found.items() if found.get(parent, ([], 0))[0] != command]
 
     def directories(self) -> list[RunDirectory]:
         return list(RunDirectory.all(self.runs))
