@@ -199,9 +199,9 @@ class RunDirectory:
             write_json(self.path / "suites.json", joined)
 
     @property
-    def lock_file(self) -> Path:
-        """What `lock` locks."""
-        return self.path / "lock"
+    def lock_file(self) -> str:
+        """What `lock` locks, and `locked` looks at."""
+        return f"{self.path}/lock"
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
@@ -224,7 +224,7 @@ class RunDirectory:
     def locked(self) -> bool:
         """Whether a worker is at it now."""
         try:
-            file = os.open(f"{self.path}/lock", os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return self._elsewhere()
         try:

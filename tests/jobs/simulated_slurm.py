@@ -408,7 +408,7 @@ def simulated(bin: Path) -> Iterator[SimulatedSlurm]:
         patch.setattr(lease, "machine", machine_of)
         patch.setattr(lease.Lease, "__enter__", leased)
         patch.setattr(lease.Lease, "__exit__", released)
-        patch.setattr(RunDirectory, "lock_file", property(lambda self: self.path / f"lock-{machine_of()}"))
+        patch.setattr(RunDirectory, "lock_file", property(lambda self: f"{self.path}/lock-{machine_of()}"))
         patch.setattr(worker, "_interrupted", lambda: (Interrupted,))
         patch.setattr(worker, "_discard_training_states", lambda directory: None)
         patch.setattr(worker, "_log", lambda directory, number: contextlib.nullcontext())

@@ -135,6 +135,7 @@ class Schedules(RuleBasedStateMachine):
         self.slurm.silent = {"squeue"} if silent else set()
         with open_store(self.settings.database) as store:
             before = store.states()
+            asked = self.slurm.now.isoformat(timespec="milliseconds")
             looked = look(store, self.settings)  # once: to ask what sacct does not know yet takes time
             found = tally("", store.counts(), looked)
             shown = {id: row.state for id, row in before.items()}
@@ -158,7 +159,12 @@ class Schedules(RuleBasedStateMachine):
         for id, state in shown.items():
             directory = directories[id]
             if id in locked:
-                assert state == "running" or (state == "cancelled" and id in self.cancelled)
+                possible = {"running"}
+                if directory.attempts()[-1]["started_at"] > asked:  # while sacct was waited for, after squeue's answer
+                    possible.add("submitted")
+                if id in self.cancelled:
+                    possible.add("cancelled")
+                assert state in possible, id
             elif id in alive.keys() - self.done():
                 # An attempt that nobody is known to have ended runs on, as far as anybody can say.
                 attempts = directory.attempts()
