@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from db.store import Store
 from harness.settings import Settings
 
 if TYPE_CHECKING:
-    from tests.db.report.conftest import Ran, Tables
+    from tests.db.report.conftest import Ran, Reader, Tables
 
 
 @pytest.fixture
@@ -48,3 +48,9 @@ def port(place: Settings) -> Iterator[int]:
     server.should_exit = True
     thread.join()
     listening.close()
+
+
+@pytest.fixture
+def read(port: int, read: Callable[..., Reader]) -> Callable[..., Reader]:
+    """As ever, and the pages, which ask the server as long as they are open, are closed before it ends."""
+    return read
