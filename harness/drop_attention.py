@@ -14,9 +14,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from harness.attention import with_causal
 from harness.backends import chosen
 from harness.dropping import attend_kept
+from harness.kernels.columns import Columns, worth_moving
 from harness.kernels.launch import Launch
 from harness.kernels.masks import ROOMS, MaskFiller
-from harness.kernels.pieces import Pieces
+from harness.kernels.pieces import Pieces, sums_dtype
 from harness.masks import Draw, draw_of, drawn_keys
 from harness.regularizers.drop import Rescale
 
@@ -54,10 +55,14 @@ def drop_attention(
         kept = ~drawn_keys(draw, (*q.shape[:-1], k.shape[-2]), q.device)
         return attend_kept(q, k, v, kept, rescale, ratio, mask=joined, scale=scale)
     out: Tensor
-    rows = _rows(q, draw, mask) if not causal else q.shape[-2]
-    if backend == "cpu" and rescale == "renormalize" and q.shape[0] * q.shape[1] * rows * k.shape[-2] <= STORED:
+    batch, heads, queries, keys = *q.shape[:-1], k.shape[-2]
+    if _shared(draw.unit, mask, causal=causal):
+        rows, masked = 1, not worth_moving(batch, heads, queries, keys)
+    else:
+        rows, masked = queries, batch * heads * queries * keys <= STORED
+    if backend == "cpu" and rescale == "renormalize" and masked:
         stored = torch.ops.dropbench.drop_mask(
-            mask, draw.key, [*q.shape[:2], rows, k.shape[-2]], draw.unit, draw.probability, draw.window,
+            mask, draw.key, [batch, heads, rows, keys], draw.unit, draw.probability, draw.window,
             list(draw.grid or ()), draw.prefix, draw.stream, causal,
         )  # fmt: skip
         return scaled_dot_product_attention(q, k, v, attn_mask=stored.to(q.dtype), scale=scale)
@@ -76,9 +81,20 @@ def _lowered(tensor: Tensor) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
-def _rows(q: Tensor, draw: Draw, mask: Tensor | None) -> int:
-    """Rows of a mask: one, where it is the same for all queries."""
-    return 1 if draw.unit == "column" and (mask is None or mask.dim() < 2 or mask.shape[-2] == 1) else q.shape[-2]
+def _shared(unit: str, mask: Tensor | None, *, causal: bool) -> bool:
+    """Whether all queries of a head may attend to the same keys."""
+    return unit == "column" and not causal and (mask is None or mask.dim() < 2 or mask.shape[-2] == 1)
+
+
+def _kernel(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, draw: Draw, backend: str, inverse: float | None, *,
+    causal: bool, scale: float,
+) -> Launch | Columns | Pieces:  # fmt: skip
+    if backend == "triton":
+        return Launch(q, k, v, mask, draw, inverse, causal=causal, scale=scale)
+    if _shared(draw.unit, mask, causal=causal):
+        return Columns(q, k, v, mask, draw, scale=scale)
+    return Pieces(q, k, v, mask, draw, inverse, causal=causal, scale=scale)
 
 
 @torch.library.custom_op("dropbench::drop_mask", mutates_args=())
@@ -106,22 +122,30 @@ def _forward(
     window: int, grid: list[int], prefix: int, stream: int, inverse: float | None, causal: bool, scale: float,
 ) -> Parts:  # fmt: skip
     draw = draw_of(key, unit, probability, window, grid, prefix, stream)
-    kind = Launch if backend == "triton" else Pieces
-    return kind(q, k, v, mask, draw, inverse, causal=causal, scale=scale).forward()
+    return _kernel(q, k, v, mask, draw, backend, inverse, causal=causal, scale=scale).forward()
 
 
 @_forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Parts:
+def _(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, key: Tensor, backend: str, unit: str, probability: float,
+    window: int, grid: list[int], prefix: int, stream: int, inverse: float | None, causal: bool, scale: float,
+) -> Parts:  # fmt: skip
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
-    if rest[2] == "triton":
+    if backend == "triton":
         return (
             out,
             q.new_empty(batch, heads, queries, dtype=torch.float32),
             q.new_empty(batch, heads, queries, dtype=torch.int8),
         )
-    rows = (batch, heads, queries) if rest[9] is None else (2, batch, heads, queries)
-    return out, q.new_empty(rows, dtype=torch.float32), q.new_empty(0)
+    if _shared(unit, mask, causal=causal):  # as torch's kernel lays it out
+        return (
+            torch.empty_like(q),
+            q.new_empty(batch, queries, heads, dtype=sums_dtype(q)).transpose(1, 2),
+            q.new_empty(0),
+        )
+    rows = (batch, heads, queries) if inverse is None else (2, batch, heads, queries)
+    return out, q.new_empty(rows, dtype=sums_dtype(q)), q.new_empty(0)
 
 
 @torch.library.custom_op("dropbench::drop_attention_backward", mutates_args=())
@@ -131,12 +155,19 @@ def _backward(
     window: int, grid: list[int], prefix: int, stream: int, inverse: float | None, causal: bool, scale: float,
 ) -> Parts:  # fmt: skip
     draw = draw_of(key, unit, probability, window, grid, prefix, stream)
-    kind = Launch if backend == "triton" else Pieces
-    return kind(q, k, v, mask, draw, inverse, causal=causal, scale=scale).backward(d_out, out, sums, spared)
+    kernel = _kernel(q, k, v, mask, draw, backend, inverse, causal=causal, scale=scale)
+    return kernel.backward(d_out, out, sums, spared)
 
 
 @_backward.register_fake
-def _(d_out: Tensor, out: Tensor, sums: Tensor, spared: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Parts:
+def _(
+    d_out: Tensor, out: Tensor, sums: Tensor, spared: Tensor,
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, key: Tensor, backend: str, unit: str, probability: float,
+    window: int, grid: list[int], prefix: int, stream: int, inverse: float | None, causal: bool, scale: float,
+) -> Parts:  # fmt: skip
+    if backend == "cpu" and _shared(unit, mask, causal=causal):
+        d_q, d_k, d_v = (one.new_empty(one.transpose(1, 2).shape).transpose(1, 2) for one in (q, k, v))
+        return d_q, d_k, d_v
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 

@@ -114,8 +114,7 @@ class MaskFiller:
         origins, shares = (None, None) if sums is None else sums
         for name, tensor in (("origins", origins), ("shares", shares), ("slopes", slopes), ("delta", delta)):
             setattr(job, name, None if tensor is None else tensor.data_ptr())
-        fill, threads = _kernel()
-        fill(ctypes.byref(job), threads)
+        _kernel()(ctypes.byref(job), openmp())
 
 
 class Rooms:
@@ -161,18 +160,19 @@ ROOMS = Rooms()
 
 
 @cache
-def _kernel() -> tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer | None]:
-    """The kernel, and what it shares its work among threads with."""
+def _kernel() -> ctypes._NamedFuncPointer:
     found = library("masks")
     assert found is not None, "asked for before it was known to be there"
     found.drop_mask.restype = None
-    return found.drop_mask, _parallel()
+    return found.drop_mask
 
 
-def _parallel() -> ctypes._NamedFuncPointer | None:
-    """``GOMP_parallel`` of the OpenMP that torch has loaded, which is GNU's, LLVM's or Intel's; None where it has none.
+@cache
+def openmp() -> ctypes._NamedFuncPointer | None:
+    """What kernels share their work among threads with; None where there is nothing.
 
-    Found by where it lies: a library of that name from elsewhere would start threads beside torch's.
+    It is ``GOMP_parallel`` of the OpenMP that torch has loaded, which is GNU's, LLVM's or Intel's. Found by where it
+    lies: a library of that name from elsewhere would start threads beside torch's.
     """
     try:
         loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}

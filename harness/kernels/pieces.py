@@ -91,7 +91,9 @@ class Pieces:
         batch, heads, queries, _ = self.shape
         # As SDPA has it: what follows joins the heads.
         out = self.q.new_empty(batch, queries, heads, self.v.shape[-1]).transpose(1, 2)
-        sums = torch.empty((batch, heads, queries) if self.inverse is None else (2, batch, heads, queries))
+        sums = torch.empty(
+            (batch, heads, queries) if self.inverse is None else (2, batch, heads, queries), dtype=sums_dtype(self.q)
+        )
         room = self._room()
         for piece in self.pieces:
             if self.inverse is None:
@@ -163,6 +165,11 @@ class Pieces:
         """Places, rows and keys."""
         b, h, t = (len(range(*part.indices(size))) for part, size in zip(piece, self.shape, strict=False))
         return b * h, t, self.shape[-1]
+
+
+def sums_dtype(q: Tensor) -> torch.dtype:
+    """What sums of exponentials are kept in: float32 at least."""
+    return torch.promote_types(q.dtype, torch.float32)
 
 
 def _flat(tensor: Tensor) -> Tensor:

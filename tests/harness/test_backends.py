@@ -19,9 +19,9 @@ from harness import drop_attention
 from harness.attention import attend
 from harness.backends import KINDS, Backend, backend, chosen, used
 from harness.errors import InputError
-from harness.kernels import library, pieces, reason
+from harness.kernels import columns, library, pieces, reason
 from harness.kernels.masks import ROOMS, Rooms
-from harness.masks import new_draw
+from harness.masks import drawn_keys, new_draw
 from harness.regularizers.drop import Rescale, Unit
 from harness.regularizers.spec import build_regularizer
 from harness.settings import BACKENDS, Settings
@@ -47,6 +47,8 @@ PLACES = [
     Place("element"), Place("element", 5), Place("column", 2), Place("block", 3, (7, 9), 2),
     Place("block", 2, (3, 40), 0, 120), Place("cross", 1, (7, 9), 2),
 ]  # fmt: skip
+LONG = Place("column", 2, keys=260)
+"""Whose kept keys are moved together: that costs less than a mask."""
 BOTH: list[tuple[Place, Rescale]] = [
     *((place, "renormalize") for place in PLACES),
     *((place, "inverse") for place in PLACES if place.unit != "column"),  # which torch drops from the values
@@ -106,9 +108,10 @@ class Case:
 
 @pytest.fixture(params=["stored", "pieces", "small pieces"])
 def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Masks that are stored, and that are made again, for some heads or some rows at a time."""
+    """Masks that are stored, and that are made again, for some heads or some rows at a time; columns left out."""
     if request.param != "stored":
         monkeypatch.setattr(drop_attention, "STORED", 0)
+        monkeypatch.setattr(drop_attention, "worth_moving", lambda *_: True)
     if request.param == "small pieces":
         monkeypatch.setattr(pieces, "CACHE", 2**10)
         monkeypatch.setattr(pieces, "FEWEST_ROWS", 16)
@@ -125,10 +128,46 @@ def test_cpu(place: Place, rescale: Rescale, causal: bool, kind: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_cpu_in_other_dtypes(dtype: torch.dtype) -> None:
     tolerance = 5e-5 if dtype == torch.float64 else 2e-2
     Case(PLACES[0], "renormalize", "additive", dtype=dtype).check("cpu", tolerance)
+    Case(LONG, "renormalize", "padding", dtype=dtype, queries=200, shape=(5, 6)).check("cpu", tolerance)
+
+
+@needs_compiler
+@pytest.mark.parametrize("place", ["k", "v"])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_columns_that_are_left_out_hide_nothing(dtype: torch.dtype, number: float, place: str) -> None:
+    """What is infinite or no number comes through a weight of 0, as in plain attention."""
+    case = Case(LONG, "renormalize", dtype=dtype, queries=200, shape=(5, 6))
+    lost = int(drawn_keys(case.draw, (5, 6, 1, LONG.keys))[3, 1, 0].nonzero()[0])
+    assert not case.by("cpu")[0].isnan().any()
+    with torch.no_grad():
+        getattr(case, place)[3, 1, lost, 0] = number
+    found, expected = case.by("cpu")[0], case.by("eager")[0]
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert found.isnan().any()
+
+
+@needs_compiler
+def test_columns_that_are_left_out_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more keys than the head that has kept the most, and those of one vector."""
+    lengths = []
+    moved = columns._moved
+
+    def noted(tensor: Tensor, keys: Tensor, count: int, to: Tensor) -> tuple[Tensor, bool]:
+        lengths.append(count)
+        return moved(tensor, keys, count, to)
+
+    monkeypatch.setattr(columns, "_moved", noted)
+    case = Case(LONG, "renormalize", queries=200, shape=(5, 6))
+    case.check("cpu")
+    most = int((~drawn_keys(case.draw, (5, 6, 1, LONG.keys))).sum(-1).max())
+    assert lengths == [lengths[0]] * 4 + [LONG.keys] * 2, "forward and backward move keys and values, then gradients"
+    assert most <= lengths[0] < most + columns.TOGETHER < LONG.keys
 
 
 TRITON: list[Callable[[], Case]] = [
@@ -314,10 +353,12 @@ def test_a_nan_reaches_what_it_reaches_without(rescale: Rescale, monkeypatch: py
 
 
 @needs_compiler
-@pytest.mark.parametrize("rescale", ["renormalize", "inverse"])
-def test_under_compile(rescale: Rescale) -> None:
+@pytest.mark.parametrize(
+    ("place", "rescale"), [(PLACES[0], "renormalize"), (PLACES[0], "inverse"), (LONG, "renormalize")], ids=str
+)
+def test_under_compile(place: Place, rescale: Rescale) -> None:
     """One graph, without a break."""
-    case = Case(PLACES[0], rescale, size=16)
+    case = Case(place, rescale, queries=200, shape=(5, 6))
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return drop_attention.drop_attention(q, k, v, case.draw, rescale, 0.4) * 2
@@ -326,3 +367,20 @@ def test_under_compile(rescale: Rescale) -> None:
     torch.testing.assert_close(
         torch.compile(call, fullgraph=True, backend="aot_eager")(case.q, case.k, case.v), expected
     )
+
+
+@needs_compiler
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("place", [PLACES[0], LONG], ids=str)
+def test_compilers_are_told_the_truth(place: Place, transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes, strides and dtypes of what either pass gives, which a compiler relies upon."""
+    monkeypatch.setattr(drop_attention, "STORED", 0)
+    case = Case(place, "renormalize", queries=200, shape=(5, 6), transposed=transposed)
+    q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
+    draw = case.draw
+    rest: Any = None, draw.key, "cpu", draw.unit, draw.probability, draw.window, [], 0, 3, None, False, 0.25
+    check: Any = torch.library.opcheck
+    check(torch.ops.dropbench.drop_attention.default, (q, k, v, *rest), test_utils="test_faketensor")
+    found = torch.ops.dropbench.drop_attention(q, k, v, *rest)
+    given = case.grad, *found, q, k, v, *rest
+    check(torch.ops.dropbench.drop_attention_backward.default, given, test_utils="test_faketensor")
