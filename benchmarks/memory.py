@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import resource
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from tempfile import TemporaryDirectory
 from benchmarks.measure import Measurement
 
 BATCH, STEPS, LIMIT = 16, 3, 1.05
+PROCESSES = 3
+"""Of each kind, by turns; what an allocator keeps differs between processes."""
 LAYERS, HEADS, TOKENS = 12, 6, 197
 """Of ViT-S/16 at 224 pixels."""
 SPECS = ("none", "dropkey", "dropout")
@@ -22,8 +25,9 @@ FIELDS = {"task": "image-classification", "data": "imagenet-synthetic", "model":
 
 
 def memory() -> list[Measurement]:
-    """One process each."""
-    peaks = {spec: peak(spec) for spec in SPECS}
+    """The medians of some processes."""
+    turns = [{spec: peak(spec) for spec in SPECS} for _ in range(PROCESSES)]
+    peaks = {spec: int(statistics.median(turn[spec] for turn in turns)) for spec in SPECS}
     masks = LAYERS * BATCH * HEADS * TOKENS * TOKENS * 4
     found = []
     for spec, kept in (("dropkey", masks), ("dropout", 0)):
