@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import platform
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -56,7 +58,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in BENCHMARKS]:
         parser.error(f"unknown benchmark {unknown[0]}: expected one of {', '.join(BENCHMARKS)}")
-    found = {name: BENCHMARKS[name]() for name in arguments.names or BENCHMARKS}
+    with contextlib.redirect_stdout(sys.stderr):  # what tasks say of their data
+        found = {name: BENCHMARKS[name]() for name in arguments.names or BENCHMARKS}
     tables = {name: section(name, measured) for name, measured in found.items()}
     if arguments.write:
         before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
