@@ -31,14 +31,13 @@ typedef struct {
     int64_t batch, heads, count, bytes; /* of `to`: (batch, count, heads), and of the numbers of one key */
     const char *from;
     int64_t strides[3]; /* of samples, heads and keys of `from`, in bytes */
-    const int32_t *keys; /* (batch, heads, …): the key of `from` for each of `to`; -1: zeros */
-    int64_t row;         /* from one head to the next in `keys` */
+    const int32_t *keys; /* (batch, heads, looked_at): the key of `from` for each of `to`; -1: zeros */
     char *to;
-    int64_t looked_at;  /* keys of `keys` of each head, of which those after the first `count` are not moved */
-    int32_t size;       /* of a number, in bytes: 2, 4 or 8 */
-    int32_t fraction;   /* bits of it */
+    int64_t looked_at; /* keys of a head, of which those after the first `count` are not moved */
+    int32_t size;      /* of a number, in bytes: 2, 4 or 8 */
+    int32_t fraction;  /* bits of it */
     int32_t threads;
-    int32_t infinite;   /* whether a number that is not moved is infinite or none */
+    int32_t infinite; /* whether a number that is not moved is infinite or none */
 } Move;
 
 typedef struct {
@@ -72,7 +71,7 @@ static inline int rows(const Move *move, int64_t first, int64_t last, int64_t by
         int64_t b = n / move->looked_at, i = n % move->looked_at;
         char *to = move->to + (b * move->count + i) * move->heads * bytes;
         for (int64_t h = 0; h < move->heads; h++, to += bytes) {
-            int32_t key = move->keys[(b * move->heads + h) * move->row + i];
+            int32_t key = move->keys[(b * move->heads + h) * move->looked_at + i];
             const char *from = move->from + b * move->strides[0] + h * move->strides[1] + key * move->strides[2];
             if (i >= move->count)
                 infinite |= infinite_in(move, from, bytes);

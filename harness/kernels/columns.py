@@ -81,8 +81,8 @@ class _Move(ctypes.Structure):
     _fields_ = (
         ("batch", ctypes.c_int64), ("heads", ctypes.c_int64), ("count", ctypes.c_int64), ("bytes", ctypes.c_int64),
         ("source", ctypes.c_void_p), ("strides", ctypes.c_int64 * 3), ("keys", ctypes.c_void_p),
-        ("row", ctypes.c_int64), ("to", ctypes.c_void_p), ("looked_at", ctypes.c_int64), ("size", ctypes.c_int32),
-        ("fraction", ctypes.c_int32), ("threads", ctypes.c_int32), ("infinite", ctypes.c_int32),
+        ("to", ctypes.c_void_p), ("looked_at", ctypes.c_int64), ("size", ctypes.c_int32), ("fraction", ctypes.c_int32),
+        ("threads", ctypes.c_int32), ("infinite", ctypes.c_int32),
     )  # fmt: skip
 
 
@@ -102,8 +102,8 @@ def _moved(tensor: Tensor, keys: Tensor, count: int, to: Tensor) -> tuple[Tensor
     size, kind = tensor.element_size(), torch.finfo(tensor.dtype)
     strides = (ctypes.c_int64 * 3)(*(size * stride for stride in tensor.stride()[:3]))
     job = _Move(
-        batch, heads, count, size * tensor.shape[-1], tensor.data_ptr(), strides, keys.data_ptr(), looked_at,
-        to.data_ptr(), looked_at, size, -round(math.log2(kind.eps)), torch.get_num_threads(), 0,
+        batch, heads, count, size * tensor.shape[-1], tensor.data_ptr(), strides, keys.data_ptr(), to.data_ptr(),
+        looked_at, size, -round(math.log2(kind.eps)), torch.get_num_threads(), 0,
     )  # fmt: skip
     _, move_keys = _kernels()
     move_keys(ctypes.byref(job), openmp())
