@@ -45,7 +45,7 @@ they are; where there is a GPU, `python -m benchmarks attention` measures them."
 HEAD = """# Benchmarks
 
 `python -m benchmarks [NAME…] --write` writes a section anew for each benchmark that it runs. Medians of interleaved
-runs; a ratio below 1 means that ours is faster."""
+runs; a ratio below 1 means that ours is faster, or smaller."""
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -75,13 +75,13 @@ def section(name: str, found: list[Measurement]) -> str:
         "",
         f"{processor()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}.",
         "",
-        "| what | against | ratio | limit | ours, ms | peer, ms |",
+        "| what | against | ratio | limit | ours | peer |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for one in found:
         limit = "" if one.limit is None else f"{one.limit:g}"
-        ours, peer = one.detail["ours_ms"], one.detail["peer_ms"]
-        lines.append(f"| {one.name} | {one.against} | {one.ratio:.2f} | {limit} | {ours} | {peer} |")
+        sides = f"{one.ours} {one.unit} | {one.peer} {one.unit}"
+        lines.append(f"| {one.name} | {one.against} | {one.ratio:.2f} | {limit} | {sides} |")
     if name == "attention" and not torch.cuda.is_available():
         lines += ["", UNMEASURED]
     return "\n".join(lines)

@@ -17,15 +17,21 @@ class Measurement:
     Attributes:
         name: what was measured.
         against: the peer.
-        ratio: median of ours over the peer's, pair by pair; below 1 ours is faster.
+        ratio: ours over the peer's; of times the median, pair by pair. Below 1 ours is faster, or smaller.
         limit: the ratio that it is judged by; None where there is none.
-        detail: medians in milliseconds, and what was run.
+        ours: the median, in `unit`.
+        peer: the same of the peer.
+        unit: of `ours` and `peer`.
+        detail: how it was run.
     """
 
     name: str
     against: str
     ratio: float
     limit: float | None
+    ours: float
+    peer: float
+    unit: str = "ms"
     detail: dict[str, Any] = field(default_factory=dict)
 
 
@@ -48,8 +54,9 @@ def compare(
             if turn:
                 kept.append(time.perf_counter() - start)
     ratio = statistics.median(a / b for a, b in zip(*times, strict=True))
-    medians = {"ours_ms": _milliseconds(times[0]), "peer_ms": _milliseconds(times[1]), "rounds": rounds}
-    return Measurement(name, against, round(ratio, 3), limit, {**medians, **(detail or {})})
+    mine, theirs = (round(1000 * statistics.median(some), 2) for some in times)
+    how = {"rounds": rounds, **(detail or {})}
+    return Measurement(name, against, round(ratio, 3), limit, mine, theirs, detail=how)
 
 
 def process(*command: str) -> Callable[[], None]:
@@ -59,7 +66,3 @@ def process(*command: str) -> Callable[[], None]:
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 
     return run
-
-
-def _milliseconds(times: list[float]) -> float:
-    return round(1000 * statistics.median(times), 2)

@@ -84,8 +84,8 @@ def repeated(name: str, limit: float, call: Callable[[], object]) -> Measurement
 def judged(name: str, seconds: Sequence[float], limit: float) -> Measurement:
     """Measured seconds against those that it may take, in the place of a peer."""
     taken = statistics.median(seconds)
-    detail = {"ours_ms": round(1000 * taken, 1), "peer_ms": round(1000 * limit, 1), "rounds": len(seconds)}
-    return Measurement(name, f"{limit:g} s", round(taken / limit, 3), 1.0, detail)
+    sides = round(1000 * taken, 1), round(1000 * limit, 1)
+    return Measurement(name, f"{limit:g} s", round(taken / limit, 3), 1.0, *sides, detail={"rounds": len(seconds)})
 
 
 def timed(trials: Iterable[Trial], spent: list[float]) -> Iterator[Trial]:

@@ -85,9 +85,10 @@ def beside(peer: str, folder: Path) -> list[Measurement]:
     found = []
     for key, (name, _) in WORKS[peer].items():
         ratio = statistics.median(mine[key] / theirs[key] for mine, theirs in turns)
-        medians = [statistics.median(times[key] for times in side) for side in zip(*turns, strict=True)]
-        detail = {"ours_ms": round(1000 * medians[0], 2), "peer_ms": round(1000 * medians[1], 2), "rounds": ROUNDS}
-        found.append(Measurement(name, f"{peer} {turns[0][1]['version']}, {key}", round(ratio, 4), None, detail))
+        medians = (statistics.median(one[key] for one in side) for side in zip(*turns, strict=True))
+        mine, theirs = (round(1000 * seconds, 2) for seconds in medians)
+        against = f"{peer} {turns[0][1]['version']}, {key}"
+        found.append(Measurement(name, against, round(ratio, 4), None, mine, theirs, detail={"rounds": ROUNDS}))
     return found
 
 
