@@ -79,7 +79,7 @@ def section(name: str, found: list[Measurement]) -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for one in found:
-        limit = "" if one.limit is None else f"{one.limit:g}"
+        limit = "" if one.limit is None else f"{one.limit:.4g}"
         sides = f"{one.ours} {one.unit} | {one.peer} {one.unit}"
         lines.append(f"| {one.name} | {one.against} | {one.ratio:.2f} | {limit} | {sides} |")
     if name == "attention" and not torch.cuda.is_available():

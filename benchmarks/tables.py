@@ -78,12 +78,13 @@ def of_suite(suite: Suite, choice: Choice, settings: Settings, store: Store, of:
         return page(view, store, settings.runs)
 
     trials = sum(len(one.trials) for one in ask(suite, choice, settings, store))
-    name = f"{suite.name} ({trials:,} trials)"
+    called = suite.name.removeprefix(f"{settings.runs.parent}/")
+    name = f"{called} ({trials:,} trials)"
     yield repeated(f"report {name}; {of}", TABLE_SECONDS, table)
     yield repeated(f"report {name} --format html; {of}", PAGE_SECONDS, whole_page)
     size = len(whole_page().encode())
     ratio = round(size / PAGE_BYTES, 3)
-    yield Measurement(f"that page of {suite.name}", "5 MB", ratio, 1.0, size, PAGE_BYTES, "bytes")
+    yield Measurement(f"that page of {called}", "5 MB", ratio, 1.0, size, PAGE_BYTES, "bytes")
 
 
 def compared(store: Store) -> object:
