@@ -19,7 +19,7 @@ class Measurement:
         against: the peer.
         ratio: ours over the peer's; of times the median, pair by pair. Below 1 ours is faster, or smaller.
         limit: the ratio that it is judged by; None where there is none.
-        ours: the median, in `unit`.
+        ours: what was measured, in `unit`; of times the median.
         peer: the same of the peer.
         unit: of `ours` and `peer`.
         detail: how it was run.
