@@ -1,42 +1,52 @@
-# `make bench` and `make test` need Python 3.11, git and make. All else is installed into .venv, by the locks alone.
+# `make bench` and `make test` need Python 3.11, git and make. The lock files define what is installed into .venv.
 
-# The first of these that is Python 3.11; or say `make PYTHON=/path/to/python3.11 bench`.
+# The first of these that is Python 3.11. To choose another one: `make PYTHON=/path/to/python3.11 bench`.
 IS_311 := import sys; sys.exit(sys.version_info[:2] != (3, 11))
 PYTHON ?= $(shell for python in python3.11 python3 python; do \
 	$$python -c '$(IS_311)' 2>/dev/null && echo $$python && break; done)
 
 BIN := .venv/bin
 READY := .venv/.ready
-# To compile all files would take longer than all else, and most are never imported; see FIRST_IMPORT. Without build
-# isolation the few source distributions are built by the setuptools of the lock, not by the newest. -qq: errors only.
+# --no-compile: compiling all files would take longer than the rest of the installation, and most are never imported
+# (see FIRST_IMPORT). --no-build-isolation: build source distributions with the locked setuptools, not the newest one.
+# -qq: print errors only.
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-compile --no-build-isolation
-# What Python compiles when it imports these is kept beside them, and all later starts are the faster for it.
+# Importing these once caches their bytecode, which makes all later starts faster.
 unexport PYTHONDONTWRITEBYTECODE
 FIRST_IMPORT := import accelerate, alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, timm, typer
 FIRST_IMPORT_2 := import fairseq, mmdet.models, pycocotools.cocoeval, sacrebleu, transformers.modeling_utils
 
-.PHONY: help setup bench test chaos lint format hooks clean
+# The tests of two SLURM clusters mostly wait for them, beside those that compute.
+PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+
+.PHONY: help setup bench test test-all chaos check lint format hooks clean
 
 help:
-	@echo "make bench    set up, then run the quickstart suite and print its table"
-	@echo "make test     set up, then lint and run the tests"
-	@echo "make chaos    200 trials on a SLURM of its own, under random faults for 10 minutes"
-	@echo "make lint     ruff, import-linter, mypy"
-	@echo "make format   let ruff mend what it can"
-	@echo "make hooks    lint at each commit (pre-commit)"
-	@echo "make setup    only set up .venv; done again when a lock or pyproject.toml has changed"
-	@echo "make clean    remove .venv and the caches of tools, never runs or data"
+	@echo "make bench    set up, run the suite quickstart and print its table"
+	@echo "make test     set up, check, and run all tests except the slow ones: five minutes"
+	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: twelve minutes"
+	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
+	@echo "make check    run ruff, import-linter and mypy"
+	@echo "make format   fix and format with ruff"
+	@echo "make hooks    lint on every commit (pre-commit)"
+	@echo "make setup    set up .venv; repeated if a lock file or pyproject.toml has changed"
+	@echo "make clean    remove .venv and tool caches, but no runs or data"
 
 bench: setup
 	$(BIN)/dropbench run quickstart
 
-test: lint
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --durations=25
+test: check
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --durations=25
+
+test-all: setup
+	$(BIN)/python -m pytest -m slow --numprocesses $(PROCESSES) --durations=25
 
 chaos: setup
 	$(BIN)/python -m tests.cluster.chaos $(CHAOS)
 
-lint: setup
+lint: check
+
+check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
@@ -54,16 +64,16 @@ setup: $(READY)
 $(READY): requirements.lock requirements-no-deps.lock pyproject.toml adapters/dropbench-compat.pth
 	@$(BIN)/python -c 'import pip; $(IS_311)' 2>/dev/null || { \
 		'$(PYTHON)' -c '$(IS_311)' 2>/dev/null || { \
-			echo "DropBench needs Python 3.11: $(if $(PYTHON),'$(PYTHON)' is not,there is no python3.11 on the PATH)." \
-				"Install it, or say where it is: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }; \
-		echo "Making .venv with $$('$(PYTHON)' --version)"; \
+			echo "DropBench needs Python 3.11: $(if $(PYTHON),'$(PYTHON)' is not,python3.11 is not on the PATH)." \
+				"Install it, or give its path: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }; \
+		echo "Creating .venv with $$('$(PYTHON)' --version)"; \
 		'$(PYTHON)' -m venv --clear .venv; }
-	@echo "Installing the libraries of requirements.lock (a minute, and longer for a torch with CUDA)"
+	@echo "Installing requirements.lock (about a minute; longer for a CUDA build of torch)"
 	@$(INSTALL) $$(grep -E '^(pip|setuptools(-scm)?)==' requirements.lock)
 	@$(INSTALL) --no-warn-conflicts -r requirements.lock
-	@echo "Installing the libraries of requirements-no-deps.lock"
-	@# READTHEDOCS: fairseq leaves its C++ extensions out. adapters/compat has what of them is needed, in Python: set-up
-	@# needs no compiler, takes 15 s less, and makes the same environment everywhere.
+	@echo "Installing requirements-no-deps.lock"
+	@# READTHEDOCS=1 builds fairseq without its C++ extensions. adapters/compat replaces the required parts in Python, so
+	@# setup needs no compiler, takes 15 s less, and gives the same environment everywhere.
 	@READTHEDOCS=1 $(INSTALL) --no-deps -r requirements-no-deps.lock
 	@echo "Installing DropBench"
 	@$(INSTALL) --no-deps --editable .

@@ -15,17 +15,17 @@ from pathlib import Path
 import torch
 
 from benchmarks.attention import attention
-from benchmarks.engine import engine
-from benchmarks.images import images
+from benchmarks.database.queue import queue
+from benchmarks.database.tables import tables
 from benchmarks.measure import Measurement
-from benchmarks.memory import memory
-from benchmarks.queue import queue
 from benchmarks.startup import startup
-from benchmarks.steps import steps
-from benchmarks.tables import tables
-from benchmarks.translation import translation
-from benchmarks.volo import volo
-from harness.environment import processor
+from benchmarks.training.engine import engine
+from benchmarks.training.images import images
+from benchmarks.training.memory import memory
+from benchmarks.training.steps import steps
+from benchmarks.training.translation import translation
+from benchmarks.training.volo import volo
+from harness.training.environment import processor
 
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
@@ -39,13 +39,13 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "queue": queue,
     "tables": tables,
 }
-UNMEASURED = """On a GPU: unmeasured, for want of one. The Triton kernels are tested in Triton's interpreter, and its
-compiler takes them for GPUs of compute capability 8.0 and 8.6 (tests/harness/test_backends.py). No figure says how fast
-they are; where there is a GPU, `python -m benchmarks attention` measures them."""
+UNMEASURED = """Not measured on a GPU: none was available. The tests run the Triton kernels in Triton's interpreter and
+compile them for GPUs of compute capability 8.0 and 8.6 (tests/harness/attention/test_backends.py), but do not measure
+their speed. On a machine with a GPU, `python -m benchmarks attention` does."""
 HEAD = """# Benchmarks
 
-`python -m benchmarks [NAME…] --write` writes a section anew for each benchmark that it runs. Medians of interleaved
-runs; a ratio below 1 means that ours is faster, or smaller."""
+`python -m benchmarks [NAME…] --write` runs benchmarks and rewrites their sections. Times are medians of interleaved
+runs. A ratio below 1 means that ours is faster or smaller."""
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import campaign
+from benchmarks.database import campaign
+from benchmarks.database.queue import repeated
+from benchmarks.database.stores import peers_python
 from benchmarks.measure import Measurement, compare, process
-from benchmarks.queue import repeated
-from benchmarks.stores import peers_python
-from db.store import open_store
+from db.store.store import open_store
 
 TRIALS = 100_000
 HELP_SECONDS, LIST_SECONDS, STATUS_SECONDS = 0.3, 0.5, 0.7
@@ -46,4 +46,4 @@ def startup() -> list[Measurement]:
 
 def ours(*command: str, places: tuple[str, ...] = ()) -> Callable[[], None]:
     """A command of ours, as a process."""
-    return process("env", *places, sys.executable, "-m", "harness.cli", *command)
+    return process("env", *places, sys.executable, "-m", "harness.cli.main", *command)

@@ -1,0 +1,1 @@
+"""The database: schema, store, queries, tuning, transfer, and reports made from queries."""

@@ -1,4 +1,4 @@
-"""Draws ``masks.png`` for `regularizers.md` by the regularizers' own code: `python docs/draw_masks.py`."""
+"""Draw ``masks.png`` for `regularizers.md` with the regularizers' own code: `python docs/draw_masks.py`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from torch import Tensor
 
+from harness.regularizers.base import Site
 from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.spec import build_regularizer
-from harness.site import Site
 
 LENGTH, SIDE, WIDTH, RATIO = 16, 8, 24, 0.3
 KEPT_AND_DROPPED = ListedColormap(["#f3d37a", "#3b6ea5"])
 
 
 def draw(path: Path) -> None:
-    """Write the picture: rows of attention above, the key grid of one query below, Learned Dropout at the right."""
+    """Draw attention matrices (top), key grids of one query (bottom) and Learned Dropout (right)."""
     figure, axes = plt.subplots(2, 4, figsize=(12, 6.6), layout="constrained")
-    above = (("dropkey, dropout", "dropkey", 1), ("dropattention-e, w=3", "dropattention-e", 3),
+    top = (("dropkey, dropout", "dropkey", 1), ("dropattention-e, w=3", "dropattention-e", 3),
              ("dropattention-c, w=2", "dropattention-c", 2))  # fmt: skip
-    for axis, (title, name, window) in zip(axes[0], above, strict=False):
-        mask = dropped(name, window, LENGTH, None).expand(1, 1, LENGTH, LENGTH)[0, 0]
+    for axis, (title, name, window) in zip(axes[0], top, strict=False):
+        mask = typical_drop_mask(name, window, LENGTH, None).expand(1, 1, LENGTH, LENGTH)[0, 0]
         show(axis, title, mask, "key", "query")
-    below = (("dropkey, one query", "dropkey", 1), ("dropkey-block, s=3, one query", "dropkey-block", 3),
+    bottom = (("dropkey, one query", "dropkey", 1), ("dropkey-block, s=3, one query", "dropkey-block", 3),
              ("dropkey-cross, s=1, one query", "dropkey-cross", 1))  # fmt: skip
-    for axis, (title, name, window) in zip(axes[1], below, strict=False):
-        mask = dropped(name, window, 1, (SIDE, SIDE))[0, 0, 0].view(SIDE, SIDE)
+    for axis, (title, name, window) in zip(axes[1], bottom, strict=False):
+        mask = typical_drop_mask(name, window, 1, (SIDE, SIDE))[0, 0, 0].view(SIDE, SIDE)
         show(axis, title, mask, "column of the key grid", "row of the key grid")
     for axis, (title, shift) in zip(axes[:, 3], (("B = π/2", torch.pi / 2), ("B = π", torch.pi)), strict=True):
         show(axis, f"learned-dropout at first, {title}", learned(shift), "channel", "token")
@@ -43,22 +43,22 @@ def draw(path: Path) -> None:
     plt.close(figure)
 
 
-def dropped(name: str, window: int, queries: int, grid: tuple[int, int] | None) -> Tensor:
-    """Dropped keys (1, 1, queries or 1, keys) of the first seed that drops about as much as the ratio says."""
+def typical_drop_mask(name: str, window: int, queries: int, grid: tuple[int, int] | None) -> Tensor:
+    """Return the drop mask (1, 1, queries or 1, keys) of the first seed that drops about the ratio."""
     regularizer = build_regularizer(name, ratio=RATIO, window=window)
     assert isinstance(regularizer, AttentionDrop)
     site = Site("picture", "encoder-self", 0, 1, 1, grid=grid, ratio=RATIO)
     keys = grid[0] * grid[1] if grid else LENGTH
     for seed in range(1000):
         torch.manual_seed(seed)
-        mask = regularizer.dropped((1, 1, queries, keys), site, torch.device("cpu"))
+        mask = regularizer.sample_drop_mask((1, 1, queries, keys), site, torch.device("cpu"))
         if abs(float(mask.double().mean()) - RATIO) < 0.05:
             return mask
-    raise RuntimeError(f"{name}: no typical draw in 1000")
+    raise RuntimeError(f"{name}: no typical mask in 1000")
 
 
 def learned(shift: float) -> Tensor:
-    """What Learned Dropout drops in training before it has learned anything: (tokens, channels)."""
+    """Return the drop mask (tokens, channels) of an untrained Learned Dropout in training mode."""
     torch.manual_seed(0)
     regularizer = build_regularizer("learned-dropout", shift_init=shift)
     module = regularizer.site_module(Site("picture", "feed-forward", 0, 1, 4, width=WIDTH))
@@ -69,12 +69,12 @@ def learned(shift: float) -> Tensor:
 
 
 def show(axis: Axes, title: str, mask: Tensor, across: str, down: str) -> None:
-    """One panel."""
+    """Draw one panel."""
     axis.imshow(mask.int(), cmap=KEPT_AND_DROPPED, vmin=0, vmax=1, aspect="auto")
     axis.set(title=title, xlabel=across, ylabel=down)
     rows, columns = mask.shape
-    axis.set_xticks([place - 0.5 for place in range(1, columns)], labels=[])
-    axis.set_yticks([place - 0.5 for place in range(1, rows)], labels=[])
+    axis.set_xticks([column - 0.5 for column in range(1, columns)], labels=[])
+    axis.set_yticks([row - 0.5 for row in range(1, rows)], labels=[])
     axis.grid(color="white", linewidth=0.8)
     axis.tick_params(length=0)
 

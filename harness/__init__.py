@@ -1,20 +1,20 @@
-"""DropBench: attention regularisers, and the harness that tries them on nine kinds of task."""
+"""DropBench: attention regularizers, and the harness that tries them on nine kinds of task."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness import moved
 from harness.registry import load
 
 if TYPE_CHECKING:
-    from harness.attention import attend
-    from harness.binding import regularize, sites, unregularize
     from harness.errors import InputError
+    from harness.models.attention import attend
+    from harness.models.regularize import regularize, sites, unregularize
     from harness.regularizers import REGULARIZERS
-    from harness.regularizers.base import Regularizer
+    from harness.regularizers.base import Regularizer, Site
     from harness.regularizers.drop import AttentionDrop
-    from harness.site import Site
-    from harness.trial import Trial
+    from harness.trials.trial import Trial
 
 __all__ = [
     "REGULARIZERS",
@@ -34,17 +34,16 @@ _WHERE = {
     "AttentionDrop": "harness.regularizers.drop",
     "InputError": "harness.errors",
     "Regularizer": "harness.regularizers.base",
-    "Site": "harness.site",
-    "Trial": "harness.trial",
-    "attend": "harness.attention",
-    "regularize": "harness.binding",
-    "sites": "harness.binding",
-    "unregularize": "harness.binding",
+    "Site": "harness.regularizers.base",
+    "Trial": "harness.trials.trial",
+    "attend": "harness.models.attention",
+    "regularize": "harness.models.regularize",
+    "sites": "harness.models.regularize",
+    "unregularize": "harness.models.regularize",
 }
 
-# Old libraries need a shim before their first import, and users import them after us. The shim is imported by a lazy
-# target, as everything above this folder is.
-load("adapters.compat:install")()
+
+moved.install()
 
 
 def __getattr__(name: str) -> object:

@@ -22,3 +22,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     else:
         hint = f"there are {len(names)} of them: dropbench list"
     return InputError(f"unknown {kind} '{name}': {hint}")
+
+
+class Interrupted(Exception):
+    """The trial was asked to stop and has written a checkpoint."""
+
+
+class Diverged(Exception):
+    """The loss is no longer finite."""

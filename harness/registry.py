@@ -59,7 +59,7 @@ class Registry(Generic[T]):
         if present is not None and present.target == target:
             return
         for taken in (name, *aliases):
-            if taken in self._entries or taken in self._aliases:
+            if taken in self:
                 raise ValueError(f"{self.kind} '{taken}' is registered already")
         self._entries[name] = Entry(name, help, target, facts, current_plugin.get())
         self._aliases.update(dict.fromkeys(aliases, name))

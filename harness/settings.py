@@ -10,7 +10,7 @@ from typing import Any
 from harness.errors import InputError, unknown_name
 
 BACKENDS = ("auto", "eager", "cpu", "triton")
-"""What computes attention with dropped keys; see `harness.backends`."""
+"""What computes attention with dropped keys; see `harness.attention.backends`."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,16 @@ class Settings:
         folders: data name → folder, where it is not ``data/<folder>`` (``--data NAME=PATH``).
         plugins: plug-in files to load first (`DROPBENCH_PLUGINS`, separated like PATH).
         device: "auto", "cpu" or "cuda".
-        backend: what computes attention with dropped keys (`DROPBENCH_BACKEND`, `harness.backends`).
+        backend: what computes attention with dropped keys (`DROPBENCH_BACKEND`, `harness.attention.backends`).
         compile: whether models are compiled by torch (`torch.compile`): minutes once, for quicker steps.
         threads: CPU threads a trial; 0: torch's own choice.
-        loaders: processes that make the batches of a trial (`DROPBENCH_LOADERS`); None: see `harness.feed.ahead`.
+        num_workers: processes that make the batches of a trial (`DROPBENCH_NUM_WORKERS`); None: `data_loading.prefetch`
+            decides.
         checkpoint_seconds: time between two checkpoints.
-        pieces: that each micro-batch is cut into, and each batch of evaluation: more where memory was short before. An
-            optimizer step stays the mean over the same samples; what is random in it is drawn for each piece.
-        trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`, `harness.tracking`).
+        micro_batch_splits: parts that each micro-batch and each batch of evaluation is split into; more after a trial
+            ran out of memory. An optimizer step stays the mean over the same samples; its random numbers are drawn per
+            part.
+        trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`, `harness.training.tracking`).
     """
 
     data: Path = Path("data")
@@ -43,9 +45,9 @@ class Settings:
     backend: str = "auto"
     compile: bool = False
     threads: int = 0
-    loaders: int | None = None
+    num_workers: int | None = None
     checkpoint_seconds: float = 300.0
-    pieces: int = 1
+    micro_batch_splits: int = 1
     trackers: tuple[str, ...] = ()
 
     @classmethod
@@ -60,10 +62,11 @@ class Settings:
             found["database"] = value
         if value := os.environ.get("DROPBENCH_PLUGINS"):
             found["plugins"] = tuple(Path(part) for part in value.split(os.pathsep) if part)
-        if value := os.environ.get("DROPBENCH_LOADERS"):
-            if not value.isdecimal():
-                raise InputError(f"DROPBENCH_LOADERS={value}: expected a number of processes")
-            found["loaders"] = int(value)
+        for name in ("DROPBENCH_LOADERS", "DROPBENCH_NUM_WORKERS"):  # the first is the name up to 0.1
+            if value := os.environ.get(name):
+                if not value.isdecimal():
+                    raise InputError(f"{name}={value}: expected a number of processes")
+                found["num_workers"] = int(value)
         if value := os.environ.get("DROPBENCH_BACKEND"):
             found["backend"] = value
         if value := os.environ.get("DROPBENCH_TRACKERS"):
@@ -92,6 +95,10 @@ class Settings:
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> Settings:
         """The inverse of `to_payload`."""
+        for old, new in (("loaders", "num_workers"), ("pieces", "micro_batch_splits")):  # payloads of 0.1
+            if old in payload:
+                payload = {**payload, new: payload[old]}
+                del payload[old]
         return cls(
             **{
                 **payload,

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from harness.errors import InputError, unknown_name
 
 Options = TypeVar("Options", bound=BaseModel)
 
 
-def input_error(error: ValidationError, where: str, noun: str, known: Iterable[str]) -> InputError:
-    """The first finding of `error`: `noun` is what an unknown key is called, `known` the keys that exist."""
-    first = error.errors()[0]
+def input_error(error: ValidationError, where: str, noun: str, known: Mapping[str, FieldInfo]) -> InputError:
+    """Return the first finding of `error`; `noun` names an unknown key, and `known` are the fields of the model.
+
+    An unknown key comes before all other findings, since a misspelled key is missing under its right name, too.
+    """
+    first = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return unknown_name(noun, key, known)
+        *path, last = first["loc"]
+        place = f"{noun} at {'.'.join(map(str, path))}" if path else noun
+        return unknown_name(place, str(last), _fields_at(path, known))
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     value = first["input"]
@@ -25,6 +31,23 @@ def input_error(error: ValidationError, where: str, noun: str, known: Iterable[s
         return InputError(f"{where}: {message}")
     shown = f"={value}" if isinstance(value, bool | int | float | str) else ""
     return InputError(f"{where}: {key}{shown}: {message}")
+
+
+def _fields_at(path: Iterable[int | str], fields: Mapping[str, FieldInfo]) -> Mapping[str, FieldInfo]:
+    """Return the fields of the model at `path`, below a model with `fields`."""
+    for part in path:
+        if isinstance(part, str) and part in fields:
+            models = _models(fields[part].annotation)
+            fields = {name: field for model in models for name, field in model.model_fields.items()}
+    return fields
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in an annotation such as ``tuple[Layout, ...]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
 
 
 def model_options(kind: type[Options], name: str, options: Mapping[str, Any]) -> Options:

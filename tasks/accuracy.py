@@ -1,4 +1,4 @@
-"""Evaluation of classifiers."""
+"""Accuracy of classifiers."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from tasks.outlines.common import ACCURACY
+from tasks.metrics import ACCURACY
 
 
 def accuracy(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Share of right answers, in percent.
+    """Return the share of correct predictions, in percent.
 
     Args:
         model: inputs → logits (B, classes).
         batches: inputs and labels (B,).
 
     Raises:
-        ValueError: there is no sample.
+        ValueError: there is no batch.
     """
     from sklearn.metrics import accuracy_score
 
-    found, wanted = [], []
+    predictions, targets = [], []
     for inputs, labels in batches:
-        found.append(model(inputs).argmax(dim=-1).cpu())
-        wanted.append(labels.cpu())
-    if not found:
+        predictions.append(model(inputs).argmax(dim=-1).cpu())
+        targets.append(labels.cpu())
+    if not predictions:
         raise ValueError("an empty split has no accuracy")
-    return {ACCURACY.name: 100.0 * float(accuracy_score(torch.cat(wanted), torch.cat(found)))}
+    return {ACCURACY.name: 100.0 * float(accuracy_score(torch.cat(targets), torch.cat(predictions)))}

@@ -1,4 +1,4 @@
-"""The commands on data sets: ``dropbench data list|check|fetch``."""
+"""Commands for data sets: ``dropbench data list|check|fetch``."""
 
 from __future__ import annotations
 
@@ -10,44 +10,38 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tasks.data.check import Checked
+    from tasks.data.check import CheckReport
     from tasks.data.dataset import Dataset
 
 app = typer.Typer(no_args_is_help=True)
-data = typer.Typer(no_args_is_help=True, help="Data sets: what there is, what it holds, where to get it.")
+data = typer.Typer(no_args_is_help=True, help="List, check and obtain data sets.")
 app.add_typer(data, name="data")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data name, such as trec or trec-synthetic.")]
 Folders = Annotated[
-    list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Where a set lies, if not below the data root.")
+    list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a set outside of the data root.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 @data.command("list")
 def list_data(folders: Folders = None, as_json: Json = False) -> None:
-    """Every data set, and whether its files are here."""
+    """List every data set and the state of its files."""
     from harness.settings import Settings
-    from tasks.data.check import listed
+    from tasks.data.check import list_datasets
     from tasks.data.locate import parse_folders
 
     settings = Settings.from_environment(folders=parse_folders(folders or []))
-    found = listed(settings)
+    entries = list_datasets(settings)
     if as_json:
-        typer.echo(json.dumps([entry.to_json() for entry in found], ensure_ascii=False))
+        typer.echo(json.dumps([entry.to_json() for entry in entries], ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from harness.cli.table import print_table
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "state", "task"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("what")
-    for entry in found:
-        table.add_row(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help)
-    Console(highlight=False).print(table)
-    typer.echo(f"\nlooked for in {settings.data} (DROPBENCH_DATA); `dropbench data fetch NAME` says where to get a set")
-    typer.echo("NAME-synthetic is a small generated set in the same format")
+    rows = [(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help) for entry in entries]
+    print_table(("name", "state", "task", "description"), rows)
+    typer.echo(f"\nSearched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.")
+    typer.echo("NAME-synthetic is a small generated set in the same format.")
 
 
 @data.command("check")
@@ -57,7 +51,7 @@ def check_data(
     quick: Annotated[bool, typer.Option("--quick", help="Count image files, but decode none.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Read all of a set; say its splits, classes and fingerprint, and where it differs from what was published."""
+    """Read a whole set; print its splits, classes and fingerprint, and its differences from the published sizes."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -67,14 +61,14 @@ def check_data(
 
     settings = Settings.from_environment(folders=parse_folders(folders or []))
     source = locate(name, settings.data, settings.folders)
-    # On standard error, so that standard output is the answer alone.
+    # The progress bar goes to standard error, so that standard output holds only the result.
     with Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty()) as bar:
 
-        def started(rows: int) -> Callable[[], None]:
+        def start(rows: int) -> Callable[[], None]:
             task = bar.add_task("reading", total=rows)
             return lambda: bar.advance(task)
 
-        checked = check(source, decode=not quick, progress=started)
+        checked = check(source, decode=not quick, progress=start)
     if as_json:
         typer.echo(json.dumps(checked.to_json(), ensure_ascii=False))
     else:
@@ -83,41 +77,36 @@ def check_data(
 
 @data.command("fetch")
 def fetch_data(name: Name) -> None:
-    """Say where to get a set and how to lay it out. Nothing is downloaded: the licence is yours to accept."""
+    """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
     from tasks.data.catalog import DATASETS
 
     typer.echo(_instructions(name, DATASETS.get(name)))
 
 
-def _print_checked(checked: Checked) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _print_checked(checked: CheckReport) -> None:
+    from harness.cli.table import print_table
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("split")
-    columns = ["rows", *(["tokens"] if checked.tokens else [])]
+    columns = ["split", "rows", *(["tokens"] if checked.tokens else [])]
     if checked.classes:
         columns += ["classes", "smallest class", "largest class"]
-    for column in columns:
-        table.add_column(column, justify="right")
+    lines = []
     for split, rows in checked.rows.items():
         cells = [rows, *([checked.tokens[split]] if checked.tokens else [])]
         if checked.classes:
-            # A subset may lack a class altogether, or all of them.
-            numbers = [number for number in checked.class_rows[split].values() if number]
-            cells += [len(numbers), min(numbers, default=0), max(numbers, default=0)]
-        table.add_row(split, *(f"{cell:,}" for cell in cells))
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{checked.source.name}: {checked.source.dataset.kind}, in {checked.source.folder}", markup=False)
-    console.print(table)
+            # A subset may lack some classes, or all of them.
+            sizes = [size for size in checked.class_rows[split].values() if size]
+            cells += [len(sizes), min(sizes, default=0), max(sizes, default=0)]
+        lines.append([split, *(f"{cell:,}" for cell in cells)])
+    typer.echo(f"{checked.source.name}: {checked.source.dataset.kind}, in {checked.source.folder}")
+    print_table(columns, lines, range(1, len(columns)))
     if checked.classes:
-        shown = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
-        console.print(f"{len(checked.classes)} classes: {shown}", markup=False)
-    console.print(f"fingerprint {checked.fingerprint}")
+        names = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
+        typer.echo(f"{len(checked.classes)} classes: {names}")
+    typer.echo(f"fingerprint {checked.fingerprint}")
     for note in checked.notes:
-        console.print(f"note: {note}", markup=False)
+        typer.echo(f"note: {note}")
     for difference in checked.differences():
-        console.print(f"differs: {difference}", markup=False)
+        typer.echo(f"differs: {difference}")
 
 
 def _instructions(name: str, dataset: Dataset) -> str:
@@ -125,21 +114,21 @@ def _instructions(name: str, dataset: Dataset) -> str:
     from tasks.data.locate import default_folder
 
     if name.endswith(SYNTHETIC):
-        return f"{name} is generated in the format of {dataset.name} when it is first used: nothing to fetch"
+        return f"{name} is generated in the format of {dataset.name} on first use: nothing to fetch"
     if dataset.package:
-        return f"{name} comes with the Python package {dataset.package.split('/')[0]}: nothing to fetch"
+        return f"{name} is included in the Python package {dataset.package.split('/')[0]}: nothing to fetch"
     lines = [
         f"{dataset.name}: {dataset.help}",
         f"  from     {dataset.origin}",
         f"  get it   {dataset.home}",
-        f"  licence  {dataset.licence}",
+        f"  license  {dataset.licence}",
         f"  lay out  {default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with",
     ]
     layouts = [", ".join(layout.files) for layout in dataset.layouts]
     lines += [f"           {files}" for files in (layouts[0], *(f"or {files}" for files in layouts[1:]))]
     for entry in dataset.published:
-        among = ", with those that are left out here" if entry.with_left_out else ""
-        lines.append(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{among})")
+        excluded = ", including rows excluded here" if entry.with_left_out else ""
+        lines.append(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{excluded})")
     lines += [f"  splits   {dataset.splits}", f"  then     dropbench data check {dataset.name}"]
     if dataset.synthetic:
         lines.append(f"  without  {dataset.name}{SYNTHETIC} is a small generated set in the same format")

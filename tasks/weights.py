@@ -1,4 +1,4 @@
-"""Initial weights of the user's: a file, or a folder as transformers' `save_pretrained` writes it."""
+"""Initial weights from the user: a file, or a folder written by transformers' `save_pretrained`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import InputError
-from harness.trial import Trial, WeightsRef
+from harness.trials.trial import Trial, WeightsRef
 
 BLOCK = 1 << 20
 
 
 def weights_ref(path: Path) -> WeightsRef:
-    """The path, and the SHA-256 of what lies there, file by file in the order of their names.
+    """Return the path and the SHA-256 of its content, file by file in the order of their names.
 
     Raises:
-        InputError: there is nothing, or it cannot be read.
+        InputError: the path does not exist or cannot be read.
     """
     path = path.expanduser().absolute()
     if not path.exists():
@@ -29,18 +29,18 @@ def weights_ref(path: Path) -> WeightsRef:
         raise InputError(f"weights {path}: {error.strerror}") from None
 
 
-def located_weights(trial: Trial) -> Path | None:
-    """Where a trial's initial weights lie; None where it has none.
+def resolve_weights(trial: Trial) -> Path | None:
+    """Return the path of a trial's initial weights after checking their digest; None if the trial has none.
 
     Raises:
-        InputError: they are missing, or not those that the trial was made for.
+        InputError: the weights are missing, or have changed since the trial was made.
     """
     if trial.weights is None:
         return None
-    found = weights_ref(Path(trial.weights.path))
-    if found.digest != trial.weights.digest:
-        raise InputError(f"weights {found.path} have changed since the trial was made")
-    return Path(found.path)
+    current = weights_ref(Path(trial.weights.path))
+    if current.digest != trial.weights.digest:
+        raise InputError(f"weights {current.path} have changed since the trial was made")
+    return Path(current.path)
 
 
 @lru_cache

@@ -40,16 +40,34 @@ LONGEST = ("tests/cluster/", "tests/jobs/", "tests/docs/", "tests/test_quickstar
 """What is begun with, so that no process is left alone with it at the end."""
 
 
+SLOW_FIXTURES = {"browser", "clustered", "postgresql"}
+"""Fixtures that start a program which few machines have."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest first."""
+    """Mark what needs such a program as slow, and put the longest first."""
+    for item in items:
+        if SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: next((n for n, one in enumerate(LONGEST) if item.nodeid.startswith(one)), len(LONGEST)))
 
 
+CLUSTERS = 2
+"""SLURM clusters side by side: their tests mostly wait."""
+
+
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """A module's tests go to one process, which makes its fixtures once; those of the cluster, which is one, too."""
+    """A module's tests go to one process, which makes its fixtures once; those of the cluster are dealt out to two."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._dealt: dict[str, int] = {}
 
     def _split_scope(self, nodeid: str) -> str:
-        return LONGEST[0] if nodeid.startswith(LONGEST[0]) else nodeid.partition("::")[0]
+        module = nodeid.partition("::")[0]
+        if Path(module).parent.name != "cluster":
+            return module
+        return f"cluster {self._dealt.setdefault(nodeid, len(self._dealt) % CLUSTERS)}"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,10 +13,10 @@ PATIENCE = 600.0
 """Seconds. pytest's own limit in pyproject.toml is twice that, so that it is told what was waited for."""
 
 
-def wait(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until a condition holds; returns what it gave."""
+def wait(condition: Callable[[], Any], what: str, pause: float = 0.05) -> Any:
+    """Wait until a condition holds, asking again after each pause in seconds; returns what it gave."""
     end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < end, f"waited {PATIENCE:.0f} s for {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
     return found

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import forkserver
+from tests.paths import ROOT
+
 SHORT = ("--seeds", "2", "--set", "steps=25", "--set", "model.depth=2", "--device", "cpu")
 
 
 def dropbench(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DROPBENCH_")}
-    return subprocess.run(
-        [sys.executable, "-m", "harness.cli", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-        env={**environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
+    return forkserver.run(arguments, cwd=cwd, env=environment())
+
+
+def environment() -> dict[str, str]:
+    """The environment of a user who has set nothing."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DROPBENCH_")}
+    return {**own, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def readme_plugin() -> str:
@@ -37,7 +37,8 @@ def readme_plugin() -> str:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("quickstart")
     (folder / "my.py").write_text(readme_plugin(), encoding="utf-8")
-    return folder, dropbench(folder, "run", "quickstart", "--plugin", "my.py", *SHORT)
+    command = [sys.executable, "-m", "harness.cli", "run", "quickstart", "--plugin", "my.py", *SHORT]
+    return folder, subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False, env=environment())
 
 
 def rows(folder: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -51,6 +52,7 @@ def test_the_plug_in_of_the_readme_has_20_lines_at_most() -> None:
     assert len(readme_plugin().strip().splitlines()) <= 20
 
 
+@pytest.mark.slow
 def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
@@ -65,6 +67,7 @@ def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(
     assert len(list((folder / "runs").glob("*/result.json"))) == 20
 
 
+@pytest.mark.slow
 def test_results_are_what_the_run_directories_hold(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = finished
     found = {(row["model"], row["regularizer"]): row for row in rows(folder, "--metric", "test/accuracy")}
@@ -80,6 +83,7 @@ def test_results_are_what_the_run_directories_hold(finished: tuple[Path, subproc
         assert found[name]["mean"] == pytest.approx(sum(seeds) / 2)
 
 
+@pytest.mark.slow
 def test_the_same_command_again_trains_nothing_and_prints_the_same_table(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
@@ -93,6 +97,7 @@ def test_the_same_command_again_trains_nothing_and_prints_the_same_table(
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").glob("*/*.json*")} == before
 
 
+@pytest.mark.slow
 def test_more_seeds_train_only_what_is_new(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = finished
     done = dropbench(folder, "run", "quickstart", *SHORT[2:], "--seeds", "3")
@@ -103,6 +108,7 @@ def test_more_seeds_train_only_what_is_new(finished: tuple[Path, subprocess.Comp
         assert len(list((file.parent / "attempts").glob("*.json"))) == 1
 
 
+@pytest.mark.slow
 def test_an_empty_database_is_rebuilt_to_the_same_rows(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
@@ -118,6 +124,7 @@ def test_an_empty_database_is_rebuilt_to_the_same_rows(
     assert {**after, "as_of": None} == {**status, "as_of": None}
 
 
+@pytest.mark.slow
 def test_a_failing_plug_in_fails_its_trials_alone(tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text(
         readme_plugin().replace("return own", "raise RuntimeError('broken [red]regularizer')"), encoding="utf-8"

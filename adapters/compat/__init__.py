@@ -1,11 +1,11 @@
-"""Makes old or mismatched libraries importable, by shims that act around a library's own import.
+"""Shims that make old or mismatched libraries importable, applied around a library's import.
 
-`install` puts a finder before Python's own ones. It imports nothing and does nothing until one of the libraries below
-is imported for the first time; then the library's shim, a context manager, is entered before its code runs and left
-afterwards, also when the import fails. Each shim steps aside where its library is whole.
+`install` adds an import finder before Python's own finders. The finder imports nothing until one of the libraries below
+is imported for the first time. Then the library's shim, a context manager, is entered before the library's code runs
+and exited afterwards, even if the import fails. A shim does nothing for an intact library.
 
-An installed DropBench calls `install` when Python starts (`adapters/dropbench-compat.pth`), because a program may
-import timm, and with it torchvision, before anything of ours. Keep this module cheap: every start of Python pays.
+An installed DropBench calls `install` at Python's startup (`adapters/dropbench-compat.pth`), because a program may
+import timm, and with it torchvision, before DropBench. This module must stay cheap: it runs at every start of Python.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHIMS = {
 
 
 class _ShimFinder:
-    """Finds what the other finders find, and wraps the execution of the libraries that have a shim."""
+    """An import finder that wraps the execution of the libraries with a shim."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name not in _SHIMS:
@@ -38,15 +38,15 @@ class _ShimFinder:
             with import_module(_SHIMS[name]).around_import(spec):
                 execute(module)
 
-        # On the instance: the loader keeps its type, and so all that inspect, pkgutil and resources ask of it.
+        # Set on the instance, so that the loader keeps its type for inspect, pkgutil and resources.
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
 def install() -> None:
-    """Apply each shim around the first import of its library; for a library that is imported already, now.
+    """Apply each shim around the first import of its library, or now if the library is already imported.
 
-    Calling it again changes nothing.
+    Further calls do nothing.
     """
     if any(isinstance(finder, _ShimFinder) for finder in sys.meta_path):
         return

@@ -1,7 +1,7 @@
-"""fairseq 0.12.2, written for Python 3.6 to 3.10 and torch 1, on Python 3.11 and torch 2.
+"""Shim of fairseq 0.12.2, written for Python 3.6 to 3.10 and torch 1, for Python 3.11 and torch 2.
 
-Python 3.11 refuses a dataclass field whose default is unhashable; fairseq's configurations have configurations as
-defaults, and those are never changed in place. They get the hash of a plain object.
+Python 3.11 refuses dataclass fields with unhashable defaults. fairseq's configurations have other configurations as
+defaults, which are never changed in place. The shim gives them the hash of a plain object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _hashable(cls: type) -> type:
 
 @contextmanager
 def around_import(spec: ModuleSpec) -> Iterator[None]:
-    """Let fairseq's dataclasses be defined, and replace its batching where it was built without a C++ compiler."""
+    """Make fairseq's dataclasses hashable, and replace its batching if it was built without C++ extensions."""
     dataclass = dataclasses.dataclass
 
     def hashable_dataclass(cls: type | None = None, /, **options: Any) -> type | Callable[[type], type]:
@@ -34,31 +34,31 @@ def around_import(spec: ModuleSpec) -> Iterator[None]:
             return lambda decorated: _hashable(dataclass(**options)(decorated))
         return _hashable(dataclass(cls, **options))
 
-    # Two of fairseq's tasks call logging.basicConfig, which does nothing where the root logger has a handler.
-    keep_out = logging.NullHandler()
-    logging.root.addHandler(keep_out)
+    # Two of fairseq's tasks call logging.basicConfig, which does nothing if the root logger has a handler.
+    handler = logging.NullHandler()
+    logging.root.addHandler(handler)
     dataclasses.dataclass = hashable_dataclass  # type: ignore[assignment]
     try:
         with warnings.catch_warnings():
-            # Deprecations of torch and hydra that only fairseq's authors could mend.
+            # Deprecations of torch and hydra in fairseq's own code.
             warnings.simplefilter("ignore")
             yield
     finally:
         dataclasses.dataclass = dataclass
-        logging.root.removeHandler(keep_out)
+        logging.root.removeHandler(handler)
     _replace_batching()
-    _hush_hydra()
+    _silence_hydra()
 
 
-def _hush_hydra() -> None:
-    """Hide the warnings of hydra 1.3 at fairseq's configurations, which are composed in the ways of hydra 1.0."""
+def _silence_hydra() -> None:
+    """Hide the warnings of hydra 1.3 about fairseq's configurations, which are written for hydra 1.0."""
     utils: Any = sys.modules["fairseq.dataclass.utils"]
-    utils.compose = _quiet(utils.compose)
-    # One frame more between hydra and the file beside which it looks for the configuration.
-    utils.initialize = _quiet(partial(utils.initialize, caller_stack_depth=2))
+    utils.compose = _without_warnings(utils.compose)
+    # hydra finds the configuration relative to the caller's file, which is one frame further away.
+    utils.initialize = _without_warnings(partial(utils.initialize, caller_stack_depth=2))
 
 
-def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+def _without_warnings(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

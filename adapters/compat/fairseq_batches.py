@@ -1,7 +1,7 @@
-"""Stands in for `fairseq.data.data_utils_fast` where fairseq was installed without its C++ extensions.
+"""Replacement of `fairseq.data.data_utils_fast` for a fairseq installed without C++ extensions.
 
-It makes the same batches, in Python: 0.4 s for a million sentences. The names and arguments are those that fairseq
-calls. A limit of 0 or less means no limit.
+It makes the same batches in Python, in 0.4 s for a million sentences. Names and arguments are those of fairseq. A limit
+of 0 or less means no limit.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ Indices = NDArray[np.int64]
 def batch_by_size_vec(
     indices: Indices, num_tokens_vec: Indices, max_tokens: int, max_sentences: int, bsz_mult: int
 ) -> list[Indices]:
-    """Cut `indices`, in order, into batches within both limits, of a multiple of `bsz_mult` sentences where possible.
+    """Split `indices`, in order, into batches within both limits, of a multiple of `bsz_mult` sentences if possible.
 
-    A batch grows by steps that make such a multiple: the sentences since the last step wait in a tail. When batch and
-    tail together exceed a limit, the batch is done and the tail begins the next one.
+    A batch grows in steps to such a multiple, and the sentences since the last step form a tail. When batch and tail
+    together exceed a limit, the batch is complete and the tail starts the next one.
 
     Args:
         indices: sentences, shape (N,).
         num_tokens_vec: their lengths in tokens, in the same order, shape (N,).
-        max_tokens: limit of a batch's sentences times its longest sentence.
-        max_sentences: limit of a batch's sentences.
-        bsz_mult: sizes below it, and its multiples, are complete steps.
+        max_tokens: limit of the number of sentences times the length of the longest one.
+        max_sentences: limit of the number of sentences.
+        bsz_mult: smaller sizes, and its multiples, are complete steps.
 
     Raises:
-        AssertionError: a sentence alone exceeds `max_tokens`.
+        AssertionError: a single sentence exceeds `max_tokens`.
     """
     lengths: list[int] = num_tokens_vec.tolist()
     if not lengths:
@@ -47,7 +47,7 @@ def batch_by_size_vec(
         if full:
             cuts.append(end)
             if 0 < max_tokens < tail_longest * (position + 1 - end):
-                # Not even the tail fits: all but its newest sentence become a batch of their own.
+                # The tail alone exceeds the limit: all but its last sentence become a separate batch.
                 cuts.append(position)
                 end, tail_longest = position, length
             start, longest = end, tail_longest
@@ -61,7 +61,7 @@ def batch_by_size_vec(
 def batch_by_size_fn(
     indices: Indices, num_tokens_fn: Callable[[int], int], max_tokens: int, max_sentences: int, bsz_mult: int
 ) -> list[Indices]:
-    """The same with a function that gives the length of a sentence."""
+    """Split `indices` as `batch_by_size_vec` does, with a function that returns the length of a sentence."""
     lengths = np.array([num_tokens_fn(index) for index in indices], dtype=np.int64)
     return batch_by_size_vec(indices, lengths, max_tokens, max_sentences, bsz_mult)
 
@@ -69,7 +69,7 @@ def batch_by_size_fn(
 def batch_fixed_shapes_fast(
     indices: Indices, num_tokens_fn: Callable[[int], int], fixed_shapes_sorted: Indices
 ) -> list[list[int]]:
-    """Cut `indices`, in order, into batches that each fit one of the shapes (sentences, tokens), shape (S, 2)."""
+    """Split `indices`, in order, into batches that each fit one of the shapes (sentences, tokens), shape (S, 2)."""
     batches: list[list[int]] = []
     batch: list[int] = []
     longest = 0

@@ -1,7 +1,7 @@
-"""mmdet on mmcv-lite, the mmcv without compiled operators, which installs everywhere.
+"""Shim for mmdet on mmcv-lite, which has no compiled operators and installs everywhere.
 
-`mmdet.models` imports detectors that DropBench has no use for, and those import compiled operators. A stand-in for
-`mmcv._ext` lets them be imported; calling such an operator raises. DETR and its kin need none of them.
+`mmdet.models` imports detectors that need compiled operators. DropBench does not use them, and DETR needs no such
+operator. A stand-in for `mmcv._ext` makes them importable; calling an operator raises an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME = "mmcv._ext"
 
 
 class _NoOperators(ModuleType):
-    """A module in which every operator exists and none works."""
+    """A module with every operator as a function that raises NotImplementedError."""
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         if name.startswith("__"):
@@ -32,10 +32,10 @@ class _NoOperators(ModuleType):
 
 @contextmanager
 def around_import(spec: ModuleSpec) -> Iterator[None]:
-    """Put the stand-in in place after mmcv's import, unless mmcv has its operators."""
+    """Install the stand-in after mmcv's import, unless mmcv has compiled operators."""
     yield
     if find_spec(_NAME) is None:
         operators = _NoOperators(_NAME)
-        # No loader is how mmengine learns that the operators are missing; without a spec its Runner would fail.
+        # mmengine detects missing operators by a spec without a loader; without a spec its Runner would fail.
         operators.__spec__ = ModuleSpec(_NAME, None)
         sys.modules[_NAME] = sys.modules["mmcv"]._ext = operators  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""torchvision beside a torch without CUDA, where PyPI's torchvision, a CUDA build, cannot load its operators.
+"""Shim for PyPI's torchvision, a CUDA build, with a torch without CUDA, in which its operators cannot be loaded.
 
-`import torchvision` then fails, because it registers shape rules for operators that do not exist. This shim declares
-the two operators it asks for, and gives `nms` a body, so that transforms, data sets, boxes, models and timm work.
+Without the shim, `import torchvision` fails because it registers shape rules for operators that do not exist. The shim
+declares these two operators and implements `nms`, so that transforms, data sets, boxes, models and timm work.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 
 _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
-# The operators live as long as the object that defined them.
+# The operators exist as long as the object that defined them.
 _library: torch.library.Library | None = None
 
 
 @contextmanager
 def around_import(spec: ModuleSpec) -> Iterator[None]:
-    """Declare `torchvision::nms` and `torchvision::qnms` where torchvision's own cannot be loaded."""
+    """Declare `torchvision::nms` and `torchvision::qnms` if torchvision's operators cannot be loaded."""
     global _library
     if _has_operators(spec):
         yield
@@ -31,13 +31,13 @@ def around_import(spec: ModuleSpec) -> Iterator[None]:
     _library.define(f"qnms{_SIGNATURE}")
     _library.impl("nms", nms, "CPU")
     yield
-    # Only where nms is called: the other operators keep torchvision's message that they are missing.
+    # Patched only in the module of nms: the other operators keep torchvision's error message.
     sys.modules["torchvision.ops.boxes"]._assert_has_ops = lambda: None  # type: ignore[attr-defined]
 
 
 def _has_operators(spec: ModuleSpec) -> bool:
     if torch.version.cuda is not None or torch.version.hip is not None or hasattr(torch.ops.torchvision, "nms"):
-        return True  # A GPU build that does not load is a broken installation, which is not to be hidden.
+        return True  # A GPU build that does not load is a broken installation, which must not be hidden.
     extension = PathFinder.find_spec("torchvision._C", spec.submodule_search_locations)
     if extension is None or extension.origin is None:
         return False
@@ -49,18 +49,18 @@ def _has_operators(spec: ModuleSpec) -> bool:
 
 
 def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Greedy non-maximum suppression on the CPU.
+    """Apply greedy non-maximum suppression on the CPU.
 
     Args:
         dets: boxes as (x1, y1, x2, y2), shape (N, 4).
         scores: shape (N,).
-        iou_threshold: a box goes when a better one that stays overlaps it by more than this.
+        iou_threshold: a box is removed if its IoU with a kept box of a higher score exceeds this.
 
     Returns:
-        The indices of the boxes that stay, best first; equal scores keep their order. Shape (≤ N,), int64.
+        Indices of the kept boxes in descending order of score; ties keep their order. Shape (≤ N,), int64.
 
     Raises:
-        RuntimeError: the shapes are not these.
+        RuntimeError: the inputs have other shapes.
     """
     if dets.ndim != 2 or dets.shape[1] != 4 or scores.shape != dets.shape[:1]:
         raise RuntimeError(f"nms: boxes (N, 4) and scores (N,), got {tuple(dets.shape)} and {tuple(scores.shape)}")
@@ -68,8 +68,8 @@ def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch
 
     order = scores.argsort(descending=True, stable=True)
     boxes = dets[order]
-    dropped = torch.zeros(len(order), dtype=torch.bool)
-    for best in range(len(order) - 1):
-        if not dropped[best]:
-            dropped[best + 1 :] |= box_iou(boxes[best : best + 1], boxes[best + 1 :])[0] > iou_threshold
-    return order[~dropped]
+    suppressed = torch.zeros(len(order), dtype=torch.bool)
+    for row in range(len(order) - 1):
+        if not suppressed[row]:
+            suppressed[row + 1 :] |= box_iou(boxes[row : row + 1], boxes[row + 1 :])[0] > iou_threshold
+    return order[~suppressed]

@@ -1,8 +1,8 @@
-"""What the sources measure of trained models; importing this loads no torch.
+"""Measurements that the sources report on trained models. Importing this package does not load torch.
 
-An analysis is a function (`harness.analysis.trained.Trained`, `Options`) → `Findings`. Register one's own in `ANALYSES`
-and `dropbench analyze ID NAME` runs it, keeps what it found and draws it. A suite whose cells have a metric
-``NAME/SCALAR`` runs it on each of its trials.
+An analysis is a function (`harness.analysis.trained.Trained`, `Options`) → `Findings`. `dropbench analyze ID NAME` runs
+any analysis registered in `ANALYSES`, stores its findings and draws its figure. A suite whose cells have a metric
+``NAME/SCALAR`` runs the analysis on each of its trials.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.analysis.options import Options
 from harness.registry import Registry
 
 if TYPE_CHECKING:
@@ -18,31 +19,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from harness.analysis.trained import Trained
-    from harness.task import Split
-
-
-@dataclass(frozen=True)
-class Options:
-    """What of a trial's data is looked at.
-
-    Attributes:
-        split: the samples of this split.
-        samples: so many of them, drawn at random but the same ones for every trial; None: as the analysis thinks best,
-            mostly all.
-    """
-
-    split: Split = "test"
-    samples: int | None = None
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What an analysis found.
+    """Results of an analysis.
 
     Attributes:
-        scalars: numbers by name; the database has them as metrics ``<kind>/<name>``.
-        arrays: everything that the figure shows, by name.
-        draw: makes the figure.
+        scalars: numbers by name; the database stores them as metrics ``<kind>/<name>``.
+        arrays: all data of the figure, by name.
+        draw: function that draws the figure.
     """
 
     scalars: Mapping[str, float]
@@ -59,19 +45,19 @@ for _name, _target, _help in (
     ("disagreement", "statistics:disagreement", "cosine between heads (DropAttention, Eq. 12, Fig. 2b)"),
     ("sparsity", "sparsity:sparsity", "largest weight × sentence length (DropAttention, Fig. 3)"),
     ("occlusion", "occlusion:occlusion", "accuracy with patches or words hidden (DropKey, Table 3)"),
-    ("attention-map", "attention_map:attention_map", "what the class token attends to (DropKey, Fig. 5)"),
-    ("interactions", "interactions:interactions", "what a body's joints attend to (DropKey, Fig. 6)"),
-    ("predictions", "predictions:predictions", "boxes, pairs and meshes found, beside the true ones"),
-    ("keep-rate", "keep_rate:keep_rate", "share that training keeps, and statistics of learned masks"),
+    ("attention-map", "pictures.attention_map:attention_map", "attention of the class token (DropKey, Fig. 5)"),
+    ("interactions", "pictures.interactions:interactions", "attention of a body's joints (DropKey, Fig. 6)"),
+    ("predictions", "pictures.predictions:predictions", "predicted boxes, pairs and meshes next to the true ones"),
+    ("keep-rate", "keep_rate:keep_rate", "share of attention kept in training; statistics of learned masks"),
 ):
     ANALYSES.add(_name, f"harness.analysis.{_target}", help=_help)
 
 
 def analysis_of(metric: str) -> str | None:
-    """The analysis that gives a metric: of ``occlusion/accuracy@0.3`` occlusion; None for a task's own.
+    """Return the analysis that a metric comes from (``occlusion/accuracy@0.3``: occlusion); None for a task's metric.
 
     Raises:
-        InputError: there is no such analysis.
+        InputError: the analysis is unknown.
     """
     kind, separator, _ = metric.partition("/")
     return ANALYSES.entry(kind).name if separator else None

@@ -1,4 +1,4 @@
-"""The figures of analyses: small multiples that share their axis, so that layers can be compared at a glance."""
+"""Figures of analyses. Small multiples share their axis, so that layers can be compared at a glance."""
 
 from __future__ import annotations
 
@@ -15,58 +15,59 @@ Array = NDArray[np.float64]
 
 FILL, LINE = "#9ecae1", "#08519c"
 DPI = 150
-MOST_COLUMNS = 3
-"""More layers than fit into one column of figures go into up to so many."""
+MAX_COLUMNS, ROWS_PER_COLUMN = 3, 6
+"""Layout of small multiples: a further column starts after so many rows, up to the maximum number of columns."""
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as the content of a PNG file."""
+    """Return a figure as the content of a PNG file."""
     file = BytesIO()
     figure.savefig(file, format="png", dpi=DPI)
     return file.getvalue()
 
 
 def histograms(title: str, axis: str, values: Mapping[str, Array]) -> Figure:
-    """One histogram of values (N,) a site, with their mean; all with the same bins.
+    """Draw one histogram of values (N,) per site, with their mean, all with the same bins.
 
     Args:
-        title: above the figure.
-        axis: what the values are.
-        values: by site, in order; NaN are left out.
+        title: title of the figure.
+        axis: label of the axis of values.
+        values: values by site, in order; NaN and infinite values are ignored.
     """
-    real = {label: found[np.isfinite(found)] for label, found in values.items()}
-    together = np.concatenate(list(real.values()))
-    low, high = (float(together.min()), float(together.max())) if together.size else (0.0, 1.0)
+    finite = {label: array[np.isfinite(array)] for label, array in values.items()}
+    pooled = np.concatenate(list(finite.values()))
+    low, high = (float(pooled.min()), float(pooled.max())) if pooled.size else (0.0, 1.0)
     margin = 0.03 * (high - low) if high - low > 1e-9 else 0.5
     low, high = low - margin, high + margin
     edges = np.linspace(low, high, 41)
-    counted = {label: (edges, np.histogram(found, edges)[0].astype(float)) for label, found in real.items()}
-    means = {label: float(found.mean()) if found.size else float("nan") for label, found in real.items()}
+    counted = {label: (edges, np.histogram(array, edges)[0].astype(float)) for label, array in finite.items()}
+    means = {label: float(array.mean()) if array.size else float("nan") for label, array in finite.items()}
     return _multiples(title, axis, "samples", counted, means)
 
 
 def counts_by_site(
     title: str, axis: str, counted: Mapping[str, tuple[Array, Array]], means: Mapping[str, float]
 ) -> Figure:
-    """One histogram a site that is counted already: edges (K + 1,) and counts (K,)."""
-    coarse = {label: _coarse(edges, counts, _end(counted.values())) for label, (edges, counts) in counted.items()}
+    """Draw one histogram per site from its edges (K + 1,) and counts (K,)."""
+    end = _upper_limit(counted.values())
+    coarse = {label: _coarsen(edges, counts, end) for label, (edges, counts) in counted.items()}
     return _multiples(title, axis, "queries of all heads", coarse, means)
 
 
 def lines(title: str, axis: tuple[str, str], x: Sequence[float], mean: Array, spread: Array) -> Figure:
-    """A curve with error bars and its values written beside it.
+    """Draw a curve with error bars, annotated with its values.
 
     Args:
-        title: above the figure.
-        axis: what x and the values are.
+        title: title of the figure.
+        axis: labels of the x axis and the y axis.
         x: (K,).
         mean: (K,).
         spread: half the length of the error bars, (K,).
     """
     figure, axes = _figure(6.4, 3.9)
     axes.errorbar(x, mean, yerr=spread, color=LINE, marker="o", capsize=3, clip_on=False)
-    for place, value in zip(x, mean, strict=True):
-        axes.annotate(f"{value:.1f}", (place, value), xytext=(6, 6), textcoords="offset points", color=LINE, fontsize=9)
+    for point in zip(x, mean, strict=True):
+        axes.annotate(f"{point[1]:.1f}", point, xytext=(6, 6), textcoords="offset points", color=LINE, fontsize=9)
     axes.set_xlabel(axis[0])
     axes.set_ylabel(axis[1])
     axes.set_xticks(list(x))
@@ -77,26 +78,26 @@ def lines(title: str, axis: tuple[str, str], x: Sequence[float], mean: Array, sp
 
 
 def bars(title: str, axis: str, values: Mapping[str, float], marks: Mapping[str, float], mark: str) -> Figure:
-    """One bar a site from 0 to 1 with its value beside it, and a mark for what it is held against.
+    """Draw one bar per site from 0 to 1, annotated with its value, and a mark for its reference value.
 
     Args:
-        title: above the figure.
-        axis: what the values are.
-        values: by site, in order.
-        marks: by site; may leave some out.
-        mark: what the marks are.
+        title: title of the figure.
+        axis: label of the axis of values.
+        values: values by site, in order.
+        marks: reference values by site; not every site needs one.
+        mark: label of the marks.
     """
     figure, axes = _figure(6.4, 1.5 + 0.32 * len(values))
-    places = np.arange(len(values))
-    axes.barh(places, list(values.values()), color=FILL, height=0.7)
-    for place, (label, value) in enumerate(values.items()):
-        axes.annotate(f"{value:.3f}", (1.0, place), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
+    rows = np.arange(len(values))
+    axes.barh(rows, list(values.values()), color=FILL, height=0.7)
+    for row, (label, value) in enumerate(values.items()):
+        axes.annotate(f"{value:.3f}", (1.0, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
         if label in marks:
-            axes.plot([marks[label]] * 2, [place - 0.42, place + 0.42], color=LINE, linewidth=2)
+            axes.plot([marks[label]] * 2, [row - 0.42, row + 0.42], color=LINE, linewidth=2)
     if marks:
         axes.plot([], [], color=LINE, linewidth=2, label=mark)
         figure.legend(loc="outside lower right", frameon=False, fontsize=9)
-    axes.set_yticks(places, list(values))
+    axes.set_yticks(rows, list(values))
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xlabel(axis)
@@ -114,15 +115,15 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 def _multiples(
     title: str, axis: str, unit: str, counted: Mapping[str, tuple[Array, Array]], means: Mapping[str, float]
 ) -> Figure:
-    columns = min(MOST_COLUMNS, -(-len(counted) // 6))
+    columns = min(MAX_COLUMNS, -(-len(counted) // ROWS_PER_COLUMN))
     rows = -(-len(counted) // columns)
     figure = Figure(figsize=(max(6.4, 4.2 * columns), 1.2 + 1.15 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
-    # Layers run down the columns; what is left over at the end is taken away.
-    every = [axes for column in range(columns) for axes in grid[:, column]]
-    for axes in every[len(counted) :]:
+    # Layers run down the columns. Unused axes at the end are removed.
+    all_axes = [axes for column in range(columns) for axes in grid[:, column]]
+    for axes in all_axes[len(counted) :]:
         axes.remove()
-    for axes, (label, (edges, counts)) in zip(every, counted.items(), strict=False):
+    for axes, (label, (edges, counts)) in zip(all_axes, counted.items(), strict=False):
         axes.stairs(counts, edges, fill=True, color=FILL)
         axes.axvline(means[label], color=LINE, linewidth=1.5)
         axes.set_title(f"{label}    mean {means[label]:.3f}", fontsize=9, loc="left", pad=3)
@@ -132,7 +133,7 @@ def _multiples(
         axes.set_ylim(bottom=0)
         axes.set_xlim(edges[0], edges[-1])
     for column in range(columns):
-        last = every[min((column + 1) * rows, len(counted)) - 1]
+        last = all_axes[min((column + 1) * rows, len(counted)) - 1]
         last.tick_params(labelbottom=True)
     figure.suptitle(title, fontsize=10)
     figure.supxlabel(axis, fontsize=9)
@@ -140,16 +141,16 @@ def _multiples(
     return figure
 
 
-def _end(counted: Iterable[tuple[Array, Array]]) -> float:
-    """Where 99.9 % of the counts of every histogram lie below."""
+def _upper_limit(counted: Iterable[tuple[Array, Array]]) -> float:
+    """Return a value that at least 99.9 % of the counts of every histogram are below."""
     return max(
         float(edges[1:][np.searchsorted(counts.cumsum(), 0.999 * counts.sum())]) if counts.sum() else float(edges[1])
         for edges, counts in counted
     )
 
 
-def _coarse(edges: Array, counts: Array, end: float) -> tuple[Array, Array]:
-    """About fifty bins from 0 to `end`, what lies beyond in the last."""
+def _coarsen(edges: Array, counts: Array, end: float) -> tuple[Array, Array]:
+    """Merge bins to about fifty from 0 to `end`; the last one also counts larger values."""
     step = max(1, round(end / edges[1] / 50))
     bins = -(-round(end / edges[1]) // step)
     padded = np.pad(counts, (0, max(0, bins * step - len(counts))))

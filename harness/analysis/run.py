@@ -1,4 +1,4 @@
-"""`dropbench analyze`: run an analysis on a trial, keep what it found, and tell of it."""
+"""Run an analysis on a trained trial and write its findings."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis import ANALYSES, Findings, Options
-from harness.analysis.trained import Trained, find_run
+from harness.analysis import ANALYSES, Findings
+from harness.analysis.options import Options
+from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.files import write_atomic
-from harness.registry import load
-from harness.rundir import RunDirectory
+from harness.runs.run_directory import find_run
 from harness.settings import Settings
 
 
 def analyze(start: str, kind: str, options: Options, settings: Settings, output: Path | None = None) -> dict[str, Any]:
-    """Run an analysis, and keep it in the run directory and the database, or in a folder of its own.
+    """Run an analysis and write its findings to the run directory or to `output`.
 
     Args:
-        start: the beginning of the trial's id.
-        kind: a name in `ANALYSES`.
-        options: which samples.
-        settings: where the runs, the data and the database are, and the device.
-        output: write here, and leave run directory and database alone.
+        start: beginning of the trial's id.
+        kind: name in `ANALYSES`.
+        options: the samples to evaluate.
+        settings: paths and device.
+        output: folder to write to instead of the run directory.
 
     Returns:
-        trial, kind, split, samples, scalars (None for what is no finite number), files.
+        trial, kind, split, samples, scalars (None if not finite), files.
 
     Raises:
-        InputError: the trial or the kind is unknown, the trial has no result, the analysis does not fit its model, or
-            the folder cannot be written.
+        InputError: the trial or the kind is unknown, the trial has no result, the analysis does not support its model,
+            or the folder cannot be written.
     """
     kind = ANALYSES.entry(kind).name
     directory = find_run(settings.runs, start)
@@ -50,13 +50,11 @@ def analyze(start: str, kind: str, options: Options, settings: Settings, output:
     }
     folder = output if output is not None else directory.analyses
     report["files"] = [str(file) for file in _write(folder, kind, report, findings)]
-    if output is None:
-        load("db.refresh:refresh")(settings, RunDirectory(directory.path))
     return report
 
 
 def _write(folder: Path, kind: str, report: Mapping[str, Any], findings: Findings) -> list[Path]:
-    """Figure and arrays, and last the scalars: where these are, the others are too."""
+    """Write figure, arrays and, last, scalars, so that a file of scalars implies the other two."""
     from harness.analysis.figures import png
 
     contents = {
@@ -64,18 +62,18 @@ def _write(folder: Path, kind: str, report: Mapping[str, Any], findings: Finding
         "npz": _npz(findings.arrays),
         "json": (json.dumps({"format": 1, **report}, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(),
     }
-    files = [folder / f"{kind}.{end}" for end in contents]
+    files = [folder / f"{kind}.{suffix}" for suffix in contents]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in zip(files, contents.values(), strict=True):
             write_atomic(file, content)
     except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{folder}: expected a folder to write to") from None
+        raise InputError(f"{folder} is not a folder: expected a folder to write to") from None
     return files
 
 
 def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Arrays as a compressed file that is read without pickle."""
+    """Return arrays as the content of a compressed ``.npz`` file that loads without pickle."""
     for name, array in arrays.items():
         if array.dtype.hasobject:
             raise TypeError(f"array '{name}' holds objects: expected numbers or text")

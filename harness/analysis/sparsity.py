@@ -1,4 +1,4 @@
-"""Sparsity: how large the largest weights are, against even ones (DropAttention 6.3, Fig. 3)."""
+"""Sparsity: the largest attention weights relative to uniform ones (DropAttention 6.3, Fig. 3)."""
 
 from __future__ import annotations
 
@@ -7,57 +7,59 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.analysis import Findings, Options, measures
+from harness.analysis import Findings, measures
 from harness.analysis.figures import counts_by_site
+from harness.analysis.options import Options
 from harness.analysis.trained import Trained
 from harness.errors import InputError
-from harness.site import Site
+from harness.regularizers.base import Site
 
 BINS = 512
 WIDTH = 2.0**-6
 
 
 def sparsity(trained: Trained, options: Options) -> Findings:
-    """The largest weight of each head × the sentence length, of every real query; the histogram by layer and head.
+    """Compute histograms of largest weight × sentence length over all real queries, per layer and head.
 
-    An even row gives 1, a row with all weight on one key the sentence length. ``<site>.heads`` in the results are the
-    heads' means.
+    A uniform row gives 1; a row with all weight on one key gives the sentence length. The arrays ``<site>.heads`` are
+    the means per head.
     """
-    found: dict[str, GrowingHistogram] = {}
+    histograms: dict[str, GrowingHistogram] = {}
 
     def probe(site: Site, weights: Tensor) -> None:
         values = measures.largest(weights, measures.lengths(weights, site.kind))
-        rows = measures.real_queries(weights, site.kind)
-        histogram = found.setdefault(trained.label(site), GrowingHistogram(weights.shape[1]))
-        histogram.add(values.transpose(0, 1).flatten(1), rows.flatten())
+        real = measures.real_queries(weights, site.kind)
+        histogram = histograms.setdefault(trained.label(site), GrowingHistogram(weights.shape[1]))
+        histogram.add(values.transpose(0, 1).flatten(1), real.flatten())
 
     trained.evaluate(options, probe=probe)
-    if not found:
-        raise InputError(f"model '{trained.trial.model}' computed no attention that could be looked at")
-    found = {label: found[label] for label in map(trained.label, trained.sites) if label in found}
-    means = {label: float(histogram.means().mean()) for label, histogram in found.items()}
+    if not histograms:
+        raise InputError(f"model '{trained.trial.model}' computed no attention that can be analyzed")
+    histograms = {label: histograms[label] for label in map(trained.label, trained.sites) if label in histograms}
+    means = {label: float(histogram.means().mean()) for label, histogram in histograms.items()}
     arrays: dict[str, NDArray[np.float64]] = {}
-    for label, histogram in found.items():
+    for label, histogram in histograms.items():
         arrays[f"{label}.counts"] = histogram.counts.numpy()
         arrays[f"{label}.edges"] = histogram.edges()
         arrays[f"{label}.heads"] = histogram.means()
-    shown = {label: (histogram.edges(), histogram.counts.sum(0).numpy()) for label, histogram in found.items()}
-    axis = "largest attention weight × sentence length (1: even)"
+    counted = {label: (histogram.edges(), histogram.counts.sum(0).numpy()) for label, histogram in histograms.items()}
+    axis = "largest attention weight × sentence length (1: uniform)"
     return Findings(
         {"mean": float(np.mean(list(means.values()))), **means},
         arrays,
-        lambda: counts_by_site(trained.title(), axis, shown, means),
+        lambda: counts_by_site(trained.title(), axis, counted, means),
     )
 
 
 class GrowingHistogram:
-    """Counts of non-negative values by head, in bins of equal width from 0, which double when a value is beyond them.
+    """Histograms of non-negative values per head, with bins of equal width from 0.
 
-    So any number of values takes the same memory. NaN is in no bin, but in the mean.
+    The width doubles when a value exceeds the last bin, so memory is constant. NaN is in no bin, but in the mean.
 
     Attributes:
         counts: (H, BINS).
-        width: of a bin.
+        width: width of a bin.
+        number: number of values per head.
     """
 
     def __init__(self, heads: int) -> None:
@@ -66,25 +68,25 @@ class GrowingHistogram:
         self.number = 0
         self.width = WIDTH
 
-    def add(self, values: Tensor, which: Tensor) -> None:
-        """Count values (H, N) where `which` (N,) says so."""
-        values = values[:, which].double().cpu()
+    def add(self, values: Tensor, mask: Tensor) -> None:
+        """Count the values (H, N) at which `mask` (N,) is True."""
+        values = values[:, mask].double().cpu()
         self.sums += values.sum(dim=1)
         self.number += values.shape[1]
-        real = values.nan_to_num(nan=-1.0)
-        while values.numel() and float(real.max()) >= self.width * BINS:
+        without_nan = values.nan_to_num(nan=-1.0)
+        while values.numel() and float(without_nan.max()) >= self.width * BINS:
             self.counts = torch.cat([self.counts.unflatten(1, (-1, 2)).sum(-1), torch.zeros_like(self.counts)], dim=1)
             self.counts = self.counts[:, :BINS]
             self.width *= 2
-        for head, row in enumerate(real):
+        for head, row in enumerate(without_nan):
             bins = (row[row >= 0] / self.width).long()
             self.counts[head] += torch.bincount(bins, minlength=BINS)
 
     def means(self) -> NDArray[np.float64]:
-        """The exact mean of each head's values, (H,)."""
+        """Return the exact mean of each head's values, (H,)."""
         means: NDArray[np.float64] = (self.sums / self.number).numpy()
         return means
 
     def edges(self) -> NDArray[np.float64]:
-        """The edges of the bins, (BINS + 1,)."""
+        """Return the edges of the bins, (BINS + 1,)."""
         return np.arange(BINS + 1, dtype=np.float64) * self.width

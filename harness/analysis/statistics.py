@@ -1,4 +1,4 @@
-"""Entropy, Div and Disagreement of a trained model's attention: one number a sample and layer (and head)."""
+"""Entropy, Div and Disagreement of a trained model's attention: one value per sample and layer (and head)."""
 
 from __future__ import annotations
 
@@ -10,103 +10,110 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.analysis import Findings, Options, measures
+from harness.analysis import Findings, measures
 from harness.analysis.figures import histograms
+from harness.analysis.options import Options
 from harness.analysis.trained import Trained
 from harness.errors import InputError
-from harness.site import Site
+from harness.regularizers.base import Site
 
 Measure = Callable[[Tensor], Tensor]
-"""Weights (B, H, T, S) → values (B, T), or (B, H, T) by head."""
+"""Weights (B, H, T, S) → values (B, T), or (B, H, T) per head."""
 
 
 def entropy(trained: Trained, options: Options) -> Findings:
-    """The entropy of each head's weights, averaged over heads (DropKey, Fig. 4; DropAttention, Fig. 2a).
+    """Compute the entropy of each head's weights (DropKey, Fig. 4; DropAttention, Fig. 2a).
 
-    Of the class token where the site has one, as in DropKey; else of all real queries, averaged, as in DropAttention.
+    If the site has a class token, its row is used, as in DropKey; otherwise the mean over all real queries, as in
+    DropAttention.
     """
     recorder = Recorder(trained, measures.entropy, class_token=True)
     trained.evaluate(options, probe=recorder)
-    whose = "the class token's" if recorder.of_class_token == {True} else "all queries'"
-    even = f"; even over {(keys := min(recorder.keys))} keys: {math.log(keys):.3f}" if len(recorder.keys) == 1 else ""
-    return _findings(trained, recorder, f"entropy of {whose} attention, mean over heads (nats{even})")
+    queries = "the class token's" if recorder.of_class_token == {True} else "all queries'"
+    maximum = ""
+    if len(recorder.num_keys) == 1:
+        (num_keys,) = recorder.num_keys
+        maximum = f"; uniform over {num_keys} keys: {math.log(num_keys):.3f}"
+    return _findings(trained, recorder, f"entropy of {queries} attention, mean over heads (nats{maximum})")
 
 
 def diversity(trained: Trained, options: Options) -> Findings:
-    """Div over the heads of each query, averaged over the real queries (DropAttention, Eq. 11, Fig. 2c)."""
+    """Compute Div over the heads of each query, averaged over queries (DropAttention, Eq. 11, Fig. 2c)."""
     recorder = Recorder(trained, measures.diversity)
     trained.evaluate(options, probe=recorder)
     return _findings(trained, recorder, "Div = ‖AAᵀ − I‖² over heads, mean over queries (large: heads overlap)")
 
 
 def disagreement(trained: Trained, options: Options) -> Findings:
-    """Disagreement over the heads of each query, averaged over the real queries (DropAttention, Eq. 12, Fig. 2b)."""
+    """Compute Disagreement over the heads of each query, averaged over queries (DropAttention, Eq. 12, Fig. 2b)."""
     recorder = Recorder(trained, measures.disagreement)
     trained.evaluate(options, probe=recorder)
-    return _findings(trained, recorder, "Disagreement: mean cosine between heads, mean over queries (1: all alike)")
+    return _findings(trained, recorder, "Disagreement: mean cosine between heads, mean over queries (1: identical)")
 
 
 def _findings(trained: Trained, recorder: Recorder, axis: str) -> Findings:
     values = recorder.values()
-    means = {label: float(found.mean()) for label, found in values.items()}
-    every = list(means.values())
-    scalars = {"mean": float(np.mean(every)), "last": every[-1], **means}
-    shown = {label: found if found.ndim == 1 else found.mean(axis=1) for label, found in values.items()}
-    return Findings(scalars, values, lambda: histograms(trained.title(), axis, shown))
+    means = {label: float(array.mean()) for label, array in values.items()}
+    site_means = list(means.values())
+    scalars = {"mean": float(np.mean(site_means)), "last": site_means[-1], **means}
+    per_sample = {label: array if array.ndim == 1 else array.mean(axis=1) for label, array in values.items()}
+    return Findings(scalars, values, lambda: histograms(trained.title(), axis, per_sample))
 
 
 class Recorder:
-    """A probe that keeps one number (or one a head) for each sample and site.
+    """A probe that records one value (or one per head) for each sample and site.
 
     Args:
-        trained: the model that is evaluated.
-        measure: what of the weights.
-        class_token: keep the class token's alone where a site has one.
+        trained: the trial under evaluation.
+        measure: the function of the weights to record.
+        class_token: at sites with a class token, record its row only.
 
     Attributes:
-        of_class_token: whether what was kept is the class token's, for the sites seen.
-        keys: the numbers of keys seen.
+        recorded: recorded values by site label, one tensor per forward pass.
+        of_class_token: for each kind of site recorded, whether its values are those of the class token.
+        num_keys: the numbers of keys of the recorded sites.
     """
 
     def __init__(self, trained: Trained, measure: Measure, *, class_token: bool = False) -> None:
         self.trained, self.measure, self.class_token = trained, measure, class_token
-        self.found: dict[str, list[Tensor]] = {}
+        self.recorded: dict[str, list[Tensor]] = {}
         self.of_class_token: set[bool] = set()
-        self.keys: set[int] = set()
+        self.num_keys: set[int] = set()
 
     def __call__(self, site: Site, weights: Tensor) -> None:
-        """Measure the weights (B, H, T, S) of a forward pass."""
+        """Record the measure of the weights (B, H, T, S) of a forward pass."""
         values = self.measure(weights)
-        rows = measures.real_queries(weights, site.kind)
-        first = self.class_token and has_class_token(site, *weights.shape[2:])
-        self.of_class_token.add(first)
-        self.keys.add(weights.shape[3])
-        if first:
-            rows = torch.zeros_like(rows)
-            rows[:, 0] = True
+        queries = measures.real_queries(weights, site.kind)
+        class_token_only = self.class_token and has_class_token(site, *weights.shape[2:])
+        self.of_class_token.add(class_token_only)
+        self.num_keys.add(weights.shape[3])
+        if class_token_only:
+            queries = torch.zeros_like(queries)
+            queries[:, 0] = True
         if values.dim() == 3:
-            rows = rows[:, None]
-        # Selected and not multiplied: what is left out may be NaN.
-        mean = values.where(rows, 0.0).sum(dim=-1, dtype=torch.float64) / rows.sum(dim=-1)
-        self.found.setdefault(self.trained.label(site), []).append(self.by_sample(mean).cpu())
+            queries = queries[:, None]
+        # `where` instead of a product, because excluded values may be NaN.
+        mean = values.where(queries, 0.0).sum(dim=-1, dtype=torch.float64) / queries.sum(dim=-1)
+        self.recorded.setdefault(self.trained.label(site), []).append(self.by_sample(mean).cpu())
 
     def by_sample(self, values: Tensor) -> Tensor:
-        """(B, …) → the same; windows and places of one sample, which attention takes for samples, are averaged."""
-        parts, rest = divmod(len(values), max(1, self.trained.batch_size))
-        return values if rest or parts <= 1 else values.unflatten(0, (-1, parts)).mean(dim=1)
+        """Average values (B, …) over the windows of each sample, which attention treats as samples."""
+        windows, remainder = divmod(len(values), max(1, self.trained.batch_size))
+        return values if remainder or windows <= 1 else values.unflatten(0, (-1, windows)).mean(dim=1)
 
     def values(self) -> dict[str, NDArray[np.float64]]:
-        """By site, (N,) or (N, H), in order of execution.
+        """Return the recorded values by site label, (N,) or (N, H), in order of execution.
 
         Raises:
             InputError: no attention was computed.
         """
-        if not self.found:
-            raise InputError(f"model '{self.trained.trial.model}' computed no attention that could be looked at")
+        if not self.recorded:
+            raise InputError(f"model '{self.trained.trial.model}' computed no attention that can be analyzed")
         order = [self.trained.label(site) for site in self.trained.sites]
-        return {label: torch.cat(self.found[label]).numpy() for label in order if label in self.found}
+        return {label: torch.cat(self.recorded[label]).numpy() for label in order if label in self.recorded}
 
 
-def has_class_token(site: Site, queries: int, keys: int) -> bool:
-    """Whether the first of a site's queries is the class token: the keys have one, and the queries are the keys."""
-    return site.kind == "class" or (site.prefix > 0 and site.kind in measures.SELF and queries == keys)
+def has_class_token(site: Site, num_queries: int, num_keys: int) -> bool:
+    """Return whether the first query of a site is the class token."""
+    self_attention = site.kind in measures.SELF_ATTENTION and num_queries == num_keys
+    return site.kind == "class" or (site.num_prefix_tokens > 0 and self_attention)

@@ -1,4 +1,4 @@
-"""Random parts of samples of different length."""
+"""Random subsets of samples of different length."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 def random_subset(eligible: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """A random share of each row's eligible places, every subset of that size as likely as any other.
+    """Draw a random share of each row's eligible positions, uniformly over all subsets of that size.
 
     Args:
         eligible: boolean (B, T), on the CPU.
-        share: in [0, 1], of each row's eligible places, rounded to the nearest number; one at least is left out.
-        generator: where to draw from, on the CPU.
+        share: in [0, 1], of each row's eligible positions, rounded to a count; at least one position is not drawn.
+        generator: random generator on the CPU.
 
     Returns:
-        boolean (B, T), True at chosen places.
+        boolean (B, T), True at the drawn positions.
     """
-    count = eligible.sum(dim=1, keepdim=True)
-    wanted = (count * share).round().clamp(max=count - 1)
-    order = torch.rand(eligible.shape, generator=generator).masked_fill(~eligible, 2.0).argsort(dim=1).argsort(dim=1)
-    return eligible & (order < wanted)
+    num_eligible = eligible.sum(dim=1, keepdim=True)
+    num_drawn = (num_eligible * share).round().clamp(max=num_eligible - 1)
+    rank = torch.rand(eligible.shape, generator=generator).masked_fill(~eligible, 2.0).argsort(dim=1).argsort(dim=1)
+    return eligible & (rank < num_drawn)

@@ -1,4 +1,4 @@
-"""The regularizers by name; importing this loads no torch."""
+"""Regularizers: what acts on attention and on outputs, and their registry; importing this package loads no torch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ for _name, _help in {
     "dropattention-c": "whole key columns dropped in windows, rows normalised (DropAttention, Section 4)",
     "dropattention-e": "elements dropped in windows, rows normalised (DropAttention, Algorithm 1)",
 }.items():
-    REGULARIZERS.add(_name, f"harness.regularizers.points:{_name.replace('-', '_')}", help=_help)
+    REGULARIZERS.add(_name, f"harness.regularizers.presets:{_name.replace('-', '_')}", help=_help)
 
 REGULARIZERS.add(
     "learned-dropout",
-    "harness.regularizers.learned:LearnedDropout",
+    "harness.regularizers.learned_dropout.regularizer:LearnedDropout",
     help="feed-forward outputs masked as the model learns to, in evaluation too (Yan 2024)",
 )

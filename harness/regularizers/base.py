@@ -1,51 +1,138 @@
-"""What a regularizer is. One registered class is all that a new one needs."""
+"""`Regularizer` and `Site`: what acts on attention, and the places in a model where it acts."""
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.site import SiteKind
+from harness.deprecation import alias_renamed_methods, renamed_fields
+from harness.regularizers.schedules import Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from harness.feedforward import SiteModule
-    from harness.site import Site
+SiteKind = Literal[
+    "encoder-self", "decoder-self", "cross", "class", "outlook", "token",
+    "feed-forward", "attention-output", "embedding", "mask-input",
+]  # fmt: skip
+"""Kinds of attention (token: where tokens are still being made, as in T2T-ViT's T2T module); then
+outputs (of the feed-forward block, of attention after its projection, of the embeddings), and the place where a model
+offers its embeddings for masks that are computed before all layers."""
+Probe = Callable[["Site", "Tensor"], None]
+"""Called with the site and its attention weights (B, H, T, S) at every forward pass. Weights are 0 exactly for pairs
+that the attention mask forbids."""
+
+
+class OutputRegularization(Protocol):
+    """The part of a regularizer that lives in the model; `output.SiteModule` is the class to derive."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        *,
+        training: bool,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        embed: Tensor | None = None,
+    ) -> Tensor:
+        """Return a site's output, regularized."""
+
+    def penalty(self, step: int) -> Tensor | None:
+        """Return the term that is added to the loss at an optimizer step."""
+
+
+@renamed_fields({"prefix": "num_prefix_tokens", "hidden": "masked_keys", "draws": "mc_samples"})
+@dataclass(eq=False)
+class Site:
+    """A place in a model where attention or an output is computed, and the regularizer that acts there.
+
+    Attributes:
+        name: the module's path in the model.
+        kind: the kind of attention or output; see `SiteKind`.
+        layer: index of the layer in its stack, from 0, for the schedule.
+        depth: number of layers in that stack.
+        heads: attention heads.
+        grid: rows and columns of the key tokens if they form a grid (vision), else None.
+        num_prefix_tokens: key tokens before the grid (class token, distillation token); never part of the grid.
+        regularizer: the regularizer that acts here; None: none.
+        ratio: the layer's drop ratio, from the schedule.
+        probe: an observer of the attention weights, for analyses; while it is set, weights are computed explicitly.
+        width: channels of the output (for attention, of all heads together); None: unknown.
+        embedded: whether the model passes the output of its mask-input site to this one.
+        module: the part of the regularizer that lives in the model and acts in evaluation too; most have none.
+        masked_keys: in evaluation, keys that no query may attend to: boolean (B or 1, S), True if masked (`occlusion`).
+        mc_samples: in evaluation, how many draws of the regularizer the weights are averaged over; 0: they are plain.
+    """
+
+    name: str
+    kind: SiteKind
+    layer: int
+    depth: int
+    heads: int
+    grid: tuple[int, int] | None = None
+    num_prefix_tokens: int = 0
+    regularizer: Regularizer | None = field(default=None, repr=False)
+    ratio: float = 0.0
+    probe: Probe | None = field(default=None, repr=False)
+    width: int | None = None
+    embedded: bool = False
+    module: OutputRegularization | None = field(default=None, repr=False)
+    masked_keys: Tensor | None = field(default=None, repr=False)
+    mc_samples: int = field(default=0, repr=False)
+
+
+RATIO: Any = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")
+RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
+"""Methods of a regularizer: name up to 0.1 → name."""
 
 
 class Regularizer(BaseModel, ABC):
-    """What attention does in training at the sites that it is bound to.
+    """A rule for attention in training, at the sites that it is bound to.
 
     Fields are its parameters: they are validated, named on the command line (``name:ratio=0.3,window=2``) and kept
-    with every trial. `ratio` is the drop ratio before the schedule; the schedule's value for a layer is `site.ratio`.
+    with every trial. A field `ratio` is the drop ratio before the schedule.
 
-    A subclass writes `attend`, which is called in training alone, where `site.ratio` is above 0. Most want
-    `harness.regularizers.drop.AttentionDrop` instead, and write only `dropped`: which keys go.
+    A subclass implements `attend`, which is called in training only and if `site.ratio` is above 0. Most derive from
+    `harness.regularizers.drop.AttentionDrop` instead and implement only `sample_drop_mask`.
 
-    Randomness: draw from torch's default generator of the tensors' device and from nowhere else. The engine seeds it
-    from (seed, step) before every step, which makes each run repeatable and resumable at any step.
+    Randomness: draw only from torch's default generator of the tensors' device. The engine seeds it from (seed, step)
+    before every step, which makes each run repeatable and resumable at any step.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        alias_renamed_methods(cls, RENAMED_METHODS)
+        if Regularizer in cls.__bases__ and not cls.__module__.startswith("harness."):
+            _inherit_ratio(cls)
+
     sites: ClassVar[frozenset[SiteKind]] = frozenset(
         {"encoder-self", "decoder-self", "cross", "class", "outlook", "token"}
     )
-    """The kinds of site that it can be bound to."""
+    """The kinds of site that the regularizer can be bound to."""
 
-    ratio: float = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")
+    def ratio_at(self, site: Site, schedule: Schedule) -> float:
+        """Return `Site.ratio`: attention is regularized in training if it is above 0.
+
+        With a field `ratio`, this is the schedule's value for the site's layer; without one, it is 1.
+        """
+        ratio: float | None = getattr(self, "ratio", None)
+        return 1.0 if ratio is None else schedule(ratio, site.layer, site.depth)
 
     def skip(self, site: Site) -> str | None:
-        """Why it cannot work at this site; None where it can."""
-        return None if site.kind in self.sites else f"it does not regularise {site.kind} sites"
+        """Return why the regularizer cannot work at a site, or None if it can."""
+        return None if site.kind in self.sites else f"it does not regularize {site.kind} sites"
 
-    def site_module(self, site: Site) -> SiteModule | None:
-        """What it needs in the model at a site: trainable parameters, or what is on in evaluation. None: nothing.
+    def site_module(self, site: Site) -> OutputRegularization | None:
+        """Return the module to install at a site, for trainable parameters or effects in evaluation; None: none.
 
-        The module is given the output of the site, in training and in evaluation (`harness.feedforward`).
+        The module is called with the output of the site, in training and in evaluation (`harness.regularizers.output`).
         """
         return None
 
@@ -53,13 +140,13 @@ class Regularizer(BaseModel, ABC):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
     ) -> Tensor:
-        """Attention in training.
+        """Compute attention in training.
 
         Args:
             q: queries (B, H, T, d).
             k: keys (B, H, S, d).
             v: values (B, H, S, e).
-            site: the place in the model, with its `ratio`.
+            site: the site, with its `ratio`.
             mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); causality is in it already.
             scale: factor of the logits; None: d^-1/2.
 
@@ -67,10 +154,34 @@ class Regularizer(BaseModel, ABC):
             (B, H, T, e).
         """
 
-    def attend_fast(
+    def expected_weights(self, q: Tensor, k: Tensor, site: Site, *, mask: Tensor | None, scale: float | None) -> Tensor:
+        """Return the mean of the regularized attention weights over `site.mc_samples` samples (DropKey, Section 3.2).
+
+        Monte Carlo evaluation attends with it. By default `attend` is called once per sample with unit vectors
+        as values, so that its output is its weights.
+
+        Args:
+            q: queries (B, H, T, d), at least in float32.
+            k: keys (B, H, S, d).
+            site: the site, with its ratio and number of samples.
+            mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); causality is in it already.
+            scale: factor of the logits; None: d^-1/2.
+
+        Returns:
+            (B, H, T, S).
+        """
+        import torch
+
+        unit = torch.eye(k.shape[-2], dtype=q.dtype, device=q.device).expand(*k.shape[:-1], -1)
+        total = torch.zeros((), dtype=q.dtype, device=q.device)
+        for _ in range(site.mc_samples):
+            total = total + self.attend(q, k, unit, site, mask=mask, scale=scale)
+        return total / site.mc_samples
+
+    def attend_fused(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
     ) -> Tensor | None:
-        """`attend` by kernels of its own, asked first; with the same random numbers it is the same function.
+        """Compute `attend` by faster kernels. With the same random numbers it is the same function; it is tried first.
 
         Args:
             q: as in `attend`.
@@ -78,10 +189,24 @@ class Regularizer(BaseModel, ABC):
             v: as in `attend`.
             site: as in `attend`.
             mask: as in `attend`, without causality.
-            causal: query i attends to keys 0 … i only, beside `mask`.
+            causal: query i attends to keys 0 … i only, in addition to `mask`.
             scale: as in `attend`.
 
         Returns:
-            (B, H, T, e); None where there is no quicker way than `attend`, before anything is drawn.
+            (B, H, T, e); None if there is no faster way than `attend`, before any random number is drawn.
         """
         return None
+
+
+alias_renamed_methods(Regularizer, RENAMED_METHODS)
+
+
+def _inherit_ratio(cls: type[Regularizer]) -> None:
+    """Give a plug-in's direct subclass the field `ratio` that every regularizer had up to 0.1, unless it declares one.
+
+    ``ratio: ClassVar[None] = None`` declares that it has none.
+    """
+    if "ratio" not in cls.__annotations__:
+        warnings.warn(f"{cls.__name__} does not declare `ratio`: see {__name__}", DeprecationWarning, stacklevel=4)
+        cls.__annotations__ = {"ratio": float, **cls.__annotations__}
+        setattr(cls, "ratio", RATIO)  # noqa: B010 - a field, which mypy does not see

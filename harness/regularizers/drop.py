@@ -1,27 +1,25 @@
-"""Dropping attention: one space of unit × window × rescale, of which the published methods are named points."""
+"""Drop attention: one space of unit × window × rescale; the published methods are points of it (`presets`)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from harness.regularizers.base import Regularizer
+from harness.attention.reference.units import Rescale, Unit
+from harness.regularizers.base import RATIO, Regularizer
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from harness.masks import Draw
-    from harness.site import Site
-
-Unit = Literal["element", "column", "block", "cross"]
-Rescale = Literal["renormalize", "inverse"]
+    from harness.attention.reference.drop_masks import DropSpec
+    from harness.regularizers.base import Site
 
 
 class AttentionDrop(Regularizer):
-    """Drops attention to keys. A subclass writes `dropped`, which draws the keys that go, and inherits the rest.
+    """Drops attention to keys. A subclass implements `sample_drop_mask` and inherits the rest.
 
     `renormalize` runs the softmax over the kept keys (DropKey, Eq. 12 to 14), which is the same function as dropping
     weights after the softmax and dividing each row by its sum (DropKey, Eq. 1; DropAttention, Section 4.2). A row
@@ -31,30 +29,31 @@ class AttentionDrop(Regularizer):
     rescaling); a row that loses every key is 0, as in Dropout.
     """
 
+    ratio: float = RATIO
     rescale: Rescale = Field(default="renormalize", description="how a row is rescaled")
 
     @abstractmethod
-    def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
-        """Draw the dropped keys of a batch.
+    def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+        """Sample the dropped keys of a batch.
 
         Args:
             shape: (B, H, T, S).
-            site: the place in the model, with its `ratio`, grid and prefix.
-            device: where to make the mask.
+            site: the site, with its `ratio`, grid and number of prefix tokens.
+            device: the device of the mask.
 
         Returns:
-            boolean, True where dropped, broadcastable to `shape`. Keys that are the same for all queries are best left
-            as (B, H, 1, S): that costs next to nothing.
+            boolean, True for dropped keys, broadcastable to `shape`. If all queries lose the same keys, return
+            (B, H, 1, S), which costs almost nothing.
         """
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
     ) -> Tensor:
-        """Attention with the keys that this draw leaves; shapes as in `Regularizer.attend`."""
-        from harness.dropping import attend_kept  # which needs torch
+        """Attend to the keys that one sampled mask keeps; shapes as in `Regularizer.attend`."""
+        from harness.attention.reference import eager  # which needs torch
 
-        kept = ~self.dropped((*q.shape[:-1], k.shape[-2]), site, q.device)
-        return attend_kept(q, k, v, kept, self.rescale, site.ratio, mask=mask, scale=scale)
+        kept = ~self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
+        return eager.drop_attention(q, k, v, kept, self.rescale, site.ratio, mask=mask, scale=scale)
 
 
 class UnitDrop(AttentionDrop):
@@ -64,37 +63,68 @@ class UnitDrop(AttentionDrop):
     window: int = Field(default=1, ge=1, description="window size in keys (block, cross: side in patches)")
 
     def skip(self, site: Site) -> str | None:
-        """Block and cross need a grid of keys, and one that a single window does not cover."""
+        """Return why the unit does not fit: block and cross need a grid of keys that a single window does not cover."""
         if self.unit in ("block", "cross"):
             if site.grid is None:
                 return f"unit '{self.unit}' needs keys that form a grid"
-            if self.rescale == "renormalize" and not site.prefix and self._covers(*site.grid):
+            if self.rescale == "renormalize" and not site.num_prefix_tokens and self._covers(*site.grid):
                 return f"one {self.unit} of size {self.window} covers all {site.grid[0]}×{site.grid[1]} keys"
         return super().skip(site)
 
-    def attend_fast(
+    def attend_fused(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
     ) -> Tensor | None:
-        """The same without a mask of T × S, where nothing of it is overridden; see `harness.backends`."""
-        if type(self).dropped is not UnitDrop.dropped or type(self).attend is not UnitDrop.attend:
+        """Compute `attend` without a T × S mask, unless a subclass overrides it; see `harness.attention.backends`."""
+        if not self._is_unchanged():
             return None
-        from harness.drop_attention import drop_attention  # which needs torch
+        from harness.attention.dispatch import drop_attention  # which needs torch
 
         draw = self._draw(k.shape[-2], site)
         return drop_attention(q, k, v, draw, self.rescale, site.ratio, mask=mask, causal=causal, scale=scale)
 
+    def expected_weights(self, q: Tensor, k: Tensor, site: Site, *, mask: Tensor | None, scale: float | None) -> Tensor:
+        """Compute `Regularizer.expected_weights` by two matrix products for all rows and samples.
+
+        The masks of one call are the same for all examples, heads and queries. The expectation of a row depends only on
+        the distribution of its own mask, which is the same in every row, so sharing masks changes no expectation; only
+        the errors of different rows become correlated.
+        """
+        if not self._is_unchanged() or type(self).attend_fused is not UnitDrop.attend_fused:
+            return super().expected_weights(q, k, site, mask=mask, scale=scale)
+        from harness.attention.reference.expectation import average_weights  # which needs torch
+        from harness.attention.reference.sdpa import allowed_keys, attention_logits
+
+        logits = attention_logits(q, k, mask=mask, scale=scale)
+        allowed = None if mask is None else allowed_keys(mask)
+        keys = k.shape[-2]
+        kept = ~self.sample_drop_mask((site.mc_samples, 1, 1, keys), site, q.device).view(site.mc_samples, keys)
+        return average_weights(logits, kept, rescale=self.rescale, ratio=site.ratio, allowed=allowed)
+
+    def _is_unchanged(self) -> bool:
+        """Return whether no subclass overrides what is dropped and how the rest is attended to."""
+        kind = type(self)
+        return kind.sample_drop_mask is UnitDrop.sample_drop_mask and kind.attend is UnitDrop.attend
+
     def _covers(self, high: int, wide: int) -> bool:
-        """Whether one window is the whole grid, so that a row would lose all its keys or none: no regularisation."""
+        """Return whether one window covers the grid, so that a row would lose all of its keys or none."""
         side = min(self.window, high, wide)
         return side == high == wide if self.unit == "block" else side in (high, wide)
 
-    def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
-        """Draw units; see `harness.masks.dropped_keys`."""
-        from harness.masks import drawn_keys  # which needs torch
+    def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+        """Sample units; see `harness.attention.reference.drop_masks.sample_drop_mask`."""
+        from harness.attention.reference.drop_masks import drop_mask  # which needs torch
 
-        return drawn_keys(self._draw(shape[-1], site), shape, device)
+        return drop_mask(self._draw(shape[-1], site), shape, device)
 
-    def _draw(self, keys: int, site: Site) -> Draw:
-        from harness.masks import new_draw  # which needs torch
+    def _draw(self, keys: int, site: Site) -> DropSpec:
+        from harness.attention.reference.drop_masks import sample_spec  # which needs torch
 
-        return new_draw(self.unit, site.ratio, self.window, keys, grid=site.grid, prefix=site.prefix, stream=site.layer)
+        return sample_spec(
+            self.unit,
+            site.ratio,
+            self.window,
+            keys,
+            grid=site.grid,
+            num_prefix_tokens=site.num_prefix_tokens,
+            stream=site.layer,
+        )

@@ -1,10 +1,10 @@
-"""A regularizer as it is written down: on the command line, in a suite, in a trial."""
+"""Specs of regularizers: names with parameters, on the command line, in suites and in trials."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -25,7 +25,7 @@ class RegularizerSpec(BaseModel):
     params: dict[str, Scalar] = {}
 
     def build(self) -> Regularizer:
-        """The regularizer itself.
+        """Return the regularizer.
 
         Raises:
             InputError: the name or a parameter is unknown, or a value impossible.
@@ -33,16 +33,16 @@ class RegularizerSpec(BaseModel):
         return build_regularizer(self.name, **self.params)
 
     def label(self) -> str:
-        """As on the command line: ``dropkey:ratio=0.3,window=1``."""
-        shown = ",".join(f"{key}={value}" for key, value in self.params.items())
-        return f"{self.name}:{shown}" if shown else self.name
+        """Return the spec as on the command line: ``dropkey:ratio=0.3,window=1``."""
+        params = ",".join(f"{key}={value}" for key, value in self.params.items())
+        return f"{self.name}:{params}" if params else self.name
 
 
 def build_regularizer(name: str, /, **params: Any) -> Regularizer:
-    """Make a registered regularizer.
+    """Build a registered regularizer.
 
     Raises:
-        InputError: the name or a parameter is unknown, a value is impossible, or what is registered is no regularizer.
+        InputError: the name or a parameter is unknown, a value is impossible, or the registered item is no regularizer.
     """
     kind = _class(name)
     try:
@@ -52,13 +52,13 @@ def build_regularizer(name: str, /, **params: Any) -> Regularizer:
 
 
 def parameters(name: str) -> tuple[str, ...]:
-    """Names of a regularizer's parameters, none of `none`; raises InputError where there is no such regularizer."""
+    """Return the names of a regularizer's parameters; raises InputError if the regularizer is unknown."""
     return () if REGULARIZERS.entry(name).name == "none" else tuple(_class(name).model_fields)
 
 
 def _class(name: str) -> type[Regularizer]:
     factory = REGULARIZERS.get(name)
-    # A named point of a space of parameters is a `partial` of its class.
+    # A preset is a `partial` of its class.
     kind = factory.func if isinstance(factory, partial) else factory
     if not (isinstance(kind, type) and issubclass(kind, Regularizer)):
         raise InputError(f"regularizer {name}: expected a subclass of harness.Regularizer, got {kind!r}")
@@ -66,7 +66,7 @@ def _class(name: str) -> type[Regularizer]:
 
 
 def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:
-    """The spec with every default written out, so that equal regularizers have equal specs.
+    """Return the spec with every default written out, so that equal regularizers have equal specs.
 
     Raises:
         InputError: see `build_regularizer`.
@@ -76,8 +76,17 @@ def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> Regular
     return RegularizerSpec(name=name, params={} if name == "none" else built.model_dump(mode="json"))
 
 
-def parse_spec(text: str) -> tuple[str, dict[str, Scalar]]:
-    """``name:key=value,…`` → (name, parameters), not yet validated; `schedule` and `align` may be among them.
+class ParsedSpec(NamedTuple):
+    """A regularizer as a user writes it, not yet validated; `schedule` and `align` belong to the trial."""
+
+    name: str
+    params: dict[str, Scalar]
+    schedule: str | None = None
+    align: str | None = None
+
+
+def parse_spec(text: str) -> ParsedSpec:
+    """Parse ``name:key=value,…``.
 
     Raises:
         InputError: the text is not of that form.
@@ -91,11 +100,12 @@ def parse_spec(text: str) -> tuple[str, dict[str, Scalar]]:
         if key in params:
             raise InputError(f"regularizer '{text}': '{key}' is given twice")
         params[key] = parse_scalar(value)
-    return name.strip(), params
+    bound = {key: str(params.pop(key)) for key in ("schedule", "align") if key in params}
+    return ParsedSpec(name.strip(), params, **bound)
 
 
 def parse_scalar(text: str) -> Scalar:
-    """The number or truth value that `text` reads as, else the text."""
+    """Return the number or boolean that `text` spells, else the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):

@@ -1,4 +1,4 @@
-"""Data sets: their names, where they lie, and their rows. Nothing here imports NumPy before a set is read."""
+"""Data sets: their names, their files and their rows. NumPy is not imported before a set is read."""
 
 from tasks.data.catalog import DATASETS
 from tasks.data.dataset import SYNTHETIC, Dataset, Layout, Published

@@ -1,4 +1,4 @@
-"""What there is of every data set, and what a set holds when all of it is read."""
+"""Listing of all data sets, and a full check of one set against its published sizes."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from harness.settings import Settings
-from harness.task import SUBSET
+from harness.trials.task import SUBSET
 from tasks.data.catalog import DATASETS
 from tasks.data.dataset import Dataset, Published, Unit
 from tasks.data.locate import Source, default_folder, nearest_layout
 from tasks.data.read import CountsTokens, Data, LeavesOut, read_any
 
+Counts = Mapping[Unit, Mapping[str, int]]
+"""Unit → split → number."""
+
 
 @dataclass(frozen=True)
-class Listed:
-    """A set, and whether its files are there: `state` is "ready", "incomplete" or "missing"."""
+class DatasetStatus:
+    """A data set and the state of its files: "ready", "incomplete" or "missing"."""
 
     dataset: Dataset
     folder: Path
     state: str
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values under stable names."""
+        """Return plain values under stable names."""
         return {
             "name": self.dataset.name,
             "help": self.dataset.help,
             "kind": self.dataset.kind,
             "classes": self.dataset.classes,
-            "published": [asdict(published) for published in self.dataset.published],
+            "published": [published.model_dump() for published in self.dataset.published],
             "licence": self.dataset.licence,
             "home": self.dataset.home,
             "folder": str(self.folder),
@@ -39,20 +42,20 @@ class Listed:
         }
 
 
-def listed(settings: Settings) -> list[Listed]:
-    """Every set, without reading any."""
-    found = []
+def list_datasets(settings: Settings) -> list[DatasetStatus]:
+    """Return the status of every data set. No data file is read."""
+    statuses = []
     for name in DATASETS:
         dataset = DATASETS.get(name)
         folder = settings.folders.get(name) or default_folder(dataset, settings.data)
-        nearest = nearest_layout(dataset, folder)
-        found.append(Listed(dataset, nearest.folder, nearest.state))
-    return found
+        match = nearest_layout(dataset, folder)
+        statuses.append(DatasetStatus(dataset, match.folder, match.state))
+    return statuses
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A published size beside the one found."""
+class SizeComparison:
+    """A published size (`count`, stated in `where`) and the size of the files (`found`)."""
 
     split: str
     count: int
@@ -62,14 +65,14 @@ class Compared:
     found: int
 
     def difference(self) -> str:
-        """Both in words."""
+        """Return a sentence that states both sizes."""
         left_out = ", those left out among them," if self.with_left_out else ""
         return f"{self.split}: {self.found:,} {self.unit}{left_out or ','} {self.where} has {self.count:,}"
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What a set holds; `tokens` is empty for a set that does not count them."""
+class CheckReport:
+    """Content of a data set; `tokens` is empty for a set that does not count tokens."""
 
     source: Source
     fingerprint: str
@@ -77,19 +80,19 @@ class Checked:
     rows: Mapping[str, int]
     tokens: Mapping[str, int]
     class_rows: Mapping[str, Mapping[str, int]]
-    published: tuple[Compared, ...]
+    published: tuple[SizeComparison, ...]
     notes: tuple[str, ...]
 
     def differences(self) -> list[str]:
-        """Where the set is not what was published, in words."""
-        told = [compared.difference() for compared in self.published if compared.found != compared.count]
+        """Return a sentence for each published size that the set does not have."""
+        sentences = [size.difference() for size in self.published if size.found != size.count]
         expected = self.source.dataset.classes
         if expected and len(self.classes) != expected and not self.source.synthetic:
-            told.append(f"{len(self.classes)} classes, published: {expected}")
-        return told
+            sentences.append(f"{len(self.classes)} classes, published: {expected}")
+        return sentences
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values under stable names."""
+        """Return plain values under stable names."""
         return {
             "name": self.source.name,
             "kind": self.source.dataset.kind,
@@ -101,63 +104,63 @@ class Checked:
             "rows": dict(self.rows),
             "tokens": dict(self.tokens),
             "class_rows": {split: dict(rows) for split, rows in self.class_rows.items()},
-            "published": [asdict(compared) for compared in self.published],
+            "published": [asdict(size) for size in self.published],
             "differences": self.differences(),
             "notes": list(self.notes),
         }
 
 
-def check(source: Source, decode: bool = True, progress: Callable[[int], Callable[[], None]] | None = None) -> Checked:
-    """Read all of a set.
+def check(
+    source: Source, decode: bool = True, progress: Callable[[int], Callable[[], None]] | None = None
+) -> CheckReport:
+    """Read a whole data set and compare it with its published sizes.
 
     Args:
         source: the files, from `locate`.
-        decode: also decode every image that lies in a file of its own.
-        progress: gets the number of rows, and returns what is called after each of them.
+        decode: also decode every image that has a file of its own.
+        progress: called with the number of rows; returns a function that is called after each row.
 
     Raises:
-        InputError: a file is damaged or a row does not parse; the message says where.
+        InputError: a file is damaged or a row does not parse; the message names the file.
     """
     data = read_any(source)
     counts = _counts(data)
     if decode:
         data.verify(progress(sum(counts["rows"].values())) if progress else lambda: None)
-    compared, class_rows, fingerprint = _compared(source, data, counts), data.class_rows(), source.fingerprint()
-    return Checked(
-        source, fingerprint, data.classes, counts["rows"], counts["tokens"], class_rows, compared, data.notes
+    sizes, class_rows, fingerprint = _compare_sizes(source, data, counts), data.class_rows(), source.fingerprint()
+    return CheckReport(
+        source, fingerprint, data.classes, counts["rows"], counts["tokens"], class_rows, sizes, data.notes
     )
 
 
 def subset_notes(source: Source, data: Data) -> list[str]:
-    """Where a set has clearly less than was published, in words that begin with `harness.task.SUBSET`.
+    """Return notes, starting with `harness.trials.task.SUBSET`, on splits that are clearly smaller than published.
 
-    Copies of a set differ in some rows, and so do the sizes that are stated: a twentieth less is a part of the set.
+    Copies of a set differ by some rows, and so do the stated sizes: a split is a subset if more than 5 % is missing.
     """
-    compared = _compared(source, data, _counts(data))
-    least: dict[tuple[str, str], Compared] = {}
-    for one in compared:
-        key = one.split, one.unit
-        least[key] = min(one, least.get(key, one), key=lambda entry: entry.count)
-    return [f"{SUBSET}{one.difference()}" for one in least.values() if one.found < 0.95 * one.count]
+    smallest: dict[tuple[str, str], SizeComparison] = {}
+    for size in _compare_sizes(source, data, _counts(data)):
+        key = size.split, size.unit
+        smallest[key] = min(size, smallest.get(key, size), key=lambda stated: stated.count)
+    return [f"{SUBSET}{size.difference()}" for size in smallest.values() if size.found < 0.95 * size.count]
 
 
-def _counts(data: Data) -> dict[Unit, Mapping[str, int]]:
+def _counts(data: Data) -> Counts:
     return {"rows": data.rows(), "tokens": data.tokens() if isinstance(data, CountsTokens) else {}}
 
 
-def _compared(source: Source, data: Data, counts: Mapping[Unit, Mapping[str, int]]) -> tuple[Compared, ...]:
-    """The published sizes beside those found; none for a generated set."""
+def _compare_sizes(source: Source, data: Data, counts: Counts) -> tuple[SizeComparison, ...]:
+    """Return a comparison for every published size; none for a synthetic set."""
     left_out = data.left_out if isinstance(data, LeavesOut) else {}
     published = () if source.synthetic else source.dataset.published
-    # A dev split that nobody published was carved out of train.
-    carved = not any(entry.split == "dev" for entry in published)
+    # Without a published dev split, the reader has carved dev out of train.
+    carved = not any(size.split == "dev" for size in published)
     return tuple(
-        Compared(**asdict(entry), found=_found(entry, counts[entry.unit], left_out.get(entry.unit, {}), carved))
-        for entry in published
+        SizeComparison(**size.model_dump(), found=_actual_count(size, counts, left_out, carved)) for size in published
     )
 
 
-def _found(entry: Published, counts: Mapping[str, int], left_out: Mapping[str, int], carved: bool) -> int:
-    splits = counts if entry.split == "all" else {entry.split, *(["dev"] if carved and entry.split == "train" else [])}
-    more = left_out if entry.with_left_out else {}
-    return sum(counts[split] + more.get(split, 0) for split in splits)
+def _actual_count(size: Published, counts: Counts, left_out: Counts, carved: bool) -> int:
+    rows, extra = counts[size.unit], left_out.get(size.unit, {}) if size.with_left_out else {}
+    splits = rows if size.split == "all" else {size.split, *(["dev"] if carved and size.split == "train" else [])}
+    return sum(rows[split] + extra.get(split, 0) for split in splits)

@@ -1,41 +1,42 @@
-"""What the readers of classification sets return: rows with one label each, in three splits."""
+"""Classification data: rows with one label each, in three splits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
+from tasks.data.read import ThreeSplits
 
 Labels = NDArray[np.int64]
 Rows = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
 
-SHOWN = 6
-"""Damaged images that are told of in one line."""
+MAX_DAMAGED = 6
+"""Maximum number of damaged images named in an error message."""
 
 
 class ImageSource(Protocol):
-    """Images by number, in memory or on the disk."""
+    """Images by number, in memory or on disk."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Pixels:
-        """One image, (H, W, C) uint8. Raises InputError where a file is damaged."""
+        """Return one image, (H, W, C) uint8; raise InputError if its file is damaged."""
         ...
 
     def take(self, rows: Rows) -> ImageSource:
-        """The images of those numbers, in that order."""
+        """Return the images with those numbers, in that order."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class TextSplit:
-    """Texts with white space made single; `labels` (N,) counts classes from 0."""
+    """Texts with single spaces; `labels` (N,) counts classes from 0."""
 
     texts: tuple[str, ...]
     labels: Labels
@@ -44,7 +45,7 @@ class TextSplit:
         return len(self.texts)
 
     def take(self, rows: Rows) -> Self:
-        """The rows of those numbers, in that order."""
+        """Return the rows with those numbers, in that order."""
         return type(self)(tuple(self.texts[row] for row in rows), self.labels[rows])
 
 
@@ -59,11 +60,11 @@ class ImageSplit:
         return len(self.images)
 
     def take(self, rows: Rows) -> Self:
-        """The rows of those numbers, in that order."""
+        """Return the rows with those numbers, in that order."""
         return type(self)(self.images.take(rows), self.labels[rows])
 
 
-class LabelledSplit(Protocol):
+class LabeledSplit(Protocol):
     """Rows of any kind with one label each."""
 
     @property
@@ -72,20 +73,20 @@ class LabelledSplit(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, rows: Rows) -> Self:
-        """The rows of those numbers, in that order."""
+        """Return the rows with those numbers, in that order."""
         ...
 
 
-S = TypeVar("S", bound=LabelledSplit)
+S = TypeVar("S", bound=LabeledSplit)
 
 
 @dataclass(frozen=True, eq=False)
-class ClassificationData(Generic[S]):
-    """A classification set: model selection on dev, the score on test.
+class ClassificationData(ThreeSplits[S]):
+    """A classification set: dev for model selection, test for the score.
 
     Attributes:
         classes: names in the order of their numbers.
-        notes: what a reader of results should know: how the splits were made, which rows were left out.
+        notes: how the splits were made and which rows were left out, for readers of the results.
 
     Raises:
         InputError: a split has no rows.
@@ -101,30 +102,15 @@ class ClassificationData(Generic[S]):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, rows in self.rows().items():
-            if not rows:
-                raise InputError(
-                    f"data '{self.name}': no rows for {name}: too few to be parted into train, dev and test"
-                )
-
-    def splits(self) -> dict[str, S]:
-        """The three splits by name."""
-        return {"train": self.train, "dev": self.dev, "test": self.test}
-
-    def rows(self) -> dict[str, int]:
-        """Number of rows of each split."""
-        return {name: len(split) for name, split in self.splits().items()}
+        self.require_rows("rows")
 
     def class_rows(self) -> dict[str, dict[str, int]]:
-        """Number of rows of each class of each split."""
+        """Return the number of rows of each class of each split."""
         counts = {
             name: np.bincount(split.labels, minlength=len(self.classes)).tolist()
             for name, split in self.splits().items()
         }
         return {name: dict(zip(self.classes, rows, strict=True)) for name, rows in counts.items()}
-
-    def verify(self, progress: Callable[[], None]) -> None:
-        """Read what reading the set has put off, calling `progress` after each row; raises InputError for damage."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +127,7 @@ class ImageClassificationData(ClassificationData[ImageSplit]):
     kind: ClassVar[str] = "image-classification"
 
     def verify(self, progress: Callable[[], None]) -> None:
-        """Decode every image; the error tells of the first damaged one, and names some of the others."""
+        """Decode every image; the error reports the first damaged ones and counts all of them."""
         damaged: list[InputError] = []
         for split in self.splits().values():
             for index in range(len(split)):
@@ -152,5 +138,5 @@ class ImageClassificationData(ClassificationData[ImageSplit]):
                 progress()
         if damaged:
             more = len(damaged) - 1
-            others = "".join(f"; {error}" for error in damaged[1:SHOWN])
+            others = "".join(f"; {error}" for error in damaged[1:MAX_DAMAGED])
             raise InputError(f"{damaged[0]}" + (f"; and {more} more{others}" if more else ""))

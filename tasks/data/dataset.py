@@ -1,73 +1,84 @@
-"""What is known of a published data set before any of its files is read."""
+"""Description of a published data set, known before any of its files is read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from harness.errors import InputError
+from harness.registry import load
 
 SYNTHETIC = "-synthetic"
 Unit = Literal["rows", "tokens"]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """One published file layout of a set, and what reads it.
+def _function(target: str) -> str:
+    module, separator, function = target.partition(":")
+    if not separator or not all(part.isidentifier() for part in (*module.split("."), function)):
+        raise ValueError("expected 'module:function'")
+    return target
+
+
+Function = Annotated[str, AfterValidator(_function)]
+"""Dotted module name and function name, joined by a colon."""
+
+
+class Layout(BaseModel, frozen=True, extra="forbid"):
+    """One published file layout of a set, and the function that reads it.
 
     Attributes:
-        files: names relative to the set's folder; a name that ends in "/" is a folder of files, and one with a star
-            stands for all files that match it, one at least.
+        files: names relative to the set's folder. A name that ends in "/" is a folder of files. A name with a star
+            stands for all files that match it, at least one.
         reader: "module:function", called with the `Source`.
-        subfolders: folders of the official archives, tried besides the set's folder itself.
+        subfolders: folders of the official archives, searched in addition to the set's folder.
     """
 
-    files: tuple[str, ...]
-    reader: str
+    files: tuple[str, ...] = Field(min_length=1)
+    reader: Function
     subfolders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Published:
-    """A size that a paper or a project page states.
+class Published(BaseModel, frozen=True, extra="forbid"):
+    """A size stated by a paper or a project page.
 
     Attributes:
-        split: "train", "dev", "test" or "all".
-        count: how many there are.
-        where: who states it.
-        unit: of what.
-        with_left_out: whether it counts what the files have but the reader leaves out, such as rows without a label.
+        split: the split that is counted, or "all".
+        where: the source of the number.
+        with_left_out: True if the count includes rows that the reader leaves out, such as rows without a label.
     """
 
-    split: str
-    count: int
+    split: Literal["train", "dev", "test", "all"]
+    count: int = Field(ge=1)
     where: str
     unit: Unit = "rows"
     with_left_out: bool = False
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """A data set by name: where it lies, what it is made of, and where to get it.
+class Dataset(BaseModel, frozen=True, extra="forbid"):
+    """A data set by name: its folder, its files, and how to obtain them. Built from a card of `tasks/data/cards/`.
 
     Attributes:
-        kind: what the reader returns: "text-classification", "sequence-labelling", …
+        kind: the kind of data that the reader returns: "text-classification", "sequence-labelling", …
         folder: below the data root.
         layouts: the accepted layouts, the preferred one first.
-        classes: number of classes of the full set; 0 where there are none.
-        class_names: in the order of their numbers, where no file of the set names them.
-        columns: what a tagged set gives for every word beside its tag.
-        origin: who made it, and which copy has this layout, in words.
-        home: where to get it.
-        splits: how train, dev and test come about, in words.
-        synthetic: "module:function" that writes a small set of the first layout (folder, dataset, seed); "" for none.
-        package: "package/sub/folder" of an installed package that has the files; "" for a set of the user's.
+        classes: number of classes of the full set; 0 for a set without classes.
+        class_names: class names in the order of their numbers, if no file of the set has them.
+        columns: annotations that a tagged set gives for each word in addition to its tag.
+        origin: the authors, and the copy that has this layout, in words.
+        home: URL to obtain the set from.
+        splits: how train, dev and test are made, in words.
+        synthetic: "module:function" that writes a small set in the first layout (folder, dataset, seed); "" for none.
+        package: "package/sub/folder" of an installed package that includes the files; "" if the user provides them.
     """
 
     name: str
     help: str
     kind: str
     folder: str
-    layouts: tuple[Layout, ...]
-    classes: int
+    layouts: tuple[Layout, ...] = Field(min_length=1)
+    classes: int = Field(default=0, ge=0)
     origin: str
     home: str
     licence: str
@@ -75,5 +86,18 @@ class Dataset:
     published: tuple[Published, ...] = ()
     class_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    synthetic: str = ""
+    synthetic: Function = ""
     package: str = ""
+
+
+def load_function(dataset: str, target: str) -> Callable[..., Any]:
+    """Import the reader or the writer of a data set.
+
+    Raises:
+        InputError: the module or the function does not exist, or the module cannot be imported.
+    """
+    try:
+        function: Callable[..., Any] = load(target)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"data '{dataset}': cannot load {target}: {error}") from error
+    return function

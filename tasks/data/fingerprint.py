@@ -1,6 +1,6 @@
 """A cheap fingerprint of files, so that results on a subset are never mixed with those on the full set.
 
-No time stamps and no absolute paths: a copy of the same files has the same fingerprint on every machine.
+It depends neither on time stamps nor on absolute paths: copies of a set have one fingerprint on every machine.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 
 from harness.errors import InputError
 
-# Part of every fingerprint. Raise it when a reader or a split rule comes to give other rows from the same files.
+# Part of every fingerprint. Raise it when a reader or a split rule starts to return other rows for the same files.
 RULES = 1
 BLOCK = 64 * 1024
 SAMPLE = 64
 
 
 def fingerprint(folder: Path, files: Iterable[Path]) -> str:
-    """12 hex digits from the names, the sizes, and the first and last 64 KiB of the files.
+    """Return 12 hex digits from the names, the sizes, and the first and last 64 KiB of the files.
 
-    A folder among `files` (of images, say) stands for every file below it: all names count, and of 64 of the files,
-    spread evenly, size and content as well. Hidden files do not count.
+    A folder among `files` (of images, say) represents every file below it: all names count, and of 64 evenly spread
+    files the size and content, too. Hidden files do not count.
 
     Raises:
         InputError: a file cannot be read.
@@ -35,7 +35,7 @@ def fingerprint(folder: Path, files: Iterable[Path]) -> str:
             for line in lines:
                 digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     except OSError as error:
-        raise InputError(f"{error.filename or folder}: {error.strerror}: cannot take its fingerprint") from None
+        raise InputError(f"{error.filename or folder}: {error.strerror}: cannot compute the fingerprint") from None
     return digest.hexdigest()[:12]
 
 
@@ -51,17 +51,17 @@ def _file(path: Path, relative: str) -> str:
 
 def _tree(root: Path, relative: str) -> Iterator[str]:
     files: list[str] = []
-    for below, names in _walk(root, relative):
+    for subfolder, names in _walk(root, relative):
         listing = chr(0).join(names).encode("utf-8", "surrogateescape")
-        yield f"{below}/ {len(names)} {hashlib.sha256(listing).hexdigest()}"
-        files.extend(f"{below}/{name}" for name in names)
-    size = min(SAMPLE, len(files))
-    for name in (files[index * len(files) // size] for index in range(size)):
+        yield f"{subfolder}/ {len(names)} {hashlib.sha256(listing).hexdigest()}"
+        files.extend(f"{subfolder}/{name}" for name in names)
+    sampled = min(SAMPLE, len(files))
+    for name in (files[index * len(files) // sampled] for index in range(sampled)):
         yield _file(root / os.path.relpath(name, relative), name)
 
 
 def _walk(folder: Path, relative: str) -> Iterator[tuple[str, list[str]]]:
-    """Each folder with the sorted names of its files, in the order of the folders' names."""
+    """Yield each folder with the sorted names of its files, in the order of the folders' names."""
     names: list[str] = []
     folders: list[str] = []
     with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""From a data name to its files: the data root, a folder of the user's, an installed package, or a generated set."""
+"""Locate the files of a data set: below the data root, in a user's folder, in a package, or in the synthetic cache."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tasks.data.fingerprint import fingerprint
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that is there: its folder, and every file of its layout.
+    """A data set whose files are present: its folder, and every file of its layout.
 
     Attributes:
-        name: as asked for; it ends in "-synthetic" for a generated set.
-        files: absolute or relative to the working folder, in the order of the layout.
+        name: the requested name; it ends in "-synthetic" for a generated set.
+        files: paths, absolute or relative to the working folder, in the order of the layout.
     """
 
     name: str
@@ -31,17 +31,17 @@ class Source:
 
     @property
     def synthetic(self) -> bool:
-        """Whether the rows are generated, not published."""
+        """True if the rows are generated, not published."""
         return self.name.endswith(SYNTHETIC)
 
     def fingerprint(self) -> str:
-        """12 hex digits that change with the files; see `tasks.data.fingerprint`."""
+        """Return 12 hex digits that change with the files; see `tasks.data.fingerprint`."""
         return fingerprint(self.folder, self.files)
 
 
 @dataclass(frozen=True)
-class Found:
-    """The layout that comes nearest to what lies in a folder."""
+class LayoutMatch:
+    """The layout of which a folder has most files."""
 
     layout: Layout
     folder: Path
@@ -56,59 +56,59 @@ class Found:
 
 
 def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | None = None) -> Source:
-    """Find the files of a data set; a synthetic set is generated if it is not there yet.
+    """Find the files of a data set. A synthetic set is generated unless it is cached.
 
     Args:
-        name: a data name, "-synthetic" allowed behind.
+        name: a data name, optionally followed by "-synthetic".
         root: the folder of the data folders; default: `DROPBENCH_DATA`, else ./data.
-        folders: data name → folder, for those that lie elsewhere.
+        folders: data name → folder, for data sets outside the root.
 
     Raises:
-        InputError: the name is unknown, or files are missing; says which, where, and where to get them.
+        InputError: the name is unknown, or files are missing; the message names them and their source.
     """
     dataset = DATASETS.get(name)
     synthetic = name.endswith(SYNTHETIC)
-    given = (folders or {}).get(name)
-    if synthetic and given is None:
-        from tasks.data.synthetic import ensure_synthetic
+    user_folder = (folders or {}).get(name)
+    if synthetic and user_folder is None:
+        from tasks.data.synthetic_cache import ensure_synthetic
 
         folder = ensure_synthetic(dataset)
     else:
-        folder = given if given is not None else default_folder(dataset, root)
-    found = nearest_layout(dataset, folder)
-    if found.missing:
-        raise InputError(_what_is_missing(name, dataset, found))
-    files = tuple(path for file in found.layout.files for path in matching(found.folder, file))
-    return Source(name, dataset, found.layout, found.folder, files)
+        folder = user_folder if user_folder is not None else default_folder(dataset, root)
+    match = nearest_layout(dataset, folder)
+    if match.missing:
+        raise InputError(_missing_message(name, dataset, match))
+    files = tuple(path for file in match.layout.files for path in matching(match.folder, file))
+    return Source(name, dataset, match.layout, match.folder, files)
 
 
 def default_folder(dataset: Dataset, root: Path | None = None) -> Path:
-    """Where a set lies unless the user says otherwise."""
+    """Return the folder of a set for which the user has given none."""
     if not dataset.package:
         return (Settings.from_environment().data if root is None else root) / dataset.folder
     package, *below = dataset.package.split("/")
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"data '{dataset.name}' comes with the Python package {package}, which is not installed")
+        raise InputError(f"data '{dataset.name}' needs the Python package {package}: run `pip install {package}`")
     return Path(spec.submodule_search_locations[0], *below)
 
 
-def nearest_layout(dataset: Dataset, folder: Path) -> Found:
-    """The first complete layout in the folder; else the one of which the most is there."""
+def nearest_layout(dataset: Dataset, folder: Path) -> LayoutMatch:
+    """Return the first complete layout in the folder, else the one of which the largest share is present."""
     candidates = []
     for layout in dataset.layouts:
         for subfolder in ("", *layout.subfolders):
-            place = folder / subfolder
-            missing = tuple(file for file in layout.files if not matching(place, file))
-            candidates.append(Found(layout, place, missing))
-    return min(candidates, key=lambda found: len(found.missing) / len(found.layout.files))
+            candidate = folder / subfolder
+            missing = tuple(file for file in layout.files if not matching(candidate, file))
+            candidates.append(LayoutMatch(layout, candidate, missing))
+    return min(candidates, key=lambda match: len(match.missing) / len(match.layout.files))
 
 
 def parse_folders(items: Iterable[str]) -> dict[str, Path]:
-    """Read what stands behind `--data`: NAME=PATH.
+    """Parse the values of the option `--data`: NAME=PATH.
 
     Raises:
-        InputError: there is no "=", the name is unknown, or the path is no folder.
+        InputError: a value has no "=", the name is unknown, or the path is not a folder.
     """
     folders = {}
     for item in items:
@@ -118,15 +118,15 @@ def parse_folders(items: Iterable[str]) -> dict[str, Path]:
         DATASETS.entry(name)
         folder = Path(path).expanduser()
         if not folder.is_dir():
-            raise InputError(f"--data {item}: no folder {folder}")
+            raise InputError(f"--data {item}: {folder} is not a folder")
         folders[name] = folder
     return folders
 
 
 def matching(folder: Path, file: str) -> list[Path]:
-    """The file, or the folder, of that name in a folder; of a name with a star all that match it, in order.
+    """Return the file or subfolder of that name, or, for a name with a star, all files that match it, in order.
 
-    An empty list where it is not there. Hidden files do not match.
+    The list is empty if there is none. Hidden files do not match.
     """
     try:
         if "*" in file:
@@ -137,15 +137,17 @@ def matching(folder: Path, file: str) -> list[Path]:
         return []
 
 
-def _what_is_missing(name: str, dataset: Dataset, found: Found) -> str:
-    if found.state == "missing":
-        told = f"data '{name}' is not there: expected {', '.join(found.layout.files)} in {found.folder}"
+def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
+    if match.state == "missing":
+        message = f"data '{name}' not found: expected {', '.join(match.layout.files)} in {match.folder}"
     else:
-        there = [file for file in found.layout.files if file not in found.missing]
-        told = f"data '{name}' is incomplete: {found.folder} has {', '.join(there)}, but not {', '.join(found.missing)}"
+        present = [file for file in match.layout.files if file not in match.missing]
+        message = (
+            f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {', '.join(match.missing)}"
+        )
     if dataset.package:
-        return f"{told}, which the Python package {dataset.package.split('/')[0]} brings along: install it again"
-    told += f" (DROPBENCH_DATA or --data {name}=PATH set another place); get it from {dataset.home}"
+        return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"
+    message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH); get it from {dataset.home}"
     if dataset.synthetic and not name.endswith(SYNTHETIC):
-        told += f", or run on a small generated set: {name}{SYNTHETIC}"
-    return told
+        message += f", or use the small generated set {name}{SYNTHETIC}"
+    return message

@@ -1,39 +1,38 @@
-"""From the files of a data set to its rows."""
+"""Read a data set: call the reader that its card names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping, Sized
+from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from harness.errors import InputError
-from harness.registry import load
-from tasks.data.dataset import Unit
+from tasks.data.dataset import Unit, load_function
 from tasks.data.locate import Source
 
 
 class Data(Protocol):
-    """What every reader returns, whatever its kind."""
+    """Interface of the data that readers return, for every kind."""
 
     kind: ClassVar[str]
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names in the order of their numbers; () for a set without classes."""
+        """Class names in the order of their numbers; () for a set without classes."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]: ...
 
     def rows(self) -> Mapping[str, int]:
-        """Number of rows of each split."""
+        """Return the number of rows of each split."""
         ...
 
     def class_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """Number of rows (of words, where each has a tag) of each class of each split; empty without classes."""
+        """Return the number of rows (of words, in a tagged set) of each class of each split; empty without classes."""
         ...
 
     def verify(self, progress: Callable[[], None]) -> None:
-        """Read what reading the set has put off, calling `progress` after each row; raises InputError for damage."""
+        """Read what the reader has deferred, calling `progress` after each row; raise InputError for a damaged file."""
         ...
 
 
@@ -42,41 +41,74 @@ class CountsTokens(Protocol):
     """Data whose size is published in tokens as well."""
 
     def tokens(self) -> Mapping[str, int]:
-        """Number of tokens of each split."""
+        """Return the number of tokens of each split."""
         ...
 
 
 @runtime_checkable
 class LeavesOut(Protocol):
-    """Data whose published size counts what no split has, such as rows without a label."""
+    """Data whose published size includes rows of no split, such as those without a label."""
 
     @property
     def left_out(self) -> Mapping[Unit, Mapping[str, int]]:
-        """Unit → split → number."""
+        """Number of rows left out: unit → split → number."""
         ...
+
+
+P = TypeVar("P", bound=Sized)
+
+
+class ThreeSplits(Generic[P]):
+    """Base of the data classes that have the fields train, dev and test."""
+
+    name: str
+    train: P
+    dev: P
+    test: P
+
+    def splits(self) -> dict[str, P]:
+        """Return the three splits by name."""
+        return {"train": self.train, "dev": self.dev, "test": self.test}
+
+    def rows(self) -> dict[str, int]:
+        """Return the number of rows (texts, sentences, images) of each split."""
+        return {name: len(split) for name, split in self.splits().items()}
+
+    def require_rows(self, noun: str) -> None:
+        """Raise InputError if a split is empty; `noun` names the rows."""
+        for split, count in self.rows().items():
+            if not count:
+                raise InputError(f"data '{self.name}': no {noun} for {split}: too few for train, dev and test")
+
+    def class_rows(self) -> Mapping[str, Mapping[str, int]]:
+        """Return {}: without classes."""
+        return {}
+
+    def verify(self, progress: Callable[[], None]) -> None:
+        """Do nothing: the reader has read all files."""
 
 
 D = TypeVar("D", bound=Data)
 
 
 def read_any(source: Source) -> Data:
-    """Read a set of any kind.
+    """Read a data set of any kind.
 
     Raises:
-        InputError: a file is damaged or a row does not parse; the message says where.
+        InputError: the reader cannot be imported, a file is damaged, or a row does not parse.
     """
-    reader: Callable[[Source], Data] = load(source.layout.reader)
+    reader: Callable[[Source], Data] = load_function(source.dataset.name, source.layout.reader)
     return reader(source)
 
 
 def read(source: Source, kind: type[D]) -> D:
-    """Read a set of the kind that a task needs, such as `TextClassificationData`.
+    """Read a data set of the kind that a task needs, such as `TextClassificationData`.
 
     Raises:
         InputError: the set is of another kind, a file is damaged, or a row does not parse.
     """
     if source.dataset.kind != kind.kind:
-        raise InputError(f"data '{source.name}' is for {source.dataset.kind}: expected a set for {kind.kind}")
+        raise InputError(f"data '{source.name}' is for {source.dataset.kind}: expected a data set for {kind.kind}")
     data = read_any(source)
     if not isinstance(data, kind):
         raise TypeError(f"{source.layout.reader} returns {type(data).__name__}, not {kind.__name__}")

@@ -1,7 +1,7 @@
 """Seeded, stratified splits, the same on every machine and for every trial.
 
-The seed is no trial's seed: trials that differ in their seed are tested on the same rows. NumPy's `RandomState` is used
-because its stream is frozen for all time (NEP 19), which the newer generators do not promise.
+The seed is independent of a trial's seed, so that all trials are tested on the same rows. NumPy's `RandomState` is used
+because its stream is frozen (NEP 19); the newer generators do not guarantee theirs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ SPLIT_SEED = 2019
 
 
 def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
-    """Part rows so that every class is parted in the same ratio, to within one row.
+    """Split rows so that every class is split in the same ratio, to within one row.
 
     Args:
         labels: (N,) class of each row, from 0.
         percents: share of each part; they sum to 100.
 
     Returns:
-        The row numbers of each part, ascending. No row is in two parts, none is lost, and rows of one class do not
-        change how another class is parted.
+        The row numbers of each part, ascending. Every row is in exactly one part, and the split of a class does not
+        depend on the rows of other classes.
     """
     if sum(percents) != 100:
         raise ValueError(f"{percents} do not sum to 100")
@@ -35,7 +35,7 @@ def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
         start = taken = 0
         for part, percent in zip(parts, percents, strict=True):
             taken += percent
-            # Integers alone: a float's rounding could differ between machines.
+            # In integers, because the rounding of floats could differ between machines.
             end = (len(rows) * taken + 50) // 100
             part.append(shuffled[start:end])
             start = end
@@ -43,11 +43,11 @@ def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
 
 
 def carve_dev(train: S) -> tuple[S, S]:
-    """Train and dev from a set that was published without dev: 90 % and 10 %."""
-    kept, dev = stratified(train.labels, (90, 10))
-    return train.take(kept), train.take(dev)
+    """Split the train rows of a set that was published without dev into 90 % train and 10 % dev."""
+    train_rows, dev_rows = stratified(train.labels, (90, 10))
+    return train.take(train_rows), train.take(dev_rows)
 
 
-def noted(percents: str) -> str:
-    """The note that goes with a split made here."""
+def split_note(percents: str) -> str:
+    """Return the note on a split that DropBench has made."""
     return f"{percents} (stratified, seed {SPLIT_SEED})"

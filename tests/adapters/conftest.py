@@ -12,7 +12,7 @@ from tests.patience import PATIENCE
 
 @pytest.fixture
 def run_fresh(tmp_path: Path) -> Callable[..., str]:
-    """Runs a program in a Python of its own, since the first import of a library is what is tested."""
+    """Run a program in a fresh Python process, to test the first import of a library."""
 
     def run(program: str, *options: str) -> str:
         command = [sys.executable, *options, "-c", program]

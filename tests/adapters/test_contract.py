@@ -1,9 +1,10 @@
-"""The contract of adapters, for every family of models: what `regularize` may change, and what it must not."""
+"""Test the contract of adapters for every family of models."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,29 +12,31 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from harness import REGULARIZERS, InputError, Regularizer, Site, unregularize
-from harness.adapter import ADAPTERS
-from harness.binding import ATTENTION_KINDS, bind, find_patches, watch
+from harness.models.adapter import ADAPTERS
+from harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
 from harness.regularizers.spec import build_regularizer
-from tests.adapters.fairseq_families import FAMILIES as FAIRSEQ
 from tests.adapters.families import Family
-from tests.adapters.image_families import FAMILIES as IMAGES
-from tests.adapters.torch_families import FAMILIES as TORCH
-from tests.adapters.transformers_families import FAMILIES as TRANSFORMERS
+from tests.adapters.libraries.fairseq_families import FAMILIES as FAIRSEQ
+from tests.adapters.libraries.torch_families import FAMILIES as TORCH
+from tests.adapters.libraries.transformers_families import FAMILIES as TRANSFORMERS
+from tests.adapters.vision.image_families import FAMILIES as IMAGES
 
-# torch's encoder and fairseq's decoder cause these in evaluation, whether they are regularised or not.
+# torch's encoder and fairseq's decoder cause these in evaluation, with and without a regularizer.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
     pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask and attn_mask"),
 ]
 FAMILIES = {family.name: family for family in [*TORCH, *TRANSFORMERS, *FAIRSEQ, *IMAGES]}
-CLOSE = 1e-5
-"""Between two ways of computing the same in float32: outputs of a whole model, of size 1 to 10."""
-SEEN = 1e-3
-"""A difference that no rounding makes."""
+TOLERANCE = 1e-5
+"""Between two computations of a model's output, of size 1 to 10, in float32."""
+DIFFERENT = 1e-3
+"""A difference too large for rounding."""
 
 
-class Turned(Regularizer):
-    """What somebody may write who knows of `attend` alone: each value with the other sign."""
+class Negated(Regularizer):
+    """A plug-in regularizer that only overrides `attend`: it negates the values."""
+
+    ratio: ClassVar[None] = None
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
@@ -42,19 +45,19 @@ class Turned(Regularizer):
 
 
 def dropping() -> Iterator[tuple[str, Regularizer]]:
-    """Every registered regularizer that drops in training alone, and one that is not registered."""
+    """Yield every registered regularizer that drops only in training, and one that is not registered."""
     for name in REGULARIZERS:
-        built = build_regularizer(name)
-        if name != "none" and type(built).site_module is Regularizer.site_module:
+        regularizer = build_regularizer(name)
+        if name != "none" and type(regularizer).site_module is Regularizer.site_module:
             yield name, build_regularizer(name, ratio=0.5)
-    yield "turned", Turned(ratio=0.5)
+    yield "negated", Negated()
 
 
 DROPPING = dict(dropping())
 
 
 def pairs(families: Iterable[Family]) -> list[tuple[str, str]]:
-    """Each family with each regularizer but those that need a grid where it has none."""
+    """Return each family with each regularizer that fits it: some need a grid."""
     bare = Site("bare", "encoder-self", 0, 1, 2)
     return [
         (family.name, name) for family in families for name in DROPPING if family.grid or not DROPPING[name].skip(bare)
@@ -63,7 +66,7 @@ def pairs(families: Iterable[Family]) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, nn.Module]:
-    """The models by family, each made once; nothing that a test does may remain in them."""
+    """Return a cache of models by family; every test must restore them."""
     return {}
 
 
@@ -84,7 +87,7 @@ def model(family: Family, models: dict[str, nn.Module]) -> Iterator[nn.Module]:
     model.eval().zero_grad()
 
 
-def test_touches_every_site_of_the_family_and_says_so(family: Family, model: nn.Module) -> None:
+def test_every_site_of_the_family_is_bound_and_reported(family: Family, model: nn.Module) -> None:
     report = bind(model, "dropkey", ratio=0.3, schedule="decreasing")
     assert Counter(site.kind for site in report.bound) == dict(family.sites)
     stacks: dict[str, list[tuple[int, int]]] = {}
@@ -92,13 +95,13 @@ def test_touches_every_site_of_the_family_and_says_so(family: Family, model: nn.
         stacks.setdefault("encoder-self" if site.kind == "outlook" else site.kind, []).append((site.layer, site.depth))
         assert (site.grid is not None) == family.grid
         assert f"  {site.name} " in str(report)
-    for places in stacks.values():
-        assert places == [(layer, len(places)) for layer in range(len(places))]
+    for layers in stacks.values():
+        assert layers == [(layer, len(layers)) for layer in range(len(layers))]
     first = [site for site in report.bound if site.layer == 0]
     assert [site.ratio for site in first] == [0.3 if site.depth > 1 else first[-1].ratio for site in first]
 
 
-def test_evaluation_and_state_stay_as_they_were(family: Family, model: nn.Module) -> None:
+def test_evaluation_and_state_are_unchanged(family: Family, model: nn.Module) -> None:
     keys = list(model.state_dict())
     classes = [type(module) for module in model.modules()]
     with torch.no_grad():
@@ -107,7 +110,7 @@ def test_evaluation_and_state_stay_as_they_were(family: Family, model: nn.Module
         assert torch.equal(family.run(model), before)
         assert list(model.state_dict()) == keys
     with watch(model, lambda site, weights: None), torch.no_grad():
-        torch.testing.assert_close(family.run(model), before, atol=CLOSE, rtol=CLOSE)
+        torch.testing.assert_close(family.run(model), before, atol=TOLERANCE, rtol=TOLERANCE)
     unregularize(model)
     with torch.no_grad():
         assert torch.equal(family.run(model), before)
@@ -115,16 +118,16 @@ def test_evaluation_and_state_stay_as_they_were(family: Family, model: nn.Module
     assert not any(hasattr(module, "site") for module in model.modules()) or family.own
 
 
-def test_none_and_ratio_0_train_like_the_model_itself(family: Family, model: nn.Module) -> None:
+def test_none_and_ratio_0_train_like_the_original_model(family: Family, model: nn.Module) -> None:
     model.train()
     state = {key: value.clone() for key, value in model.state_dict().items()}
     outputs = []
     for regularizer in (None, "none", "dropkey"):
-        model.load_state_dict(state)  # running statistics of normalisation
+        model.load_state_dict(state)  # restores running statistics of normalization
         if regularizer is not None:
             bind(model, regularizer, ratio=0.0)
         outputs.append(family.run(model))
-    torch.testing.assert_close(outputs[1], outputs[0], atol=CLOSE, rtol=CLOSE)
+    torch.testing.assert_close(outputs[1], outputs[0], atol=TOLERANCE, rtol=TOLERANCE)
     assert torch.equal(outputs[1], outputs[2])
 
 
@@ -142,11 +145,11 @@ def test_training_calls_each_site_once_with_finite_gradients(family: Family, mod
 
     with watch(model, count) as sites:
         out = family.run(model)
-    # A model of our own has sites that nobody asked for: the attention of some is computed all the same.
+    # A model written for DropBench also has sites that are not bound, some of them attention.
     attention = [site for site in sites if site.kind in ATTENTION_KINDS]
     assert called == {site.name: family.calls for site in attention}
     assert torch.isfinite(out).all()
-    assert (out - plain).abs().max() > SEEN
+    assert (out - plain).abs().max() > DIFFERENT
     out.square().mean().backward()
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     assert gradients
@@ -154,7 +157,7 @@ def test_training_calls_each_site_once_with_finite_gradients(family: Family, mod
 
 
 @pytest.mark.parametrize(("family", "name"), pairs(f for f in FAMILIES.values() if f.leaks), indirect=["family"])
-def test_training_hides_what_the_model_hides(family: Family, model: nn.Module, name: str) -> None:
+def test_training_respects_the_masks_of_the_model(family: Family, model: nn.Module, name: str) -> None:
     model.train()
     bind(model, DROPPING[name])
     with torch.no_grad():
@@ -163,8 +166,8 @@ def test_training_hides_what_the_model_hides(family: Family, model: nn.Module, n
                 before = family.run(model, seed=seed)
                 hidden = family.run(model, leak.change(family.inputs()), seed=seed)
                 shown = family.run(model, leak.control(family.inputs()), seed=seed)
-                torch.testing.assert_close(leak.unaware(hidden), leak.unaware(before), atol=CLOSE, rtol=CLOSE)
-                assert (leak.aware(shown) - leak.aware(before)).abs().max() > SEEN, leak.name
+                torch.testing.assert_close(leak.unaware(hidden), leak.unaware(before), atol=TOLERANCE, rtol=TOLERANCE)
+                assert (leak.aware(shown) - leak.aware(before)).abs().max() > DIFFERENT, leak.name
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if not FAMILIES[name].grid], indirect=True)
@@ -181,6 +184,6 @@ def test_every_adapter_has_a_family() -> None:
     assert {type_.name for type_ in libraries} == {"dropbench", "torch", "timm", "transformers", "fairseq"}
 
 
-def test_no_module_is_claimed_twice(family: Family, model: nn.Module) -> None:
+def test_no_module_has_two_patches(family: Family, model: nn.Module) -> None:
     patches = find_patches(model)
     assert len({id(patch.module) for patch in patches}) == len(patches)

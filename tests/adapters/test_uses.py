@@ -1,4 +1,4 @@
-"""What people do with models that were regularised: copy, save, export, compile, checkpoint, train on two processes."""
+"""Test uses of regularized models: copying, saving, export, compilation, checkpointing, distributed training."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from harness import regularize, sites, unregularize
-from harness.binding import bind, watch
+from harness.models.regularize import bind, watch
 from tests.adapters.families import Family
-from tests.adapters.test_binding import Stack
 from tests.adapters.test_contract import FAMILIES
+from tests.adapters.test_regularize import Stack
 from tests.patience import PATIENCE
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
@@ -32,18 +32,18 @@ def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
 
 
-def test_a_deep_copy_trains_alike_and_apart(family: Family) -> None:
+def test_a_deep_copy_is_equal_and_independent(family: Family) -> None:
     model = drop(family.model()).train()
-    other = copy.deepcopy(model)
-    assert torch.equal(family.run(model), family.run(other))
+    copied = copy.deepcopy(model)
+    assert torch.equal(family.run(model), family.run(copied))
     unregularize(model)
-    assert sites(other)
+    assert sites(copied)
     assert not sites(model)
-    other.eval()
-    assert torch.equal(family.run(other), family.run(model.eval())) or family.name == "timm-volo"
+    copied.eval()
+    assert torch.equal(family.run(copied), family.run(model.eval())) or family.name == "timm-volo"
 
 
-def test_state_dicts_go_both_ways(family: Family) -> None:
+def test_state_dicts_are_compatible_in_both_directions(family: Family) -> None:
     plain, model = family.model(), drop(family.model())
     buffer = io.BytesIO()
     torch.save(model.state_dict(), buffer)
@@ -60,8 +60,7 @@ def test_autocast(family: Family) -> None:
     assert torch.isfinite(out).all()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        shown = family.run(model.eval())
-        assert torch.equal(shown, family.run(unregularize(model)))
+        assert torch.equal(family.run(model.eval()), family.run(unregularize(model)))
 
 
 @pytest.mark.parametrize("family", ["torch-encoder", "timm-volo", "transformers-bert"], indirect=True)
@@ -73,7 +72,7 @@ def test_export_in_evaluation(family: Family) -> None:
 
 
 @pytest.mark.parametrize("family", ["torch-encoder", "timm-vit", "transformers-bert"], indirect=True)
-def test_compiled_as_one_graph(family: Family) -> None:
+def test_compilation_to_one_graph(family: Family) -> None:
     model = drop(family.model()).train()
     compiled: Any = torch.compile(model, backend="eager", fullgraph=True)
     inputs = family.inputs()
@@ -91,7 +90,7 @@ def test_checkpointing_recomputes_the_same_draws() -> None:
         model.zero_grad()
         out.square().sum().backward()
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    assert all(torch.equal(one, two) for one, two in zip(*gradients, strict=True))
+    assert all(map(torch.equal, *gradients))
 
 
 def test_checkpointing_by_the_libraries() -> None:
@@ -108,8 +107,8 @@ def test_checkpointing_by_the_libraries() -> None:
             out = family.run(model)
             out.square().mean().backward()
             outputs.append([out, *(p.grad for p in model.parameters() if p.grad is not None)])
-        for one, two in zip(*outputs, strict=True):
-            torch.testing.assert_close(one, two)
+        for plain, checkpointed in zip(*outputs, strict=True):
+            torch.testing.assert_close(checkpointed, plain)
 
 
 PROCESSES = """
@@ -117,9 +116,9 @@ import sys
 import torch
 from torch import distributed, nn
 
-rank, place = int(sys.argv[1]), sys.argv[2]
-distributed.init_process_group("gloo", init_method=f"file://{place}/meet", rank=rank, world_size=2)
-model = torch.load(f"{place}/model.pt", weights_only=False)
+rank, folder = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+model = torch.load(f"{folder}/model.pt", weights_only=False)
 wrapped = nn.parallel.DistributedDataParallel(model)
 torch.manual_seed(rank)
 for _ in range(2):
@@ -130,12 +129,13 @@ distributed.all_gather(both, own)
 assert own.abs().sum() > 0 and torch.equal(*both)
 assert [site.ratio for site in sys.modules["harness"].sites(model)] == [0.5, 0.5]
 distributed.destroy_process_group()
-print("alike")
+print("equal")
 """
 
 
+@pytest.mark.slow
 def test_two_processes_train_a_pickled_model(tmp_path: Path) -> None:
-    """A model that was regularised here goes to two fresh processes, which know nothing of adapters."""
+    """The pickle of a regularized model is loaded in two processes that have not imported any adapter."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     torch.save(drop(nn.TransformerEncoder(layer, 2)), tmp_path / "model.pt")
     started = [
@@ -149,18 +149,18 @@ def test_two_processes_train_a_pickled_model(tmp_path: Path) -> None:
     ]
     for process in started:
         out, errors = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, out) == (0, "alike\n"), errors
+        assert (process.returncode, out) == (0, "equal\n"), errors
 
 
-def test_an_unpickled_transformers_model_brings_our_functions_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpickling_a_transformers_model_registers_the_attention_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     family = FAMILIES["transformers-bert"]
     model = drop(family.model()).train()
     buffer = io.BytesIO()
     torch.save(model, buffer)
     buffer.seek(0)
     expected = family.run(model)
-    # As in a process that has the library, but has not imported the adapter.
-    monkeypatch.delitem(sys.modules, "adapters.transformers_attention")
+    # As in a process that has imported the library but not the adapter.
+    monkeypatch.delitem(sys.modules, "adapters.libraries.transformers_attention")
     for table in (AttentionInterface, AttentionMaskInterface):
         for name in ("dropbench-sdpa", "dropbench-eager"):
             monkeypatch.delitem(table._global_mapping, name)
@@ -170,22 +170,22 @@ def test_an_unpickled_transformers_model_brings_our_functions_along(monkeypatch:
 
 
 @pytest.mark.parametrize("family", ["torch-encoder", "timm-vit", "transformers-bert-eager"], indirect=True)
-def test_keys_that_a_site_hides_are_hidden_in_evaluation(family: Family) -> None:
+def test_masked_keys_of_a_site_are_masked_in_evaluation(family: Family) -> None:
     model = drop(family.model())
     with torch.no_grad():
         before = family.run(model)
-        seen: list[torch.Tensor] = []
-        with watch(model, lambda site, weights: seen.append(weights)):
+        weights: list[torch.Tensor] = []
+        with watch(model, lambda site, values: weights.append(values)):
             family.run(model)
         for site in sites(model):
-            site.hidden = torch.arange(seen[0].shape[-1])[None] == 1
+            site.masked_keys = torch.arange(weights[0].shape[-1])[None] == 1
         assert (family.run(model) - before).abs().max() > 1e-3
         for site in sites(model):
-            site.hidden = None
+            site.masked_keys = None
         assert torch.equal(family.run(model), before)
 
 
-def test_a_regularizer_that_lives_in_the_model_and_is_on_in_evaluation(family: Family) -> None:
+def test_a_regularizer_with_parameters_is_part_of_the_model_and_active_in_evaluation(family: Family) -> None:
     model = family.model()
     with torch.no_grad():
         before = family.run(model)
@@ -201,6 +201,6 @@ def test_a_regularizer_that_lives_in_the_model_and_is_on_in_evaluation(family: F
     assert all(grad is not None and torch.isfinite(grad).all() for grad in (trained[key].grad for key in own))
     unregularize(model.eval())
     assert list(model.state_dict()) == keys
-    if family.name != "timm-volo":  # its normalisation has seen a batch
+    if family.name != "timm-volo":  # its running statistics have changed
         with torch.no_grad():
             assert torch.equal(family.run(model), before)

@@ -1,4 +1,4 @@
-"""The examples of docs/your-model.md, run as they stand there."""
+"""Run the examples of docs/your-model.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-TEXT = (Path(__file__).parents[2] / "docs/your-model.md").read_text()
+from tests.paths import ROOT
+
+TEXT = (ROOT / "docs/your-model.md").read_text()
 SECTIONS = {section.partition("\n")[0]: section for section in TEXT.split("\n## ")}
 EXAMPLES = {
     title: code[0]
@@ -18,12 +20,12 @@ EXAMPLES = {
 }
 
 
-def test_there_is_one_for_each_library() -> None:
+def test_there_is_an_example_for_each_library() -> None:
     assert list(EXAMPLES) == [
         "timm",
         "transformers, with its Trainer",
         "Plain torch",
-        "A model that none of these knows",
+        "Other models",
     ]
     assert TEXT.count("```python") == len(EXAMPLES)
 
@@ -37,9 +39,9 @@ def test_example_runs(
     program = tmp_path / "example.py"
     program.write_text(EXAMPLES[title])
     runpy.run_path(str(program), run_name="__main__")
-    shown = capsys.readouterr().out
-    assert "attention sites of" in shown
+    output = capsys.readouterr().out
+    assert "attention sites of" in output
     for line in re.findall(r"^  blocks.*$", TEXT, re.MULTILINE):
-        assert (line in shown) == (title == "timm")
+        assert (line in output) == (title == "timm")
     if title.startswith("transformers"):
         assert (tmp_path / "bert-dropattention/final/config.json").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,14 +16,16 @@ import timm
 from PIL import Image
 from timm.models.volo import VOLO
 
-from benchmarks import cluster, nodes, queue, stores, tables, volo
-from benchmarks.images import clouds
+from benchmarks.cluster import nodes, simulation
+from benchmarks.database import queue, stores, tables
+from benchmarks.database.queue import at_scale
 from benchmarks.measure import compare
-from benchmarks.queue import at_scale
-from db.store import open_store
+from benchmarks.training import volo
+from benchmarks.training.images import clouds
+from db.store.store import open_store
 from harness.settings import Settings
-
-ROOT = Path(__file__).parents[2]
+from tests import forkserver
+from tests.paths import ROOT
 
 
 def test_a_ratio_is_the_median_of_pairs_and_the_warm_up_does_not_count() -> None:
@@ -35,6 +38,7 @@ def test_a_ratio_is_the_median_of_pairs_and_the_warm_up_does_not_count() -> None
     assert next(waits["ours"], None) is None
 
 
+@pytest.mark.slow
 def test_json_has_the_documented_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DROPBENCH_BENCHMARK_STATUS", "10")
     done = subprocess.run(
@@ -70,7 +74,7 @@ def test_both_sides_train_the_same_volo(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_small_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.queue.ROUNDS", 1)
+    monkeypatch.setattr("benchmarks.database.queue.ROUNDS", 1)
     found = at_scale(tmp_path, 203)
     assert [one.name.split(",")[0] for one in found] == [
         "enqueueing 203 trials", "status", "status", "results --group-by regularizer", "dropbench status",
@@ -83,17 +87,18 @@ def test_a_small_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert one.ratio == pytest.approx(one.ours / one.peer, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_simulated_cluster_runs_a_campaign_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With fifty times the faults; few enough places that not all jobs can be submitted at once."""
     monkeypatch.setattr(nodes, "FAULTS", {name: 50 * often for name, often in nodes.FAULTS.items()})
     monkeypatch.setattr(nodes, "JOBS", 5)
-    report = cluster.run(tmp_path, 203, 3)
+    report = simulation.run(tmp_path, 203, 3)
     assert {name for name, count in report.states.items() if count} == {"succeeded", "failed"}
     assert sum(report.states.values()) == 203
     assert report.states["failed"] == report.faults["failed"] > 0
     assert report.attempts == 203 + sum(report.faults.values()) - report.faults["failed"]
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == report.states["succeeded"]
-    assert report.calls["sbatch"] > 203 / cluster.PACK / nodes.JOBS
+    assert report.calls["sbatch"] > 203 / simulation.PACK / nodes.JOBS
     assert {"collect", "submit", "status", "enqueue", "nodes"} == set(report.seconds)
     assert any(line.startswith("calls to SLURM: ") for line in report.lines())
 
@@ -117,9 +122,7 @@ def test_beside_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_an_unknown_benchmark_is_refused() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "nothing"], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = forkserver.run(["nothing"], cwd=ROOT, env=os.environ, module="benchmarks")
     assert done.returncode == 2
     assert "unknown benchmark nothing" in done.stderr
 

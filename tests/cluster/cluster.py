@@ -1,7 +1,6 @@
-"""A throw-away SLURM on this machine: munge, MariaDB, slurmdbd, slurmctld and some virtual nodes, all on 127.0.0.1.
+"""A private SLURM on 127.0.0.1: munge, MariaDB, slurmdbd, slurmctld and some virtual nodes, in one folder.
 
-Debian's slurmctld, slurmd, slurm-client, slurmdbd, munge and mariadb-server-core are all it needs, and to be root; no
-systemd. Everything lies in one folder, and every process that is started is ended.
+It needs Debian's slurmctld, slurmd, slurm-client, slurmdbd, munge and mariadb-server-core, and root; no systemd.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.ports import free_ports
+from tests.cluster.slurm_conf import slurm_conf
 from tests.patience import PATIENCE, wait
 
 PROGRAMS = (
@@ -71,7 +71,7 @@ class Cluster:
     def __post_init__(self) -> None:
         assert len(str(self.folder)) <= LONGEST, self.folder
         self.conf = self.folder / "slurm.conf"
-        self.port = _free_ports(20 + self.nodes)
+        self.port = free_ports(20 + self.nodes)
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(self.conf),
@@ -190,7 +190,7 @@ class Cluster:
         for number in range(self.gpus):
             # It must be a device for SLURM to hand it out.
             os.mknod(self.folder / f"dev/gpu{number}", 0o20666, os.makedev(1, 3))
-        self.conf.write_text("\n".join(self._lines()) + "\n")
+        self.conf.write_text("\n".join(slurm_conf(self, _host())) + "\n")
         gres = f"NodeName=node[1-{self.nodes}] Name=gpu File={self.folder}/dev/gpu[0-{self.gpus - 1}]"
         (self.folder / "gres.conf").write_text(f"AutoDetect=off\n{gres}\n")
         limits = [f"{name}={'yes' if self.cgroup else 'no'}" for name in ("ConstrainRAMSpace", "ConstrainSwapSpace")]
@@ -208,69 +208,6 @@ class Cluster:
             wrapper = self.folder / "bin" / client
             wrapper.write_text(f'#!/bin/sh\nexport SLURM_CONF={self.conf}\nexec /usr/bin/{client} "$@"\n')
             wrapper.chmod(0o755)
-
-    def _lines(self) -> Iterator[str]:
-        folder, port = self.folder, self.port
-        yield from (
-            "ClusterName=lab",
-            f"SlurmctldHost={_host()}(127.0.0.1)",
-            "SlurmUser=root",
-            "SlurmdUser=root",
-            f"SlurmctldPort={port}",
-            f"SlurmctldPidFile={folder}/run/slurmctld.pid",
-            f"SlurmctldLogFile={folder}/log/slurmctld.log",
-            f"StateSaveLocation={folder}/state",
-            f"SlurmdPidFile={folder}/run/slurmd.%n.pid",
-            f"SlurmdSpoolDir={folder}/spool/%n",
-            f"SlurmdLogFile={folder}/log/slurmd.%n.log",
-            # A job that is requeued waits until its credential has expired: two minutes unless told otherwise.
-            f"AuthInfo=socket={folder}/munge/socket,cred_expire=5",
-            "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
-            f"ProctrackType=proctrack/{'cgroup' if self.cgroup else 'linuxproc'}",
-            f"TaskPlugin=task/{'cgroup' if self.cgroup else 'none'}",
-            f"JobAcctGatherType=jobacct_gather/{'cgroup' if self.cgroup else 'linux'}",
-            "JobAcctGatherFrequency=2",
-            *([] if self.cgroup else ["JobAcctGatherParams=OverMemoryKill"]),
-            "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_CPU_Memory",
-            "DefMemPerCPU=100",
-            "SlurmdParameters=config_overrides",
-            "SlurmctldParameters=preempt_send_user_signal",
-            "GresTypes=gpu",
-            "ReturnToService=2",
-            "JobRequeue=1",
-            "PreemptType=preempt/partition_prio",
-            "PreemptMode=REQUEUE",
-            "PriorityType=priority/basic",
-            "SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=100000,bf_interval=2",
-            "MinJobAge=300",
-            "KillWait=3",
-            "KillOnBadExit=1",
-            "SlurmdTimeout=20",
-            "CompleteWait=0",
-            "MpiDefault=none",
-            "SwitchType=switch/none",
-            "MailProg=/bin/true",
-            "AccountingStorageType=accounting_storage/slurmdbd",
-            "AccountingStorageHost=127.0.0.1",
-            f"AccountingStoragePort={port + 1}",
-            # What speaks to slurmdbd looks for munge's socket here, and not in AuthInfo.
-            f"AccountingStoragePass={folder}/munge/socket",
-            "AccountingStorageTRES=gres/gpu",
-            "AccountingStorageEnforce=limits",
-        )
-        yield from self.more
-        for number, name in enumerate(self.names):
-            yield (
-                f"NodeName={name} NodeHostname={_host()} NodeAddr=127.0.0.1 Port={port + 10 + number} "
-                f"CPUs={self.cpus} RealMemory={self.memory} Gres=gpu:{self.gpus} State=UNKNOWN"
-            )
-        common = "Nodes=ALL MaxTime=INFINITE DefaultTime=10 State=UP"
-        yield f"PartitionName=main {common} Default=YES PriorityTier=1 PreemptMode=REQUEUE"
-        yield f"PartitionName=low {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=20"
-        yield f"PartitionName=abrupt {common} PriorityTier=1 PreemptMode=REQUEUE GraceTime=0"
-        yield f"PartitionName=high {common} PriorityTier=10 PreemptMode=OFF"
-        yield f"PartitionName=few {common} PriorityTier=1 PreemptMode=REQUEUE QOS=few"
 
     def _start_database(self) -> None:
         data, shell = self.folder / "mysql", self.folder / "run/mysql.socket"
@@ -361,13 +298,3 @@ def _zombie(entry: Path) -> bool:
 
 def _host() -> str:
     return socket.gethostname().partition(".")[0]
-
-
-def _free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens at, and that no cluster beside this one looks at."""
-    for first in range(17000 + os.getpid() * count % 12000, 31000, count):
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                held.enter_context(contextlib.closing(socket.socket())).bind(("127.0.0.1", port))
-            return first
-    raise OSError("no free ports")

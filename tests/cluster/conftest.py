@@ -1,4 +1,4 @@
-"""A SLURM for the tests of this folder, one a process that runs some, and workplaces whose command line reaches it."""
+"""A SLURM per process that runs tests of this folder, and workplaces whose command line reaches it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from harness.rundir import RunDirectory
+from db.store.store import open_store
+from harness.runs.run_directory import RunDirectory
+from jobs.queue.status import read_status
 from tests.cluster.cluster import Cluster, unusable
 from tests.jobs.workplace import Workplace
 from tests.patience import wait
@@ -38,9 +41,9 @@ signal_delay = 10
 
 [profiles.short]
 partition = "main"
-time = 2
+time = 5
 memory = 0.9
-signal_delay = 20
+signal_delay = 25
 
 [profiles.pair]
 partition = "main"
@@ -81,6 +84,11 @@ EXACT = LONE.replace("{regularizer: dropkey, params: {ratio: 0.3}}", "{regulariz
 SUITES = {"lone.yaml": LONE, "exact.yaml": EXACT}
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave all tests of this folder to `make test-all`."""
+    item.add_marker(pytest.mark.slow)
+
+
 class ClusterPlace(Workplace):
     """A workplace on a cluster."""
 
@@ -93,7 +101,7 @@ class ClusterPlace(Workplace):
             (folder / name).write_text(text)
 
     def submit(self, suite: str = "tiny.yaml", *more: str, profile: str = "default", seeds: int | None = None) -> None:
-        """Enqueue a suite and submit it, by two processes that end at once."""
+        """Enqueue a suite and submit it, by two command lines that end at once."""
         number = [f"--seeds={seeds}"] if seeds else []
         for words in (["enqueue", suite, *number], ["submit", "--executor=slurm", f"--profile={profile}", *more]):
             done = self.call(*words)
@@ -123,20 +131,26 @@ class ClusterPlace(Workplace):
         return self.ended()
 
     def status(self) -> dict[str, Any]:
-        """What a new process says."""
-        done = self.call("status", "--json")
+        """Return the status that a new process reports."""
+        done = self.call("status", "--json", fresh=True)
         assert done.returncode == 0, done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
+    def look(self) -> dict[str, Any]:
+        """Return the status as this process sees it, which takes a small part of the time."""
+        slurm = {name: self.environment[name] for name in ("PATH", "SLURM_CONF")}
+        with mock.patch.dict(os.environ, slurm), open_store(self.database, create=False) as store:
+            return dict(read_status(store, self.settings).to_json())
+
     def ended(self) -> dict[str, Any]:
-        """The status when no trial is active any more, all that is known collected."""
+        """Wait until no trial is active any more; returns the status, which a new process confirms after `collect`."""
 
         def over() -> dict[str, Any] | None:
-            found = self.status()
+            found = self.look()
             return None if found["submitted"] + found["running"] else found
 
-        found: dict[str, Any] = wait(over, "the end of all trials")
+        found: dict[str, Any] = wait(over, "the end of all trials", pause=0.2)
         assert self.call("collect").returncode == 0
         collected = self.status()
         assert {**collected, "as_of": ""} == {**found, "as_of": ""}, "status told another story than collect"

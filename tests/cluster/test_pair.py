@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.rundir import RunDirectory
+from harness.runs.run_directory import RunDirectory
 from tests.patience import wait
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> N
     def over() -> bool:
         running = clustered.cluster.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i").split()
         at_work.append(len(running))
-        found = clustered.status()
+        found = clustered.look()
         assert sum(found[state] for state in ("submitted", "running", "succeeded")) == 40
         assert found["as_of"]
         return bool(found["succeeded"] == 40)
 
-    wait(over, "forty trials")
+    wait(over, "forty trials", pause=0.2)
     assert 1 < max(at_work) <= 8
     watched = clustered.call("watch")
     assert watched.returncode == 0
@@ -38,6 +38,6 @@ def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> N
     assert len(jobs) == 40
     assert len({job.partition("_")[0] for job in jobs}) == 1, "one array"
     again = clustered.call("submit", "--executor=slurm")
-    assert "nothing is queued" in again.stdout
+    assert "Nothing is queued" in again.stdout
     assert clustered.call("run", "tiny.yaml", "--seeds=20").returncode == 0
     assert Counter(len(attempts) for attempts in clustered.attempts().values()) == {1: 40}

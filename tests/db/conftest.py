@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import select
 
-from db.connection import reading
-from db.models import METADATA
-from db.store import Store, open_store
-from harness import plugins
-from harness.cli import run
-from harness.plugins import load_plugins
+from db.schema.connection import reading
+from db.schema.tables import METADATA
+from db.store.store import Store, open_store
+from harness.cli.main import run
 from harness.regularizers.spec import RegularizerSpec
-from harness.rundir import RunDirectory
-from harness.task import TASKS
-from harness.trial import DataRef, Trial
+from harness.runs.run_directory import RunDirectory
+from harness.trials import plugins
+from harness.trials.plugins import load_plugins
+from harness.trials.task import TASKS
+from harness.trials.trial import DataRef, Trial
 from tests.jobs.workplace import PLUGIN
 
 STARTED, ENDED = "2026-01-02T03:04:05.000+00:00", "2026-01-02T03:05:05.000+00:00"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from harness.cli import run
-from harness.task import TASKS
-from tasks import making
+from harness.cli.main import run
+from harness.trials.task import TASKS
+from tasks import trial_factory
+from tests.paths import DOCS, ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs/tutorial.md", ROOT / "docs/reading-tables.md", *sorted((ROOT / "docs/tasks").glob("*.md"))]
 ELSEWHERE = ("git", "make", "cd", "export", "pip")
 """What needs a network or is run by continuous integration as a whole."""
@@ -30,8 +30,8 @@ def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
             preset["steps"] = 1
         return recipes
 
-    read_recipes = making.read_recipes
-    monkeypatch.setattr(making, "read_recipes", shortened)
+    read_recipes = trial_factory.read_recipes
+    monkeypatch.setattr(trial_factory, "read_recipes", shortened)
 
 
 def _without_epochs(content: Any) -> Any:
@@ -75,12 +75,12 @@ def test_every_command_anywhere_is_one_that_there_is() -> None:
     """In other documents, too: names of commands and their options are those of the command line."""
     from typer.main import get_command
 
-    from harness.cli import app
+    from harness.cli.main import app
 
     top: Any = get_command(app)
     context = top.context_class(top, resilient_parsing=True)
     wrong = []
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for line in re.findall(r"^\s*dropbench +(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
             words = re.split(r"\s{2,}|\s+#", line)[0].split()
             command = top

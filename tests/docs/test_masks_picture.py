@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.paths import DOCS
 
 
 def test_the_picture_is_what_the_regularizers_draw(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Attention dropout with a mask that the test gives, and sites to try it at."""
+"""Attention dropout with a given mask, and sites and tensors for tests."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from harness.regularizers.base import Regularizer
-from harness.regularizers.drop import AttentionDrop, Rescale, Unit, UnitDrop
-from harness.site import Site
+from harness.attention.reference.units import Rescale, Unit
+from harness.regularizers.base import Regularizer, Site
+from harness.regularizers.drop import AttentionDrop, UnitDrop
+from harness.regularizers.schedules import constant
 
 
 class GivenDrop(AttentionDrop):
-    """Drops the keys that it was given instead of drawing any."""
+    """Drops given keys instead of random ones."""
 
     _given: Tensor = PrivateAttr()
 
-    def dropped(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+    def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
         assert self._given.expand(shape).shape == shape
         return self._given
 
@@ -32,10 +33,13 @@ def given_drop(dropped: Tensor, rescale: Rescale, ratio: float = 0.3) -> GivenDr
 def site_with(
     regularizer: Regularizer | None, *, grid: tuple[int, int] | None = None, prefix: int = 0, ratio: float | None = None
 ) -> Site:
-    """A site that is bound to the regularizer, with its own ratio unless another is given."""
-    if ratio is None:
-        ratio = regularizer.ratio if regularizer is not None else 0.0
-    return Site("attention", "encoder-self", 0, 1, 2, grid=grid, prefix=prefix, regularizer=regularizer, ratio=ratio)
+    """Return a site with a regularizer; `ratio` overrides the regularizer's."""
+    site = Site("attention", "encoder-self", 0, 1, 2, grid=grid, num_prefix_tokens=prefix, regularizer=regularizer)
+    if ratio is not None:
+        site.ratio = ratio
+    elif regularizer is not None:
+        site.ratio = regularizer.ratio_at(site, constant)
+    return site
 
 
 def drop_site(
@@ -50,7 +54,7 @@ def drop_site(
     return site_with(UnitDrop(unit=unit, ratio=ratio, window=window, rescale=rescale), grid=grid, prefix=prefix)
 
 
-# A small self-attention over 2 × 3 patches and a class token.
+# Self-attention over 2 × 3 patches and a class token.
 
 GRID, PREFIX, TOKENS = (2, 3), 1, 7
 

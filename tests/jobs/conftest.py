@@ -1,4 +1,4 @@
-"""Fixtures of workplaces and of tiny trials made in this process."""
+"""Fixtures of workplaces, of tiny trials created in this process, and of fake SLURM programs."""
 
 from __future__ import annotations
 
@@ -8,38 +8,40 @@ from typing import Any
 
 import pytest
 
-from harness import plugins
-from harness.plugins import load_plugins
+from db.store.store import Store, open_store
 from harness.settings import Settings
-from harness.task import TASKS
-from harness.trial import Trial, TrialRequest
+from harness.trials import plugins
+from harness.trials.plugins import load_plugins
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+from jobs.queue.operations import enqueue
 from tests.jobs.workplace import PLUGIN, Workplace
 
 
 @pytest.fixture(scope="session")
 def workplace() -> Iterator[Callable[[Path], Workplace]]:
-    """Makes a workplace in a folder; what still runs there at the end is ended."""
-    made: list[Workplace] = []
+    """Return a function that creates a workplace in a folder; its processes are ended at the end of the session."""
+    workplaces: list[Workplace] = []
 
     def make(folder: Path) -> Workplace:
-        made.append(Workplace(folder))
-        return made[-1]
+        workplaces.append(Workplace(folder))
+        return workplaces[-1]
 
     yield make
-    for place in made:
-        place.clean()
+    for created in workplaces:
+        created.clean()
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Workplace]:
-    made = Workplace(tmp_path)
-    yield made
-    made.clean()
+    created = Workplace(tmp_path)
+    yield created
+    created.clean()
 
 
 @pytest.fixture
 def tiny() -> Iterator[Callable[..., list[Trial]]]:
-    """Makes tiny trials in this process: keyword arguments are fields of the request; `seeds` of each."""
+    """Return a function that creates tiny trials; keyword arguments are fields of the request, for `seeds` seeds."""
     load_plugins([PLUGIN])
 
     def make(seeds: int = 1, **fields: Any) -> list[Trial]:
@@ -48,5 +50,32 @@ def tiny() -> Iterator[Callable[..., list[Trial]]]:
         return [task.trial_for(request.model_copy(update={"seed": seed}), Settings()) for seed in range(seeds)]
 
     yield make
-    # Other tests go through all that is registered.
+    # Other tests iterate over everything registered.
     del TASKS._entries["tiny"], plugins._loaded[str(PLUGIN)]
+
+
+@pytest.fixture
+def queue(place: Workplace, tiny: Callable[..., list[Trial]]) -> Iterator[Store]:
+    """Return a database with four queued trials."""
+    with open_store(place.database) as store:
+        enqueue(store, place.settings, [(trial, "tiny") for trial in tiny(seeds=4)])
+        yield store
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that replaces all programs on PATH by shell scripts; a script of None removes one."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def make(**scripts: str | None) -> None:
+        for program, script in scripts.items():
+            if script is None:
+                (folder / program).unlink(missing_ok=True)
+            else:
+                (folder / program).write_text(f"#!/bin/sh\n{script}\n")
+                (folder / program).chmod(0o755)
+
+    make(srun="", sbatch="echo 71", squeue="", scancel="")
+    return make

@@ -1,11 +1,10 @@
-"""A plug-in with a task of a few numbers, trained by the real engine in well under a second.
+"""A plug-in with a task of a few numbers, which the real engine trains in well under a second.
 
-What changes no result comes from the environment, so that a test can change it between two attempts:
-TINY_PAUSE, a file that holds the seconds a step takes; TINY_FAULT, a file that says what goes wrong, where:
-"raise 5" raises at step 5, "raise 5 1" only with seed 1; "memory" runs out of memory, "short 2" does with more than two
-samples at a time, "hog" takes two GiB, "hog 5 0 2" with more than two samples, "linger 6" takes six seconds for the
-test set, "disk" fills the disk with the file TINY_FILL; "input 0" finds the data wrong; "import 0" ends every worker
-that loads this file.
+Settings that change no result come from the environment, so that a test can change them between two attempts.
+TINY_PAUSE is a file with the seconds per step. TINY_FAULT is a file with a fault: "raise 5" raises at step 5, "raise 5
+1" only with seed 1; "memory" runs out of memory, "short 2" does with more than two samples at a time; "hog" allocates
+two GiB, "hog 5 0 2" with more than two samples; "linger 6" takes six seconds for the test set; "disk" fills the disk
+with the file TINY_FILL; "input 0" finds invalid data; "import 0" kills every worker that loads this file.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InputError
-from harness.recipe import Recipe, complete_recipe
 from harness.regularizers.spec import RegularizerSpec
 from harness.settings import Settings
-from harness.task import TASKS, Metric, Split, Task
-from harness.trial import DataRef, Trial, TrialRequest
+from harness.trials.metric import Metric
+from harness.trials.recipe import Recipe, complete_recipe
+from harness.trials.task import TASKS, Split, Task
+from harness.trials.trial import DataRef, Trial, TrialRequest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,7 +32,7 @@ SIZES = {"train": 64, "dev": 32, "test": 32}
 
 @TASKS.register("tiny")
 class Tiny(Task):
-    """Two classes of points in four dimensions, told apart by one attention layer."""
+    """Classify points in four dimensions with one attention layer."""
 
     name = "tiny"
     metrics = (Metric("accuracy"), Metric("loss", higher_is_better=False, unit=""))
@@ -69,8 +69,8 @@ class Tiny(Task):
     def build_model(self) -> nn.Module:
         from torch import nn
 
-        from harness.attention import attend
-        from harness.site import Site
+        from harness.models.attention import attend
+        from harness.regularizers.base import Site
 
         ratio = float(self.recipe.model.get("dropout", 0.1))
 
@@ -84,8 +84,8 @@ class Tiny(Task):
 
             def forward(self, points: Tensor) -> Tensor:
                 q, k, v = self.qkv(points)[:, None].chunk(3, dim=-1)
-                found = attend(q, k, v, self.site, training=self.training)
-                logits: Tensor = self.out(self.dropout(found.mean(dim=(1, 2))))
+                output = attend(q, k, v, self.site, training=self.training)
+                logits: Tensor = self.out(self.dropout(output.mean(dim=(1, 2))))
                 return logits
 
         return TinyModel()
@@ -118,15 +118,15 @@ class Tiny(Task):
         return {"accuracy": 100 * right / SIZES[split], "loss": loss / SIZES[split]}
 
     def fault(self, kind: str, samples: int = 0) -> None:
-        wanted, *rest = _content("TINY_FAULT").split() or [""]
-        number, seed, most = [*map(int, rest), None, None, None][:3]
-        if wanted != kind or seed not in (None, self.trial.seed):
+        requested, *rest = _content("TINY_FAULT").split() or [""]
+        number, seed, max_samples = [*map(int, rest), None, None, None][:3]
+        if requested != kind or seed not in (None, self.trial.seed):
             return
         if kind == "short":
             if samples > (number or 0):
                 raise MemoryError
             return
-        if number != self.step or samples <= (most or -1):
+        if number != self.step or samples <= (max_samples or -1):
             return
         if kind == "raise":
             raise ZeroDivisionError("the tiny task divides by zero")

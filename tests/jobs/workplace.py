@@ -1,4 +1,4 @@
-"""A workplace with a suite of tiny trials, and the real command line in processes of its own."""
+"""A workplace with a suite of tiny trials, and the real command line in processes of their own."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.rundir import RunDirectory
+from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
+from tests import forkserver
+from tests.paths import ROOT
 from tests.patience import PATIENCE
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = Path(__file__).with_name("tiny_task.py")
 SUITE = """
 title: A tiny table
@@ -59,7 +60,7 @@ class Workplace:
         return Settings(runs=self.runs, database=self.database, plugins=(PLUGIN,), threads=1)
 
     def start(
-        self, *arguments: str, program: Sequence[str] = ("-m", "harness.cli"), **options: Any
+        self, *arguments: str, program: Sequence[str] = ("-m", "harness.cli.main"), **options: Any
     ) -> subprocess.Popen[str]:
         """Start the command line in a session of its own, as a terminal would."""
         command = [sys.executable, "-W", "error", *program, *arguments]
@@ -68,9 +69,21 @@ class Workplace:
             command, cwd=self.folder, text=True, start_new_session=True, **{**pipes, "env": self.environment, **options}
         )
 
-    def call(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run the command line to its end."""
-        process = self.start(*arguments, **options)
+    def call(
+        self, *arguments: str, env: Mapping[str, str] | None = None, fresh: bool = False, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command line to its end, in a fork of a process that has torch already.
+
+        Args:
+            arguments: of the command line.
+            env: instead of the environment of this place.
+            fresh: run a process of its own instead; so does everything with `options`.
+            options: of `start`.
+        """
+        env = self.environment if env is None else env
+        if not fresh and not options:
+            return forkserver.run(arguments, cwd=self.folder, env=env)
+        process = self.start(*arguments, env=env, **options)
         try:
             out, err = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:

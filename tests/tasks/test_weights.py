@@ -1,4 +1,4 @@
-"""Initial weights of the user's, and pre-trained models of transformers on every task of text."""
+"""Test initial weights from the user, and pre-trained transformers models on every text task."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from harness.engine import run_trial
 from harness.errors import InputError
-from harness.rundir import RunDirectory
+from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
-from harness.task import TASKS
-from harness.trial import Trial, TrialRequest
-from tasks.text import TextTask
-from tasks.weights import located_weights, weights_ref
+from harness.training.engine import run_trial
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+from tasks.text.base import TextTask
+from tasks.weights import resolve_weights, weights_ref
 
 WORDS = ("what", "is", "the", "who", "where", "how", "a", "man", "dog", "run", "##s", "##ing", ".", "?", ",")
 TASKS_ON_TEXT = {
@@ -28,7 +28,7 @@ SMALL = {"steps": 3, "batch_size": 8, "max_length": 24}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT as transformers saves it, with a vocabulary that knows every letter."""
+    """Save a BERT with transformers; its vocabulary includes every letter."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
     path = tmp_path_factory.mktemp("bert")
@@ -75,7 +75,7 @@ def set_up(trial: Trial) -> TextTask:
 def test_a_pre_trained_encoder_trains_on_every_task(tmp_path: Path, folder: Path, task: str) -> None:
     trial = make(task, folder, regularizer="dropkey", params={"ratio": 0.2})
     directory = RunDirectory.create(tmp_path, trial)
-    result = run_trial(trial, directory, Settings(runs=tmp_path, device="cpu", threads=1))
+    result = run_trial(directory, Settings(runs=tmp_path, device="cpu", threads=1))
     assert result["steps"] == 3
     assert 0 <= result["metrics"]["test/accuracy"] <= 100
 
@@ -88,39 +88,39 @@ def test_the_weights_are_those_of_the_folder(folder: Path) -> None:
     plain = BertModel.from_pretrained(folder).eval()
     tokens, _ = task.batch("test", range(5))
     expected = plain(input_ids=tokens, attention_mask=(tokens != 0).long()).last_hidden_state
-    found, real = model.encoder(tokens)
-    torch.testing.assert_close(found[real], expected[real])
+    hidden, real = model.encoder(tokens)
+    torch.testing.assert_close(hidden[real], expected[real])
 
 
-def test_a_word_of_many_pieces_is_tagged_at_its_first(folder: Path) -> None:
+def test_a_word_of_several_subwords_is_tagged_at_the_first(folder: Path) -> None:
     task: Any = set_up(make("sequence-labelling", folder))
     row = task.splits["test"].words[0]
-    tokens, first = task.tokenizer.words(row)
+    tokens, first = task.tokenizer.encode_words(row)
     pieces = task.tokenizer.tokenizer.convert_ids_to_tokens(tokens)
     assert pieces[0] == "[CLS]"
     assert pieces[-1] == "[SEP]"
-    for word, place in zip(row, first, strict=True):
-        assert word.lower().startswith(pieces[place])
+    for word, position in zip(row, first, strict=True):
+        assert word.lower().startswith(pieces[position])
     part = task.tokenizer.tokenizer.convert_ids_to_tokens(task.tokens["test"][0].tolist())
-    assert task.shown("test", 0).words == tuple(part)
+    assert task.sample_view("test", 0).words == tuple(part)
     batch = task.batch("test", range(3))
     assert batch["first"].shape == batch["tags"].shape
     assert task.logits(task.build_model().eval(), batch).shape == (*batch["tags"].shape, len(task.classes))
 
 
-def test_a_text_that_is_cut_keeps_its_end_mark(folder: Path) -> None:
+def test_a_truncated_text_keeps_its_end_token(folder: Path) -> None:
     task = set_up(make("text-classification", folder, overrides={"max_length": 5}))
-    whole = task.tokenizer.text("who is the man ?")
-    assert len(whole) == 7
-    assert task.cut(whole).tolist() == [*whole[:4], whole[-1]]
-    assert any("max_length=5, and are cut" in note for note in task.notes)
+    tokens = task.tokenizer.encode("who is the man ?")
+    assert len(tokens) == 7
+    assert task.truncate(tokens).tolist() == [*tokens[:4], tokens[-1]]
+    assert any("texts truncated to max_length=5" in note for note in task.notes)
 
 
 def test_other_weights_are_another_trial_and_changed_ones_are_refused(tmp_path: Path) -> None:
-    one, other = tmp_path / "one.pt", tmp_path / "other.pt"
-    one.write_bytes(b"1")
-    other.write_bytes(b"1")
-    assert weights_ref(one).digest == weights_ref(other).digest
+    first, second = tmp_path / "one.pt", tmp_path / "other.pt"
+    first.write_bytes(b"1")
+    second.write_bytes(b"1")
+    assert weights_ref(first).digest == weights_ref(second).digest
     trial = Trial.model_validate(
         {
             "task": "t",
@@ -130,16 +130,16 @@ def test_other_weights_are_another_trial_and_changed_ones_are_refused(tmp_path: 
             "preset": "mini",
             "recipe": {},
             "seed": 0,
-            "weights": weights_ref(one),
+            "weights": weights_ref(first),
         }
     )
-    assert located_weights(trial) == one
-    assert trial.id == trial.model_copy(update={"weights": weights_ref(other)}).id
-    other.write_bytes(b"2")
-    assert trial.id != trial.model_copy(update={"weights": weights_ref(other)}).id
-    one.write_bytes(b"3")
+    assert resolve_weights(trial) == first
+    assert trial.id == trial.model_copy(update={"weights": weights_ref(second)}).id
+    second.write_bytes(b"2")
+    assert trial.id != trial.model_copy(update={"weights": weights_ref(second)}).id
+    first.write_bytes(b"3")
     with pytest.raises(InputError, match="have changed since the trial was made"):
-        located_weights(trial)
+        resolve_weights(trial)
 
 
 @pytest.mark.parametrize(
@@ -149,25 +149,27 @@ def test_other_weights_are_another_trial_and_changed_ones_are_refused(tmp_path: 
         ({"overrides": {"model.layers": 3}}, "unknown option of model transformers-encoder 'layers'"),
     ],
 )
-def test_what_does_not_fit_the_weights_is_one_line(folder: Path, fields: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_fit_the_weights_raise_an_error_of_one_line(
+    folder: Path, fields: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message) as raised:
         make("text-classification", folder, **fields)
     assert "\n" not in str(raised.value)
 
 
-def test_features_are_for_words_alone(folder: Path) -> None:
-    with pytest.raises(InputError, match="tokens of its own, not words"):
+def test_features_are_refused_for_subword_models(folder: Path) -> None:
+    with pytest.raises(InputError, match="has its own tokenizer: expected no features"):
         make("sequence-labelling", folder, overrides={"features": "case"})
 
 
-def test_missing_weights_and_models_without_are_one_line(folder: Path, tmp_path: Path) -> None:
+def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected a file, or a folder"):
         make("text-classification", tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"config\.json"):
         make("text-classification", tmp_path)
     request = TrialRequest(task="text-classification", data="trec-synthetic", model="text-transformer", weights="x")
-    with pytest.raises(InputError, match="begins with random weights: expected none"):
+    with pytest.raises(InputError, match="starts from random weights: remove `--weights x`"):
         TASKS.get("text-classification").trial_for(request, Settings())
     request = request.model_copy(update={"model": "transformers-encoder", "weights": None})
-    with pytest.raises(InputError, match="expected --weights FOLDER"):
+    with pytest.raises(InputError, match="expected `--weights FOLDER`"):
         TASKS.get("text-classification").check(TASKS.get("text-classification").trial_for(request, Settings()))

@@ -1,1 +1,1 @@
-"""The whole database as pages on this machine alone, which follow what runs; nothing is ever changed."""
+"""The dashboard: read-only pages of the database that follow running trials, served to this machine only."""

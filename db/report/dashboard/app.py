@@ -1,4 +1,4 @@
-"""The dashboard: pages of this database for this machine. It answers to no other name, and changes nothing."""
+"""The dashboard's web application: read-only pages of the database, served to this machine only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from db.report.dashboard.live import Live
-from db.report.dashboard.pages import Missing, Page, changed, digest_of, overview_page, suite_page, trial_page
-from db.report.page.templates import asset, plotting, render
+from db.report.dashboard.pages import NotFound, Page, changed_regions, digest_of, overview_page, suite_page, trial_page
+from db.report.page.templates import asset, render, vega_bundle
+from db.store.store import Store
 from harness.errors import InputError
 from harness.settings import Settings
 
 HOST = "127.0.0.1"
-NAMES = ("127.0.0.1", "localhost", "[::1]")
-"""What a browser may call this machine: another name that leads here is another site's."""
+ALLOWED_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+"""Host names accepted from browsers; others are rejected against DNS rebinding."""
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"
@@ -39,90 +40,96 @@ HEADERS = {
 
 
 class Guard:
-    """Only GET and HEAD, and on every answer the headers that keep it to itself."""
+    """Middleware that accepts only GET and HEAD, and adds the security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name.encode(): value.encode() for name, value in HEADERS.items()}
-                own |= dict(message["headers"])
-                message = {**message, "headers": list(own.items())}
+                headers = {name.encode(): value.encode() for name, value in HEADERS.items()}
+                headers |= dict(message["headers"])
+                message = {**message, "headers": list(headers.items())}
             await send(message)
 
         if scope["type"] != "http":  # no websockets
             return
         app = self.app
         if scope["method"] not in ("GET", "HEAD"):
-            app = PlainTextResponse("this dashboard changes nothing\n", 405, {"allow": "GET, HEAD"})
-        await app(scope, receive, guarded)
+            app = PlainTextResponse("the dashboard is read-only\n", 405, {"allow": "GET, HEAD"})
+        await app(scope, receive, send_with_headers)
 
 
-def make_app(settings: Settings) -> ASGIApp:
-    """The application.
+def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any]) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        settings: paths of the database and the runs.
+        get_activity: returns the running trials (`jobs.queue.activity.activity`).
 
     Raises:
-        InputError: there is no database, or it cannot be read.
+        InputError: the database is missing or cannot be read.
     """
-    live = Live(settings)
+    live = Live(settings, get_activity)
 
-    def shown(make: Callable[[Request], Page]) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
+    def endpoint(make_page: Callable[[Request], Page]) -> Callable[[Request], Response]:
+        def respond(request: Request) -> Response:
             try:
-                page = make(request)
+                page = make_page(request)
                 if "have" in request.query_params:
-                    return JSONResponse(changed(page, request.query_params["have"]))
+                    return JSONResponse(changed_regions(page, request.query_params["have"]))
                 return HTMLResponse(_document(page))
-            except Missing:
-                return _told(request, 404, "There is no such suite or trial in this database.")
+            except NotFound:
+                return _message(request, 404, "This suite or trial is not in the database.")
             except InputError as error:
-                return _told(request, 503, str(error))
+                return _message(request, 503, str(error))
 
-        return answer
+        return respond
+
+    def suite(request: Request) -> Page:
+        return suite_page(live, request.query_params.get("name", ""), request.query_params.get("variant"))
 
     routes = [
-        Route("/", shown(lambda request: overview_page(live))),
-        Route(
-            "/suite",
-            shown(
-                lambda request: suite_page(
-                    live, request.query_params.get("name", ""), request.query_params.get("variant")
-                )
-            ),
-        ),
-        Route("/trial/{id}", shown(lambda request: trial_page(live, request.path_params["id"]))),
+        Route("/", endpoint(lambda request: overview_page(live))),
+        Route("/suite", endpoint(suite)),
+        Route("/trial/{id}", endpoint(lambda request: trial_page(live, request.path_params["id"]))),
         Route("/static/{name}", _static),
     ]
-    named = Middleware(TrustedHostMiddleware, allowed_hosts=list(NAMES), www_redirect=False)
-    return Guard(Starlette(routes=routes, middleware=[named], exception_handlers={404: _not_found}))
+    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=list(ALLOWED_HOSTS), www_redirect=False)
+    return Guard(Starlette(routes=routes, middleware=[hosts], exception_handlers={404: _not_found}))
 
 
-def serve(settings: Settings, port: int, tell: Callable[[str], Any]) -> None:
+def serve(
+    settings: Settings,
+    port: int,
+    get_activity: Callable[[Store, Settings], Any],
+    on_ready: Callable[[str], Any],
+) -> None:
     """Serve until Ctrl-C.
 
     Args:
-        settings: where the database and the runs are.
-        port: of this machine; 0: any that is free.
-        tell: called with the address once it can be opened.
+        settings: paths of the database and the runs.
+        port: port on this machine; 0 for any free one.
+        get_activity: returns the running trials (`jobs.queue.activity.activity`).
+        on_ready: called with the address when it accepts connections.
 
     Raises:
-        InputError: there is no database, or the port is taken.
+        InputError: the database is missing, or the port is taken.
     """
     import uvicorn
 
-    app = make_app(settings)
+    app = make_app(settings, get_activity)
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
         raise InputError(f"--port {port}: {error.strerror}: expected a free port, or 0 for any") from None
     with listening:
-        tell(f"http://{HOST}:{listening.getsockname()[1]}/")
+        on_ready(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)
         try:
             uvicorn.Server(config).run(sockets=[listening])
-        except KeyboardInterrupt:  # uvicorn has ended in good order, and raises it again
+        except KeyboardInterrupt:  # uvicorn re-raises it after a clean shutdown
             return
 
 
@@ -132,10 +139,11 @@ def _document(page: Page) -> str:
 
 
 def _static(request: Request) -> Response:
-    """The scripts and the style sheet, by name; nothing else is a file here."""
+    """Return a script or the style sheet by name; no other file is served."""
     name = request.path_params["name"]
     if name == "plotting.js":
-        return Response(plotting(), media_type="text/javascript", headers={"cache-control": "private, max-age=86400"})
+        headers = {"cache-control": "private, max-age=86400"}
+        return Response(vega_bundle(), media_type="text/javascript", headers=headers)
     kinds = {"page.js": "text/javascript", "live.js": "text/javascript", "page.css": "text/css"}
     if name not in kinds:
         return _not_found(request, None)
@@ -143,10 +151,10 @@ def _static(request: Request) -> Response:
 
 
 def _not_found(request: Request, error: Exception | None) -> Response:
-    return _told(request, 404, "There is no such page.")
+    return _message(request, 404, "This page does not exist.")
 
 
-def _told(request: Request, status: int, line: str) -> Response:
+def _message(request: Request, status: int, text: str) -> Response:
     if "have" in request.query_params:
-        return JSONResponse({"error": line}, status)
-    return HTMLResponse(render("told.html.j2", line=line), status)
+        return JSONResponse({"error": text}, status)
+    return HTMLResponse(render("message.html.j2", text=text), status)

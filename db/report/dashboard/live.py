@@ -1,4 +1,4 @@
-"""What pages are made of, kept as long as it is fresh, so that many readers cost no more than one."""
+"""Read access to the database and the runs, cached so that many readers cost no more than one."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine, make_url
 
-from db.connection import connect
-from db.export import read_only
-from db.schema import check_current
-from db.store import Store, TrialRow
+from db.schema.connection import connect
+from db.schema.upgrade import check_current
+from db.store.store import Store, TrialRow
+from db.transfer.export import read_only
 from harness.errors import InputError
-from harness.registry import load
 from harness.settings import Settings
-from harness.trial import TrialState
+from harness.trials.trial import TrialState
 
 T = TypeVar("T")
 
-PATIENCE = 2.0
-"""Seconds for which what the run directories say is taken for fresh."""
-REST = 4.0
-"""What takes a second to make stands for so many seconds at least: trainings need the processor, too."""
-MOST_KEPT = 40
+MAX_ACTIVITY_AGE_S = 2.0
+"""Age at which the states read from run directories are read again."""
+CACHE_COST_FACTOR = 4.0
+"""A value that took one second to compute is reused for at least this many: training needs the CPU, too."""
+MAX_CACHED = 40
 
 
 class LiveStore(Store):
-    """A database that is only read, with the states that the run directories of active trials tell."""
+    """A read-only database whose active trials have the states of their run directories."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self.seen: dict[str, tuple[TrialState, str | None]] = {}
+        self.observed: dict[str, tuple[TrialState, str | None]] = {}
 
     def states(self, ids: Sequence[str] | None = None) -> dict[str, TrialRow]:
-        """As the base class, but for what is not collected yet; a result that is not here yet is none."""
+        """Return the states with those not collected yet; successes wait for their results in the database."""
         rows = super().states(ids)
-        for id, (state, reason) in self.seen.items():
+        for id, (state, reason) in self.observed.items():
             row = rows.get(id)
             if row is not None and state != "succeeded":
                 rows[id] = TrialRow(row.id, row.config_id, row.seed, state, reason, row.submission_id)
@@ -46,17 +45,17 @@ class LiveStore(Store):
 
 
 def open_reading(url: str) -> Engine:
-    """Open a database for reading.
+    """Open a database read-only.
 
     Raises:
-        InputError: there is none, it is of another version, or cannot be read.
+        InputError: it is missing, has another version, or cannot be read.
     """
     engine = connect(url)
     if engine.dialect.name == "sqlite":
         file = Path(engine.url.database or "")
         engine.dispose()
         if not file.is_file():
-            raise InputError(f"{file}: no database yet: dropbench run SUITE makes it")
+            raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
         engine = read_only(file)
     elif engine.dialect.name == "postgresql":
         engine = engine.execution_options(postgresql_readonly=True)
@@ -69,59 +68,64 @@ def open_reading(url: str) -> Engine:
 
 
 class Live:
-    """The database and the runs, as pages ask for them; may be used by several threads."""
+    """The database and the runs as the pages read them; safe for use by several threads.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: paths of the database and the runs.
+        get_activity: returns the running trials (`jobs.queue.activity.activity`).
+    """
+
+    def __init__(self, settings: Settings, get_activity: Callable[[Store, Settings], Any]) -> None:
         self.settings, self.runs = settings, settings.runs
         self.url = make_url(settings.database)
         self.base = Store(open_reading(settings.database))
         self.store = LiveStore(self.base.engine)
-        self._look = load("jobs.activity:activity")
+        self._get_activity = get_activity
         self._lock = threading.Lock()
-        self._kept: dict[Hashable, tuple[Hashable, float, Any]] = {}
-        self._at = 0.0
+        self._cache: dict[Hashable, tuple[Hashable, float, Any]] = {}
+        self._activity_time = 0.0
         self._activity: Any = None
 
     def activity(self) -> Any:
-        """What is active now (`jobs.activity.Activity`), at most as old as `PATIENCE`."""
+        """Return the running trials (`jobs.queue.activity.Activity`), at most `MAX_ACTIVITY_AGE_S` old."""
         with self._lock:
-            if self._activity is None or time.monotonic() - self._at > PATIENCE:
-                # What the directories say is held against what the database says, not against itself.
-                self._activity = self._look(self.base, self.settings)
-                self.store.seen = dict(self._activity.states)
-                self._at = time.monotonic()
+            if self._activity is None or time.monotonic() - self._activity_time > MAX_ACTIVITY_AGE_S:
+                # Compare the run directories with the database, not with states observed before.
+                self._activity = self._get_activity(self.base, self.settings)
+                self.store.observed = dict(self._activity.states)
+                self._activity_time = time.monotonic()
             return self._activity
 
-    def kept(self, key: Hashable, make: Callable[[], T], *, seconds: float = 0.0) -> T:
-        """What `make` makes, or made while the database was as it is now, or lately where that takes long.
+    def cached(self, key: Hashable, compute: Callable[[], T], *, seconds: float = 0.0) -> T:
+        """Return a value computed since the database last changed, or recently if that takes long.
 
         Args:
-            key: names it.
-            make: makes it.
-            seconds: of something that also changes with the run directories, for how long it stands; 0: for ever.
+            key: identifies the value.
+            compute: computes it.
+            seconds: lifetime of a value that also depends on the run directories; 0 for no limit.
         """
-        now = time.monotonic()
-        fresh = (self._stamp(), int(now / seconds) if seconds else 0)
-        found = self._kept.get(key)
-        if found is not None and (found[0] == fresh or now < found[1]):
-            made: T = found[2]
-            return made
-        made = make()
-        while len(self._kept) >= MOST_KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
-        ended = time.monotonic()
-        self._kept[key] = (fresh, ended + REST * (ended - now), made)
-        return made
+        start = time.monotonic()
+        version = (self._database_version(), int(start / seconds) if seconds else 0)
+        entry = self._cache.get(key)
+        if entry is not None and (entry[0] == version or start < entry[1]):
+            cached: T = entry[2]
+            return cached
+        value = compute()
+        while len(self._cache) >= MAX_CACHED:
+            self._cache.pop(next(iter(self._cache)), None)
+        end = time.monotonic()
+        self._cache[key] = (version, end + CACHE_COST_FACTOR * (end - start), value)
+        return value
 
-    def _stamp(self) -> Hashable:
-        """Changes whenever the database does."""
+    def _database_version(self) -> Hashable:
+        """Return a value that changes with the database: times and sizes of SQLite files, or a clock of 5 s."""
         if self.url.get_backend_name() != "sqlite":
             return int(time.monotonic() / 5)
-        stamps = []
-        for end in ("", "-wal"):
+        versions = []
+        for suffix in ("", "-wal"):
             try:
-                stat = Path(f"{self.url.database}{end}").stat()
-                stamps.append((stat.st_mtime_ns, stat.st_size))
+                stat = Path(f"{self.url.database}{suffix}").stat()
+                versions.append((stat.st_mtime_ns, stat.st_size))
             except OSError:
-                stamps.append((0, 0))
-        return tuple(stamps)
+                versions.append((0, 0))
+        return tuple(versions)

@@ -1,4 +1,4 @@
-"""What the first page shows: how many trials are in which state, what runs, the suites, and what changed last."""
+"""Content of the start page: running trials, progress of the suites, and latest changes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from db.connection import reading
-from db.models import Attempts, Configs, Memberships, Trials
 from db.report.dashboard.live import Live
 from db.report.page.details import duration
-from db.rows import among
-from harness.trial import TRIAL_STATES
+from db.schema.connection import reading
+from db.schema.tables import Attempts, Configs, Memberships, Trials
+from db.store.rows import in_list
+from harness.trials.trial import TRIAL_STATES
 
-LATEST = 12
-MOST_WORKING = 60
-SAMPLED = 200
-"""Finished attempts of a suite by which it is reckoned how long the rest takes."""
+NUM_LATEST = 12
+MAX_RUNNING = 60
+SAMPLE_SIZE = 200
+"""Finished attempts of a suite from which the remaining time is estimated."""
 
 
 @dataclass
-class Progress:
-    """How far a suite is: its trials by state, and a sentence on how long it may take."""
+class SuiteProgress:
+    """Trials of a suite by state, and the estimated remaining time."""
 
     name: str | None
     states: dict[str, int] = field(default_factory=dict)
-    left: str = ""
+    remaining: str = ""
 
     @property
     def total(self) -> int:
@@ -38,14 +38,14 @@ class Progress:
     def done(self) -> int:
         return sum(count for state, count in self.states.items() if state in ("succeeded", "skipped"))
 
-    def told(self) -> str:
-        """``3 succeeded, 1 failed``, in the order of the states."""
+    def summary(self) -> str:
+        """Return ``3 succeeded, 1 failed``, in the order of the states."""
         return ", ".join(f"{self.states[state]:,} {state}" for state in TRIAL_STATES if self.states.get(state))
 
 
 @dataclass(frozen=True)
-class Line:
-    """A trial that runs, or that changed lately, in a line."""
+class TrialLine:
+    """A running or recently changed trial in one line."""
 
     id: str
     label: str
@@ -55,123 +55,118 @@ class Line:
     steps: int | None = None
     rate: str = ""
     loss: str = ""
-    left: str = ""
-    at: str = ""
+    remaining: str = ""
+    updated: str = ""
 
 
-def suites(live: Live) -> list[Progress]:
-    """Every suite with trials; those without one, if there are any, last."""
+def suites(live: Live) -> list[SuiteProgress]:
+    """Return every suite with trials; trials without a suite come last."""
     activity = live.activity()
-    found = {name: dict(states) for name, states in live.kept("suites", lambda: _counted(live)).items()}
-    base = live.base.states([*activity.states])
+    progress = {name: dict(states) for name, states in live.cached("suites", lambda: _count_trials(live)).items()}
+    rows = live.base.states([*activity.states])
     members = live.base.suites([*activity.states])
     for id, (state, _) in activity.states.items():
-        if id in base and base[id].state != state:
+        if id in rows and rows[id].state != state:
             for name in members.get(id, [None]):
-                states = found.setdefault(name, {})
-                states[base[id].state] = states.get(base[id].state, 0) - 1
+                states = progress.setdefault(name, {})
+                states[rows[id].state] = states.get(rows[id].state, 0) - 1
                 states[state] = states.get(state, 0) + 1
     running: dict[str | None, list[float | None]] = {}
-    for one in activity.working:
-        for name in members.get(one.id, [None]):
-            running.setdefault(name, []).append(one.seconds)
+    for trial in activity.running:
+        for name in members.get(trial.id, [None]):
+            running.setdefault(name, []).append(trial.seconds)
     return [
-        Progress(name, states, _left(live, name, states, running.get(name, [])))
-        for name, states in sorted(found.items(), key=lambda item: (item[0] is None, item[0] or ""))
+        SuiteProgress(name, states, _remaining(live, name, states, running.get(name, [])))
+        for name, states in sorted(progress.items(), key=lambda item: (item[0] is None, item[0] or ""))
     ]
 
 
-def _counted(live: Live) -> dict[str | None, dict[str, int]]:
-    found: dict[str | None, dict[str, int]] = {}
+def _count_trials(live: Live) -> dict[str | None, dict[str, int]]:
+    counts: dict[str | None, dict[str, int]] = {}
     count = func.count()
     with reading(live.base.engine) as connection:
         query = select(Memberships.c.suite, Trials.c.state, count).join(Trials, Trials.c.id == Memberships.c.trial_id)
         for name, state, number in connection.execute(query.group_by(Memberships.c.suite, Trials.c.state)):
-            found.setdefault(name, {})[state] = number
-        alone = select(Trials.c.state, count).where(Trials.c.id.not_in(select(Memberships.c.trial_id)))
-        for state, number in connection.execute(alone.group_by(Trials.c.state)):
-            found.setdefault(None, {})[state] = number
-    return found
+            counts.setdefault(name, {})[state] = number
+        without = select(Trials.c.state, count).where(Trials.c.id.not_in(select(Memberships.c.trial_id)))
+        for state, number in connection.execute(without.group_by(Trials.c.state)):
+            counts.setdefault(None, {})[state] = number
+    return counts
 
 
-def _left(live: Live, name: str | None, states: dict[str, int], running: list[float | None]) -> str:
-    """About how long: what runs at its rate, what waits as long as the finished ones took, as many at a time as now."""
-    known = [seconds for seconds in running if seconds is not None]
-    if not known or name is None:
+def _remaining(live: Live, name: str | None, states: dict[str, int], running: list[float | None]) -> str:
+    """Return the estimated remaining time.
+
+    Running trials continue at their rate, waiting ones take as long as the finished ones did on average, and as many
+    run at a time as now.
+    """
+    estimated = [seconds for seconds in running if seconds is not None]
+    if not estimated or name is None:
         return ""
-    waiting = states.get("queued", 0) + states.get("submitted", 0) + len(running) - len(known)
-    took = live.kept(("took", name), lambda: _took(live, name)) if waiting else 0.0
-    if took is None:
+    waiting = states.get("queued", 0) + states.get("submitted", 0) + len(running) - len(estimated)
+    average = live.cached(("mean duration", name), lambda: _mean_duration(live, name)) if waiting else 0.0
+    if average is None:
         return ""
-    return f"about {duration(max(max(known), (sum(known) + waiting * took) / len(running)))} left"
+    return f"about {duration(max(max(estimated), (sum(estimated) + waiting * average) / len(running)))} left"
 
 
-def _took(live: Live, name: str) -> float | None:
-    """Seconds that the finished attempts of a suite took on average."""
+def _mean_duration(live: Live, name: str) -> float | None:
+    """Return the mean duration of a suite's finished attempts in seconds; None if there are none."""
     query = (
         select(Attempts.c.started_at, Attempts.c.ended_at)
         .join(Memberships, Memberships.c.trial_id == Attempts.c.trial_id)
         .where(Memberships.c.suite == name, Attempts.c.state == "succeeded")
-        .limit(SAMPLED)
+        .limit(SAMPLE_SIZE)
     )
     with reading(live.base.engine) as connection:
-        pairs = [(started, ended) for started, ended in connection.execute(query) if started and ended]
-    took = [
-        (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds() for started, ended in pairs
-    ]
-    return sum(took) / len(took) if took else None
+        times = [(start, end) for start, end in connection.execute(query) if start and end]
+    seconds = [(datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds() for start, end in times]
+    return sum(seconds) / len(seconds) if seconds else None
 
 
-def working(live: Live) -> list[Line]:
-    """The trials that run, those that end first above."""
-    found = sorted(live.activity().working, key=lambda one: (one.seconds is None, one.seconds or 0.0, one.id))
-    found = found[:MOST_WORKING]
-    labels = _labels(live, [one.id for one in found])
-    return [line_of(one, labels.get(one.id, "")) for one in found]
+def running_trials(live: Live) -> list[TrialLine]:
+    """Return the running trials; those that end first come first."""
+    trials = sorted(live.activity().running, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0, trial.id))
+    trials = trials[:MAX_RUNNING]
+    labels = _labels(live, [trial.id for trial in trials])
+    return [line_of(trial, labels.get(trial.id, "")) for trial in trials]
 
 
-def line_of(one: Any, label: str) -> Line:
-    """A running trial (`jobs.activity.Working`) as text."""
+def line_of(trial: Any, label: str) -> TrialLine:
+    """Return a running trial (`jobs.queue.train_events.TrainProgress`) as text."""
     rate = ""
-    if one.rate:
-        rate = f"{one.rate:.3g} steps/s" if one.rate >= 1 else f"{1 / one.rate:.3g} s/step"
-    return Line(
-        one.id, label, "running", None, one.step, one.steps, rate,
-        "" if one.loss is None else f"{one.loss:.4g}",
-        "" if one.seconds is None else duration(one.seconds),
+    if trial.rate:
+        rate = f"{trial.rate:.3g} steps/s" if trial.rate >= 1 else f"{1 / trial.rate:.3g} s/step"
+    return TrialLine(
+        trial.id, label, "running", None, trial.step, trial.steps, rate,
+        "" if trial.loss is None else f"{trial.loss:.4g}",
+        "" if trial.seconds is None else duration(trial.seconds),
     )  # fmt: skip
 
 
-def latest(live: Live) -> list[Line]:
-    """The trials that changed last."""
+def latest(live: Live) -> list[TrialLine]:
+    """Return the trials that changed last."""
     query = select(Trials.c.id, Trials.c.state, Trials.c.reason, Trials.c.updated_at).order_by(
         Trials.c.updated_at.desc()
     )
     with reading(live.base.engine) as connection:
-        rows = connection.execute(query.where(Trials.c.state != "queued").limit(LATEST)).all()
+        rows = connection.execute(query.where(Trials.c.state != "queued").limit(NUM_LATEST)).all()
     labels = _labels(live, [row.id for row in rows])
-    seen = live.store.seen
+    observed = live.store.observed
     return [
-        Line(row.id, labels.get(row.id, ""), state, reason, at=row.updated_at[:19].replace("T", " "))
+        TrialLine(row.id, labels.get(row.id, ""), state, reason, updated=row.updated_at[:19].replace("T", " "))
         for row in rows
-        for state, reason in [seen.get(row.id, (row.state, row.reason))]
+        for state, reason in [observed.get(row.id, (row.state, row.reason))]
     ]
 
 
 def _labels(live: Live, ids: Iterable[str]) -> dict[str, str]:
-    """What a trial is in a few words."""
-    columns = (
-        Configs.c.task,
-        Configs.c.data,
-        Configs.c.model,
-        Configs.c.regularizer,
-        Configs.c.params,
-        Configs.c.schedule,
-    )
+    """Return a short description of each trial."""
+    columns = Configs.c.data, Configs.c.model, Configs.c.regularizer, Configs.c.params
     query = select(Trials.c.id, Trials.c.seed, *columns).join(Configs)
-    found = {}
+    labels = {}
     with reading(live.base.engine) as connection:
-        for row in connection.execute(query.where(among(connection, Trials.c.id, ids))):
+        for row in connection.execute(query.where(in_list(connection, Trials.c.id, ids))):
             ratio = f" {row.params['ratio']:g}" if isinstance(row.params.get("ratio"), float) else ""
-            found[row.id] = f"{row.regularizer}{ratio} · {row.model} · {row.data} · seed {row.seed}"
-    return found
+            labels[row.id] = f"{row.regularizer}{ratio} · {row.model} · {row.data} · seed {row.seed}"
+    return labels

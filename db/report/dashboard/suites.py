@@ -1,4 +1,4 @@
-"""The tables of a suite that the database has trials of, as they were asked for: by preset and overrides."""
+"""Tables of the suites in the database, one per preset and overrides that were run."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ from typing import Any
 
 from sqlalchemy import select
 
-from db.connection import reading
-from db.models import Configs, Memberships, Trials
-from db.published import load_known
-from db.report import choose
-from db.report.subsets import with_subsets
-from db.report.view import Asked, View, build
-from db.rows import among
-from db.store import Store
+from db.queries.published import load_known
+from db.report.view.build import build_view, resolve_swept_cell
+from db.report.view.view import SYNTHETIC, CellTrials, View
+from db.schema.connection import reading
+from db.schema.tables import Configs, Memberships, Trials
+from db.store.rows import in_list
+from db.store.store import Store
 from harness.errors import InputError
 from harness.files import canonical_json
 from harness.regularizers import REGULARIZERS
 from harness.settings import Settings
-from harness.suite import Cell, Choice, Suite
-from harness.sweep import RECIPE
-
-SYNTHETIC = "-synthetic"
+from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.search_space import RECIPE_PREFIX
+from harness.suites.suite import Suite
 
 
 @dataclass
 class Variant:
-    """The trials of a suite that belong into one table.
+    """Trials of a suite that belong to one table.
 
     Attributes:
-        key: names it in addresses.
-        label: what sets it apart.
-        preset: of all of them.
-        overrides: recipe keys beyond those of the suite.
-        cells: the configurations of each cell, as (row, column) → ids.
+        key: identifies the variant in addresses.
+        label: preset and overrides.
+        preset: preset of all trials.
+        overrides: recipe keys overridden beyond those of the suite.
+        added: regularizers that are not in the suite.
+        configs: columns of the table `configs` by id.
         trials: seeds and ids by configuration.
     """
 
@@ -48,12 +47,12 @@ class Variant:
     trials: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def size(self) -> int:
-        """How many trials it has."""
+        """Return the number of trials."""
         return sum(map(len, self.trials.values()))
 
 
 def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
-    """The suite, None where its file is not here, and its variants, the largest first."""
+    """Return the suite, or None if its file is missing, and its variants from the largest to the smallest."""
     trials: dict[str, list[tuple[int, str]]] = {}
     with reading(store.engine) as connection:
         query = (
@@ -64,82 +63,86 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
         columns = [column for column in Configs.columns if column.name != "config"]
         configs = [
             dict(row)
-            for row in connection.execute(select(*columns).where(among(connection, Configs.c.id, trials))).mappings()
+            for row in connection.execute(select(*columns).where(in_list(connection, Configs.c.id, trials))).mappings()
         ]
     suite = load_known(name)
     if suite is None:
         return None, []
-    found: dict[str, Variant] = {}
-    asking = {preset: _Asking(all_cells(suite, preset)) for preset in suite.presets}
+    variant_of: dict[str, Variant] = {}
+    indices = {preset: _CellIndex(all_cells(suite, preset)) for preset in suite.presets}
     for config in configs:
         preset = config["preset"]
         if preset not in suite.presets:
             continue
-        fitting = asking[preset].fitting(config)
-        known = fitting[0].request.overrides if fitting else suite.presets[preset].overrides
-        swept = _swept(fitting[0]) if fitting else set()
-        held = config["overrides"].items()
-        extra = {key: value for key, value in held if key not in swept and known.get(key) != value}
+        cells = indices[preset].matching(config)
+        declared = cells[0].request.overrides if cells else suite.presets[preset].overrides
+        swept = _swept(cells[0]) if cells else set()
+        overrides = config["overrides"].items()
+        extra = {key: value for key, value in overrides if key not in swept and declared.get(key) != value}
         key = canonical_json([preset, extra])
         label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
-        variant = found.setdefault(key, Variant(key, label, preset, extra))
+        variant = variant_of.setdefault(key, Variant(key, label, preset, extra))
         variant.configs[config["id"]] = config
         variant.trials[config["id"]] = trials[config["id"]]
-        if not fitting and config["regularizer"] in REGULARIZERS:
+        if not cells and config["regularizer"] in REGULARIZERS:
             variant.added.append(_spec(config))
-    return suite, sorted(found.values(), key=lambda variant: (-variant.size(), variant.key))
+    return suite, sorted(variant_of.values(), key=lambda variant: (-variant.size(), variant.key))
 
 
 def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:
-    """The table of a variant.
+    """Return the table of a variant.
 
     Raises:
-        InputError: the suite has a task or a metric that is not known here, such as a plug-in's.
+        InputError: a task or metric of the suite is not registered, for example a plug-in's.
     """
     cells = all_cells(suite, variant.preset, tuple(dict.fromkeys(variant.added)), variant.overrides)
-    of_cell: dict[tuple[str, str], list[str]] = {}
-    asking = _Asking(cells)
+    configs_of: dict[tuple[str, str], list[str]] = {}
+    index = _CellIndex(cells)
     for id, config in variant.configs.items():
-        for cell in asking.fitting(config):
-            of_cell.setdefault((cell.row, cell.column), []).append(id)
-    first = store.trials([its[0][1] for its in variant.trials.values()])
-    by_config = {trial.config_id: trial for trial in first.values()}
-    rows, columns = ({place[axis] for place in of_cell} for axis in (0, 1))
-    asked = []
+        for cell in index.matching(config):
+            configs_of.setdefault((cell.row, cell.column), []).append(id)
+    first = store.trials([trials[0][1] for trials in variant.trials.values()])
+    trial_of = {trial.config_id: trial for trial in first.values()}
+    rows, columns = ({position[axis] for position in configs_of} for axis in (0, 1))
+    resolved = []
     for cell in cells:
         if cell.row not in rows or cell.column not in columns:
             continue
-        # Of data in several versions, those with the most trials.
-        ids = [id for id in of_cell.get((cell.row, cell.column), ()) if id in by_config]
+        ids = [id for id in configs_of.get((cell.row, cell.column), ()) if id in trial_of]
         if not ids:
-            asked.append(Asked(cell, (), "not asked for"))
+            resolved.append(CellTrials(cell, (), "not requested"))
             continue
+        # If the data exist in several versions, use the one with the most trials.
         id = max(ids, key=lambda id: len(variant.trials[id]))
-        trial = by_config[id]
+        trial = trial_of[id]
         request = cell.request.model_copy(update={"data": trial.data.name})
         if cell.sweep is not None:
-            swept = tuple(sorted({seed for one in ids for seed, _ in variant.trials[one]}))
-            cell = cell.model_copy(update={"request": request, "seeds": swept})
+            seeds = tuple(sorted({seed for config_id in ids for seed, _ in variant.trials[config_id]}))
+            cell = cell.model_copy(update={"request": request, "seeds": seeds})
             try:
-                asked.append(choose(cell, settings, store))
+                resolved.append(resolve_swept_cell(cell, settings, store))
             except InputError as error:
-                asked.append(Asked(cell, (), str(error)))
+                resolved.append(CellTrials(cell, (), str(error)))
             continue
-        seeds = [trial.model_copy(update={"seed": seed}) for seed, _ in variant.trials[id]]
-        asked.append(Asked(cell.model_copy(update={"request": request}), seeds))
-    return with_subsets(build(suite, asked, store), settings.runs)
+        trials = [trial.model_copy(update={"seed": seed}) for seed, _ in variant.trials[id]]
+        resolved.append(CellTrials(cell.model_copy(update={"request": request}), trials))
+    return build_view(suite, resolved, store, settings)
 
 
 def all_cells(
     suite: Suite, preset: str, regularizers: tuple[str, ...] = (), overrides: Mapping[str, Any] | None = None
 ) -> list[Cell]:
-    """The cells of a preset, on all data whatever it leaves out."""
-    whole = suite.model_copy(update={"presets": {preset: suite.presets[preset].model_copy(update={"data": None})}})
-    return list(whole.cells(Choice(preset=preset, regularizers=regularizers, overrides=dict(overrides or {}))))
+    """Return the cells of a preset on all data, including data that the preset leaves out."""
+    unrestricted = suite.model_copy(
+        update={"presets": {preset: suite.presets[preset].model_copy(update={"data": None})}}
+    )
+    return list(
+        unrestricted.cells(SuiteOptions(preset=preset, regularizers=regularizers, overrides=dict(overrides or {})))
+    )
 
 
-class _Asking:
-    """Cells by what they ask for: of thousands, those that ask for a configuration are found at once."""
+class _CellIndex:
+    """Index of cells by their requests, to look up the cells of a configuration without a scan of thousands."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self._names: dict[Hashable, set[tuple[str, ...]]] = {}
@@ -152,8 +155,8 @@ class _Asking:
             values = tuple(request.params[name] for name in names)
             self._cells.setdefault((head, names, values), []).append(cell)
 
-    def fitting(self, config: Mapping[str, Any]) -> list[Cell]:
-        """The cells that ask for a configuration: of all that would, those that say the most of it."""
+    def matching(self, config: Mapping[str, Any]) -> list[Cell]:
+        """Return the cells that request a configuration; of several, the most specific ones."""
         head = _head(*(config[key] for key in ("task", "model", "data", "regularizer", "align")))
         scores = [
             (_score(cell, config["overrides"]), cell)
@@ -170,19 +173,23 @@ def _head(task: str, model: str, data: str, regularizer: str, align: str) -> Has
 
 
 def _swept(cell: Cell) -> set[str]:
-    """What a cell asks for in many values: parameters, and recipe keys by their own names."""
-    return {key.removeprefix(RECIPE) for key in cell.sweep.space} if cell.sweep is not None else set()
+    """Return the swept parameters of a cell, and its swept recipe keys without their prefix."""
+    return {key.removeprefix(RECIPE_PREFIX) for key in cell.sweep.space} if cell.sweep is not None else set()
 
 
-def _score(cell: Cell, held: Mapping[str, Any]) -> tuple[int, int]:
-    """A cell with other overrides stands for a configuration, too, where none has these: it is another variant's."""
-    said = [key for key in cell.request.overrides if key not in _swept(cell)]
-    alike = sum(1 if held.get(key) == cell.request.overrides[key] else -1 for key in said)
-    return len(cell.request.params.keys() - _swept(cell)), alike
+def _score(cell: Cell, overrides: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how specific a cell is: its number of parameters, and the balance of equal and different overrides.
+
+    Cells with different overrides match, too, as the configuration may belong to another variant.
+    """
+    keys = [key for key in cell.request.overrides if key not in _swept(cell)]
+    balance = sum(1 if overrides.get(key) == cell.request.overrides[key] else -1 for key in keys)
+    return len(cell.request.params.keys() - _swept(cell)), balance
 
 
 def _spec(config: Mapping[str, Any]) -> str:
-    """A configuration's regularizer as `--regularizer` takes it."""
-    bound = {key: config[key] for key, usual in (("schedule", "constant"), ("align", "none")) if config[key] != usual}
+    """Return the regularizer of a configuration as an argument of `--regularizer`."""
+    defaults = {"schedule": "constant", "align": "none"}
+    bound = {key: config[key] for key, default in defaults.items() if config[key] != default}
     params = ",".join(f"{key}={value}" for key, value in {**config["params"], **bound}.items())
     return f"{config['regularizer']}:{params}" if params else str(config["regularizer"])

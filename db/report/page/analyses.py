@@ -1,21 +1,24 @@
-"""What `dropbench analyze` kept of a suite's trials, side by side: histograms, and maps as pictures."""
+"""Results of `dropbench analyze` for the trials of a suite: histograms, and maps as pictures."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from db.report.figures.distributions import load_arrays
+from db.report.formats.escaping import cut
 from db.report.page import charts
 from db.report.page.charts import Chart, Group, labels, rounded
-from db.report.text import cut
-from db.report.view import Outcome, View
-from harness.rundir import RunDirectory
+from db.report.view.view import CellResult, View
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
 
 Array = NDArray[Any]
 
@@ -33,62 +36,62 @@ AXES = {
 }
 MAPS = {
     "attention-map": "Attention maps",
-    "interactions": "What a body's joints attend to",
-    "predictions": "What is found",
+    "interactions": "Attention of body joints",
+    "predictions": "Predictions",
 }
 
 BINS = 40
-MOST_CELLS = 200
-MOST_SEEDS = 5
-MOST_CHARTS = 12
-MOST_PICTURES = 12
-PICTURE_BYTES = 1_500_000
-"""Of all pictures of a page."""
+MAX_CELLS = 200
+MAX_SEEDS = 5
+MAX_CHARTS = 12
+MAX_PICTURES = 12
+MAX_PICTURE_BYTES = 1_500_000
+"""Total size of the pictures of a page."""
 
 
 def analysis_groups(view: View, runs: Path) -> list[Group]:
-    """A group for each kind of analysis that any of the trials has."""
-    cells = [one for one in list(view.cells.values())[:MOST_CELLS] if one.seeds]
+    """Return a group for each kind of analysis that any of the trials has."""
+    cells = [cell for cell in list(view.cells.values())[:MAX_CELLS] if cell.seeds]
     groups = [_histograms(kind, view, cells, runs) for kind in HISTOGRAMS]
-    left = PICTURE_BYTES
+    budget = MAX_PICTURE_BYTES
     for kind in MAPS:
-        group = _pictures(kind, cells, runs, left)
+        group = _pictures(kind, cells, runs, budget)
         groups.append(group)
-        left -= sum(len(uri) for *_, uri in group.pictures)
+        budget -= sum(len(uri) for *_, uri in group.pictures)
     return [group for group in groups if group.charts or group.pictures]
 
 
-def _histograms(kind: str, view: View, cells: list[Outcome], runs: Path) -> Group:
-    """The last layer's values as outlines, a plot a column, an outline a row; all layers' means as a table."""
-    found = {(one.row, one.column): parts for one in cells if (parts := list(_arrays(kind, one, runs)))}
+def _histograms(kind: str, view: View, cells: list[CellResult], runs: Path) -> Group:
+    """Return one chart per column with the values of the last layer, and a table of the means of all layers."""
+    seeds_of = {(cell.row, cell.column): seeds for cell in cells if (seeds := list(_arrays(kind, cell, runs)))}
     rows, legend = list(view.rows), labels(view.rows)
-    drawn = sorted({rows.index(row) for row, _ in found})
+    plotted = sorted({rows.index(row) for row, _ in seeds_of})
     group = Group(
-        kind, HISTOGRAMS[kind], ["The last layer, of all seeds that were analyzed."],
-        [(place, legend[place]) for place in drawn],
+        kind, HISTOGRAMS[kind], ["The last layer, over all analyzed seeds."],
+        [(row, legend[row]) for row in plotted],
         header=("column", "row", "seeds", "layer", "mean"),
     )  # fmt: skip
     for column in view.columns:
-        here = {rows.index(row): parts for (row, at), parts in found.items() if at == column}
-        if not here or len(group.charts) == MOST_CHARTS:
+        column_seeds = {rows.index(row): seeds for (row, label), seeds in seeds_of.items() if label == column}
+        if not column_seeds or len(group.charts) == MAX_CHARTS:
             continue
-        layers = {place: _layers(kind, parts) for place, parts in here.items()}
-        points = _outlines(kind, {place: _last(kind, parts) for place, parts in here.items()})
+        points = _outlines({row: _last_layer(kind, seeds) for row, seeds in column_seeds.items()})
         if points:
-            told = f"{HISTOGRAMS[kind]}, last layer: {column}"
-            group.charts.append(Chart(column, told, charts.steps(told, legend, points, AXES[kind], "share")))
-        for place, means in layers.items():
-            seeds = str(len(here[place]))
+            description = f"{HISTOGRAMS[kind]}, last layer: {column}"
+            spec = charts.histogram_chart(description, legend, points, AXES[kind], "share")
+            group.charts.append(Chart(column, description, spec))
+        for row, seeds in column_seeds.items():
             group.rows += [
-                (column, legend[place], seeds, cut(layer, 80), f"{mean:.4g}") for layer, mean in means.items()
+                (column, legend[row], str(len(seeds)), cut(layer, 80), f"{mean:.4g}")
+                for layer, mean in _layer_means(kind, seeds).items()
             ]
     return group
 
 
-def _last(kind: str, parts: list[dict[str, Array]]) -> tuple[Array, Array]:
-    """Values and their weights in the last layer: of samples one each, of a histogram its counts."""
+def _last_layer(kind: str, seeds: list[dict[str, Array]]) -> tuple[Array, Array]:
+    """Return the values of the last layer (N,) and their weights (N,): 1 for samples, counts for histograms."""
     values, weights = [], []
-    for arrays in parts:
+    for arrays in seeds:
         if kind == "sparsity":
             name = [name for name in arrays if name.endswith(".counts")][-1].removesuffix(".counts")
             edges = arrays[f"{name}.edges"]
@@ -98,102 +101,89 @@ def _last(kind: str, parts: list[dict[str, Array]]) -> tuple[Array, Array]:
             last = list(arrays.values())[-1]
             values.append(last if last.ndim == 1 else last.mean(axis=1))
             weights.append(np.ones(len(values[-1])))
-    together, weight = np.concatenate(values), np.concatenate(weights)
-    real = np.isfinite(together)
-    return together[real], weight[real]
+    all_values, all_weights = np.concatenate(values), np.concatenate(weights)
+    finite = np.isfinite(all_values)
+    return all_values[finite], all_weights[finite]
 
 
-def _outlines(kind: str, found: Mapping[int, tuple[Array, Array]]) -> list[dict[str, Any]]:
-    found = {place: one for place, one in found.items() if one[1].sum() > 0}
-    if not found:
+def _outlines(samples: Mapping[int, tuple[Array, Array]]) -> list[dict[str, Any]]:
+    """Return the points of one histogram per row, all with the same edges."""
+    samples = {row: (values, weights) for row, (values, weights) in samples.items() if weights.sum() > 0}
+    if not samples:
         return []
-    ends = [_range(values, weights) for values, weights in found.values()]
+    ends = [_range(values, weights) for values, weights in samples.values()]
     low, high = min(end[0] for end in ends), max(end[1] for end in ends)
     edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
     points = []
-    for place, (values, weights) in found.items():
+    for row, (values, weights) in samples.items():
         shares = np.histogram(np.clip(values, edges[0], edges[-1]), edges, weights=weights)[0] / weights.sum()
         heights = [*shares, shares[-1]]
-        points += [{"r": place, "x": rounded(x), "y": rounded(y)} for x, y in zip(edges, heights, strict=True)]
+        points += [{"r": row, "x": rounded(x), "y": rounded(y)} for x, y in zip(edges, heights, strict=True)]
     return points
 
 
 def _range(values: Array, weights: Array) -> tuple[float, float]:
-    """From the least to where 99.9 % lie below: one far value is not to press all others into a bin."""
+    """Return the minimum and the 99.9th percentile, so that an outlier does not squeeze the others into one bin."""
     order = np.argsort(values)
     below = weights[order].cumsum() / weights.sum()
     return float(values[order[0]]), float(values[order[np.searchsorted(below, 0.999).clip(max=len(order) - 1)]])
 
 
-def _layers(kind: str, parts: list[dict[str, Array]]) -> dict[str, float]:
-    """The mean by layer, over all seeds."""
-    found: dict[str, list[float]] = {}
-    for arrays in parts:
+def _layer_means(kind: str, seeds: list[dict[str, Array]]) -> dict[str, float]:
+    """Return the mean of each layer over all seeds."""
+    means: dict[str, list[float]] = {}
+    for arrays in seeds:
         for name, values in arrays.items():
             if kind == "sparsity":
                 if name.endswith(".heads"):
-                    found.setdefault(name.removesuffix(".heads"), []).append(float(values.mean()))
+                    means.setdefault(name.removesuffix(".heads"), []).append(float(values.mean()))
             else:
-                found.setdefault(name, []).append(float(np.nanmean(values)) if values.size else float("nan"))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+                means.setdefault(name, []).append(float(np.nanmean(values)) if values.size else float("nan"))
+    return {name: float(np.mean(values)) for name, values in means.items()}
 
 
-def _pictures(kind: str, cells: list[Outcome], runs: Path, left: int) -> Group:
-    """The analysis' own figure of the first seed that has one, of each cell."""
-    group = Group(
-        kind,
-        MAPS[kind],
-        ["Of the first seed that was analyzed; the same samples in all, each picture with a scale of its own."],
-    )
-    missing = 0
-    for outcome in cells:
-        for seed in outcome.seeds[:MOST_SEEDS]:
+def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Group:
+    """Return the analysis' own figure of the first seed that has one, for each cell, in at most `budget` bytes."""
+    lead = "The first analyzed seed of each cell, on the same samples; every picture has its own scale."
+    group = Group(kind, MAPS[kind], [lead])
+    omitted = 0
+    for cell in cells:
+        for seed in cell.seeds[:MAX_SEEDS]:
             file = RunDirectory(runs / seed.id).analyses / f"{kind}.png"
             if not file.is_file():
                 continue
-            if (
-                len(group.pictures) == MOST_PICTURES
-                or (content := smaller(file)) is None
-                or 4 * len(content) > 3 * left
-            ):
-                missing += 1
+            content = shrink(file) if len(group.pictures) < MAX_PICTURES else None
+            if content is None or 4 * len(content) > 3 * budget:
+                omitted += 1
                 break
             uri = f"data:image/png;base64,{base64.b64encode(content).decode()}"
-            left -= len(uri)
-            caption = f"{cut(outcome.row, 60)} · {cut(outcome.column, 60)}, seed {seed.seed}"
+            budget -= len(uri)
+            caption = f"{cut(cell.row, 60)} · {cut(cell.column, 60)}, seed {seed.seed}"
             group.pictures.append((caption, f"{MAPS[kind]}: {caption}", uri))
             break
-    if missing:
-        group.lead.append(f"{missing} more are in the run directories, as analysis/{kind}.png.")
+    if omitted:
+        group.lead.append(f"{omitted} more are in the run directories, as analysis/{kind}.png.")
     return group
 
 
-def smaller(file: Path, width: int = 900) -> bytes | None:
-    """A PNG at most so many pixels wide, with a palette; None where it is no picture."""
-    from io import BytesIO
-
+def shrink(file: Path, width: int = 900) -> bytes | None:
+    """Return a PNG file with a palette, at most `width` pixels wide; None if it is no valid picture."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(file, formats=("PNG",)) as image:
-            shown = image.convert("RGB")
+            picture = image.convert("RGB")
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError):
         return None
-    shown.thumbnail((width, 4 * width))
-    made = BytesIO()
-    shown.quantize(128).save(made, format="PNG", optimize=True)
-    return made.getvalue()
+    picture.thumbnail((width, 4 * width))
+    content = BytesIO()
+    picture.quantize(128).save(content, format="PNG", optimize=True)
+    return content.getvalue()
 
 
-def _arrays(kind: str, outcome: Outcome, runs: Path) -> Iterator[dict[str, Array]]:
-    """What the analysis kept of each seed that has it; a damaged file is left out."""
-    for seed in outcome.seeds[:MOST_SEEDS]:
-        try:
-            # Opened here: of a damaged file NumPy would leave it open.
-            with open(RunDirectory(runs / seed.id).analyses / f"{kind}.npz", "rb") as file:
-                kept = np.load(file, allow_pickle=False)
-                arrays = {name: kept[name] for name in kept}
-        except (OSError, ValueError, BadZipFile):
-            continue
-        if arrays:
-            yield arrays
+def _arrays(kind: str, cell: CellResult, runs: Path) -> Iterator[dict[str, Array]]:
+    """Yield the arrays that the analysis stored for each seed; damaged files are left out."""
+    for seed in cell.seeds[:MAX_SEEDS]:
+        with suppress(InputError):
+            if arrays := load_arrays(runs / seed.id, kind):
+                yield arrays

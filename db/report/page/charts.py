@@ -1,7 +1,8 @@
-"""Plots as Vega-Lite specifications, each with its numbers as a table for who cannot see it.
+"""Charts as Vega-Lite specifications, in groups that also list their numbers as a table for accessibility.
 
-Colours are not set here: the rows of a plot are numbered, and the page's script gives the numbers the colours of its
-style sheet, light or dark. Text from outside is data, never part of an expression.
+Points have short keys to keep pages small: r (index of the row), x, y, l and h (ends of the band), p (published value),
+m, n and q (mean, seeds and published value as texts). Colors are not set here: the page's script maps the indices of
+rows to the colors of its style sheet, light or dark. Untrusted text is data, never part of an expression.
 """
 
 from __future__ import annotations
@@ -10,46 +11,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from db.report.page.bands import Band
-from db.report.text import cut
+from db.report.formats.escaping import cut
+from db.report.page.seed_bands import SeedBand
 
 Spec = dict[str, Any]
 
-IN_TABLE = 120
-"""Letters of a label in a table or a plot."""
+MAX_LABEL = 120
+"""Characters of a label in a table or a chart."""
+MAX_CHARTS = 24
+"""Charts per group."""
+MAX_ROWS = 40
+"""Rows of a suite's table that are plotted."""
+MAX_MARKED_POINTS = 12
+"""Curves of at most this many points show them as dots."""
+COLORS = 8
+"""Colors of the style sheet; further lines are dashed."""
 
-MOST_CHARTS = 24
-"""Of a group."""
-MOST_ROWS = 40
-"""Of a suite's table that are plotted."""
-FEW = 12
-"""A curve of so few points shows them."""
-COLOURS = 8
-"""Of the style sheet; beyond these, lines are dashed."""
 HIDDEN = {"name": "hidden", "value": []}
-SHOWN = {"filter": "indexof(hidden, datum.r) < 0"}
+VISIBLE = {"filter": "indexof(hidden, datum.r) < 0"}
+HAS_BAND, HAS_X, HAS_Y = "isValid(datum.l)", "isValid(datum.x)", "isValid(datum.y)"
+HAS_PUBLISHED = "isValid(datum.p)"
+AREA: Spec = {"type": "area", "opacity": 0.16, "aria": False}
+LINE: Spec = {"type": "line", "strokeWidth": 1.75, "aria": False}
+DIAMOND: Spec = {"type": "point", "shape": "diamond", "filled": False, "size": 90, "opacity": 1}
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One plot: its caption, what it shows in a sentence, and its specification."""
+    """A chart with its caption and a description in one sentence."""
 
     caption: str
-    told: str
+    description: str
     spec: Spec
 
 
 @dataclass
 class Group:
-    """Plots that belong together.
+    """Charts under one heading.
 
     Attributes:
-        id: of the heading.
+        id: anchor of the heading.
         title: the heading.
-        lead: sentences on how to read it, and on what was left out.
-        legend: number and label of what is drawn; the numbers are the colours.
-        charts: the plots, if there are any.
-        header, rows: the numbers of all of them as a table.
+        lead: sentences on how to read the charts, and on what was left out.
+        legend: index and label of each plotted row; the index selects the color.
+        charts: the charts; may be empty.
+        header, rows: the numbers of all charts as a table.
         pictures: caption, alternative text and data URI.
     """
 
@@ -62,199 +68,158 @@ class Group:
     rows: list[tuple[str, ...]] = field(default_factory=list)
     pictures: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def first_of(self, count: int, what: str) -> None:
-        """Say so where there are more plots than are drawn."""
-        if count > MOST_CHARTS:
-            self.lead.append(f"The first {MOST_CHARTS} of {count} {what}.")
+    def note_limit(self, count: int, noun: str) -> None:
+        """Add a sentence if there are more charts than are drawn."""
+        if count > MAX_CHARTS:
+            self.lead.append(f"The first {MAX_CHARTS} of {count} {noun}.")
 
 
 def rounded(value: float | None) -> float | None:
-    """Five digits: more than a plot shows."""
+    """Return the value with five digits, more than a chart shows."""
     return None if value is None else float(f"{value:.5g}")
 
 
 def labels(texts: Sequence[str]) -> list[str]:
-    """Labels cut to the length of a legend's, and no two of them the same."""
-    made: list[str] = []
+    """Return unique labels, cut to the length of a legend's."""
+    unique: list[str] = []
     for text in texts:
-        label, number = cut(text, IN_TABLE), 1
-        while label in made:
+        label, number = cut(text, MAX_LABEL), 1
+        while label in unique:
             number += 1
-            label = f"{cut(text, IN_TABLE)} ({number})"
-        made.append(label)
-    return made
+            label = f"{cut(text, MAX_LABEL)} ({number})"
+        unique.append(label)
+    return unique
 
 
-def bands(told: str, legend: Sequence[str], curves: Mapping[int, Band], x: str, y: str) -> Spec:
-    """Lines over the steps, each with its band; `curves` by number of the label."""
+def band_chart(description: str, legend: Sequence[str], curves: Mapping[int, SeedBand], x: str, y: str) -> Spec:
+    """Return lines over steps, each with its band; `curves` by the index of their label."""
     values = []
-    for number, one in curves.items():
-        flagged = max(1, len(one.steps) // 25)
-        for at, (step, mean, low, high) in enumerate(zip(one.steps, one.mean, one.low, one.high, strict=True)):
-            point: dict[str, Any] = {"r": number, "x": int(step), "y": rounded(mean)}
-            if one.seeds > 1:
+    for row, band in curves.items():
+        stride = max(1, len(band.steps) // 25)
+        for index, (step, mean, low, high) in enumerate(zip(band.steps, band.mean, band.low, band.high, strict=True)):
+            point: dict[str, Any] = {"r": row, "x": int(step), "y": rounded(mean)}
+            if band.seeds > 1:
                 point |= {"l": rounded(low), "h": rounded(high)}
-            if len(one.steps) <= FEW:
+            if len(band.steps) <= MAX_MARKED_POINTS:
                 point["f"] = 1
-            if at % flagged == 0 or at == len(one.steps) - 1:
+            if index % stride == 0 or index == len(band.steps) - 1:
                 point["t"] = 1
             values.append(point)
-    tooltip = [_told("row", "row"), _told("x", x, ",d"), _told("y", y, ".4~g")]
-    if any(one.seeds > 1 for one in curves.values()):
-        tooltip += [_told("l", "lowest seed", ".4~g"), _told("h", "highest seed", ".4~g")]
-    place: Spec = {"x": _axis("x", x, format="~s"), "y": _axis("y"), "color": _colour(legend)}
-    layers: list[Spec] = [
-        {
-            "transform": [{"filter": "isValid(datum.l)"}],
-            "mark": {"type": "area", "opacity": 0.16, "aria": False},
-            "encoding": {**place, "y": _axis("l"), "y2": {"field": "h"}},
-        },
-        {
-            "mark": {"type": "line", "strokeWidth": 1.75, "aria": False},
-            "encoding": {**place, "strokeDash": _dash(legend)},
-        },
-        {
-            "transform": [{"filter": "datum.t === 1"}],
-            "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0, "aria": False},
-            "encoding": {**place, "tooltip": tooltip},
-        },
+    tooltip = [_tooltip("row", "row"), _tooltip("x", x, ",d"), _tooltip("y", y, ".4~g")]
+    if any(band.seeds > 1 for band in curves.values()):
+        tooltip += [_tooltip("l", "lowest seed", ".4~g"), _tooltip("h", "highest seed", ".4~g")]
+    encoding: Spec = {"x": _axis("x", x, format="~s"), "y": _axis("y"), "color": _color(legend)}
+    layers = [
+        _layer(AREA, {**encoding, "y": _axis("l"), "y2": {"field": "h"}}, HAS_BAND),
+        _layer(LINE, {**encoding, "strokeDash": _dash(legend)}),
+        _layer(_dot(90, opacity=0, aria=False), {**encoding, "tooltip": tooltip}, "datum.t === 1"),
     ]
     if any("f" in value for value in values):
-        few = {"type": "point", "filled": True, "size": 35, "opacity": 1, "aria": False}
-        layers.append({"transform": [{"filter": "datum.f === 1"}], "mark": few, "encoding": place})
-    return _spec(told, values, layers, legend)
+        layers.append(_layer(_dot(35, aria=False), encoding, "datum.f === 1"))
+    return _chart(description, values, layers, legend)
 
 
-def over(told: str, legend: Sequence[str], points: Sequence[Mapping[str, Any]], x: str, y: str) -> Spec:
-    """The metric over a parameter: lines with bands of ± std, published values as hollow diamonds.
+def parameter_chart(
+    description: str, legend: Sequence[str], points: Sequence[Mapping[str, Any]], x: str, y: str
+) -> Spec:
+    """Return a metric over a parameter: lines with bands of ± std, published values as hollow diamonds.
 
     Args:
-        told: the plot in a sentence.
+        description: the chart in one sentence.
         legend: labels of the lines.
-        points: r (number of the line), x, y, low, high, published; a point without x is a level for all x.
+        points: r, x, y, l, h, p; a point without x is drawn as a horizontal line.
         x: name of the parameter.
         y: name of the metric.
     """
-    tooltip = [_told("row", "row"), _told("x", x), *_numbers(y)]
-    place = {"x": _axis("x", x), "color": _colour(legend)}
-    lines = {"filter": "isValid(datum.x) && isValid(datum.y)"}
+    tooltip = [_tooltip("row", "row"), _tooltip("x", x), *_number_tooltips(y)]
+    level = {"y": _axis("y"), "color": _color(legend), "tooltip": [_tooltip("row", "row"), *_number_tooltips(y)]}
+    encoding = {"x": _axis("x", x), "color": _color(legend)}
+    has_point = f"{HAS_X} && {HAS_Y}"
     layers = [
-        {
-            "transform": [lines, {"filter": "isValid(datum.l)"}],
-            "mark": {"type": "area", "opacity": 0.16, "aria": False},
-            "encoding": {**place, "y": _axis("l"), "y2": {"field": "h"}},
-        },
-        {
-            "transform": [{"filter": "!isValid(datum.x) && isValid(datum.y)"}],
-            "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5},
-            "encoding": {"y": _axis("y"), "color": _colour(legend), "tooltip": [_told("row", "row"), *_numbers(y)]},
-        },
-        {
-            "transform": [lines],
-            "mark": {"type": "line", "strokeWidth": 1.75, "aria": False},
-            "encoding": {**place, "y": _axis("y"), "strokeDash": _dash(legend)},
-        },
-        {
-            "transform": [lines],
-            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
-            "encoding": {**place, "y": _axis("y"), "tooltip": tooltip},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.x) && isValid(datum.p)"}],
-            "mark": {"type": "point", "shape": "diamond", "filled": False, "size": 90, "opacity": 1},
-            "encoding": {**place, "y": _axis("p"), "tooltip": tooltip},
-        },
+        _layer(AREA, {**encoding, "y": _axis("l"), "y2": {"field": "h"}}, has_point, HAS_BAND),
+        _layer({"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5}, level, f"!{HAS_X} && {HAS_Y}"),
+        _layer(LINE, {**encoding, "y": _axis("y"), "strokeDash": _dash(legend)}, has_point),
+        _layer(_dot(45), {**encoding, "y": _axis("y"), "tooltip": tooltip}, has_point),
+        _layer(DIAMOND, {**encoding, "y": _axis("p"), "tooltip": tooltip}, f"{HAS_X} && {HAS_PUBLISHED}"),
     ]
-    return _spec(told, list(points), layers, legend)
+    return _chart(description, list(points), layers, legend)
 
 
-def dots(told: str, rows: Sequence[str], points: Sequence[Mapping[str, Any]], x: str) -> Spec:
-    """A line a row: mean with ± std, and what is published as a hollow diamond; `points` as in `over`, without x."""
-    shown = [rows[point["r"]] for point in points]
-    place = {
-        "y": {"field": "row", "type": "nominal", "sort": shown, "axis": {"title": None, "labelLimit": 190}},
-        "color": _colour(rows),
+def dot_chart(description: str, rows: Sequence[str], points: Sequence[Mapping[str, Any]], x: str) -> Spec:
+    """Return one line per row: mean with ± std, published value as a hollow diamond; `points` without x."""
+    names = [rows[point["r"]] for point in points]
+    encoding = {
+        "y": {"field": "row", "type": "nominal", "sort": names, "axis": {"title": None, "labelLimit": 190}},
+        "color": _color(rows),
     }
-    tooltip = [_told("row", "row"), *_numbers(x)]
+    tooltip = [_tooltip("row", "row"), *_number_tooltips(x)]
+    rule = {"type": "rule", "strokeWidth": 2, "opacity": 0.55, "aria": False}
     layers = [
-        {
-            "transform": [{"filter": "isValid(datum.l)"}],
-            "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.55, "aria": False},
-            "encoding": {**place, "x": _axis("l", x), "x2": {"field": "h"}},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.y)"}],
-            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-            "encoding": {**place, "x": _axis("y", x), "tooltip": tooltip},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.p)"}],
-            "mark": {"type": "point", "shape": "diamond", "filled": False, "size": 90, "opacity": 1},
-            "encoding": {**place, "x": _axis("p", x), "tooltip": tooltip},
-        },
+        _layer(rule, {**encoding, "x": _axis("l", x), "x2": {"field": "h"}}, HAS_BAND),
+        _layer(_dot(60), {**encoding, "x": _axis("y", x), "tooltip": tooltip}, HAS_Y),
+        _layer(DIAMOND, {**encoding, "x": _axis("p", x), "tooltip": tooltip}, HAS_PUBLISHED),
     ]
-    return {**_spec(told, list(points), layers, rows), "height": 48 + 26 * len(points)}
+    return {**_chart(description, list(points), layers, rows), "height": 48 + 26 * len(points)}
 
 
-def steps(told: str, legend: Sequence[str], points: Sequence[Mapping[str, Any]], x: str, y: str) -> Spec:
-    """Outlines of histograms: `points` are r, x (left edge), y (share); the last of each has the right edge."""
-    place = {"x": _axis("x", x), "y": _axis("y", format="%"), "color": _colour(legend)}
-    tooltip = [_told("row", "row"), _told("x", f"{x}, from", ".4~g"), _told("y", y, ".1%")]
+def histogram_chart(
+    description: str, legend: Sequence[str], points: Sequence[Mapping[str, Any]], x: str, y: str
+) -> Spec:
+    """Return outlines of histograms: `points` are r, x (left edge) and y (share), and one at the last right edge."""
+    encoding = {"x": _axis("x", x), "y": _axis("y", format="%"), "color": _color(legend)}
+    tooltip = [_tooltip("row", "row"), _tooltip("x", f"{x}, from", ".4~g"), _tooltip("y", y, ".1%")]
+    outline = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.6, "aria": False}
     layers = [
-        {
-            "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.6, "aria": False},
-            "encoding": {**place, "strokeDash": _dash(legend)},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0, "aria": False},
-            "encoding": {**place, "tooltip": tooltip},
-        },
+        _layer(outline, {**encoding, "strokeDash": _dash(legend)}),
+        _layer(_dot(70, opacity=0, aria=False), {**encoding, "tooltip": tooltip}),
     ]
-    return _spec(told, list(points), layers, legend)
+    return _chart(description, list(points), layers, legend)
 
 
-def by_layer(told: str, legend: Sequence[str], points: Sequence[Mapping[str, Any]], y: str) -> Spec:
-    """A value a layer: `points` are r, x (layer from 1), y, and s (what it is called)."""
-    place = {
+def layer_chart(description: str, legend: Sequence[str], points: Sequence[Mapping[str, Any]], y: str) -> Spec:
+    """Return a value per layer of the model: `points` are r, x (layer from 1), y and s (name of the site)."""
+    encoding = {
         "x": _axis("x", "layer", tickMinStep=1, format="d"),
         "y": {**_axis("y"), "scale": {"zero": True}},
-        "color": _colour(legend),
+        "color": _color(legend),
     }
-    tooltip = [_told("row", "row"), _told("s", "site"), _told("x", "layer"), _told("y", y, ".3~f")]
+    tooltip = [_tooltip("row", "row"), _tooltip("s", "site"), _tooltip("x", "layer"), _tooltip("y", y, ".3~f")]
     layers = [
-        {
-            "mark": {"type": "line", "strokeWidth": 1.75, "aria": False},
-            "encoding": {**place, "strokeDash": _dash(legend)},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1, "aria": False},
-            "encoding": {**place, "tooltip": tooltip},
-        },
+        _layer(LINE, {**encoding, "strokeDash": _dash(legend)}),
+        _layer(_dot(45, aria=False), {**encoding, "tooltip": tooltip}),
     ]
-    return _spec(told, list(points), layers, legend)
+    return _chart(description, list(points), layers, legend)
 
 
-def _spec(told: str, values: list[Any], layers: list[Spec], legend: Sequence[str]) -> Spec:
-    drawn = {key for value in values for key in value}
-    layers = [layer for layer in layers if drawn >= _needed(layer)]
+def _chart(description: str, values: list[Any], layers: list[Spec], legend: Sequence[str]) -> Spec:
+    fields = {key for value in values for key in value}
     return {
-        "description": cut(told, 400),
+        "description": cut(description, 400),
         "width": "container",
         "height": 200,
         "params": [HIDDEN, {"name": "rows", "value": labels(legend)}],
         "data": {"values": values},
-        "transform": [SHOWN, {"calculate": "rows[datum.r]", "as": "row"}],
-        "layer": layers,
+        "transform": [VISIBLE, {"calculate": "rows[datum.r]", "as": "row"}],
+        "layer": [layer for layer in layers if fields >= _optional_fields(layer)],
     }
 
 
-def _needed(layer: Spec) -> set[str]:
-    """The optional fields that a layer draws: of one that no value has, Vega would find no extent."""
-    return {place["field"] for place in layer["encoding"].values() if isinstance(place, dict)} & {"l", "h", "p"}
+def _layer(mark: Spec, encoding: Spec, *filters: str) -> Spec:
+    layer = {"mark": mark, "encoding": encoding}
+    return {"transform": [{"filter": condition} for condition in filters], **layer} if filters else layer
+
+
+def _optional_fields(layer: Spec) -> set[str]:
+    """Return the optional fields of a layer, which is left out if no value has them: Vega would find no extent."""
+    return {channel["field"] for channel in layer["encoding"].values() if isinstance(channel, dict)} & {"l", "h", "p"}
+
+
+def _dot(size: int, opacity: int = 1, **options: Any) -> Spec:
+    return {"type": "point", "filled": True, "size": size, "opacity": opacity, **options}
 
 
 def _axis(name: str, title: str | None = None, **axis: Any) -> Spec:
-    """Without a title where the plot's caption says what it is."""
+    """Return a quantitative axis; without a title if the caption of the chart names it."""
     return {
         "field": name,
         "type": "quantitative",
@@ -263,21 +228,21 @@ def _axis(name: str, title: str | None = None, **axis: Any) -> Spec:
     }
 
 
-def _colour(legend: Sequence[str]) -> Spec:
+def _color(legend: Sequence[str]) -> Spec:
     return {"field": "r", "type": "nominal", "scale": {"domain": list(range(len(legend)))}, "legend": None}
 
 
 def _dash(legend: Sequence[str]) -> Spec:
-    """The second eight of the lines are dashed, the third dotted."""
+    """Return solid lines for the first eight rows, dashed ones for the second, dotted ones for the third."""
     patterns = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-    numbers = list(range(len(legend)))
-    ranges = [patterns[number // COLOURS % len(patterns)] for number in numbers]
-    return {"field": "r", "type": "nominal", "scale": {"domain": numbers, "range": ranges}, "legend": None}
+    indices = list(range(len(legend)))
+    ranges = [patterns[index // COLORS % len(patterns)] for index in indices]
+    return {"field": "r", "type": "nominal", "scale": {"domain": indices, "range": ranges}, "legend": None}
 
 
-def _numbers(name: str) -> list[Spec]:
-    return [_told("m", name), _told("n", "seeds"), _told("q", "published")]
+def _number_tooltips(name: str) -> list[Spec]:
+    return [_tooltip("m", name), _tooltip("n", "seeds"), _tooltip("q", "published")]
 
 
-def _told(name: str, title: str, format: str | None = None) -> Spec:
+def _tooltip(name: str, title: str, format: str | None = None) -> Spec:
     return {"field": name, "title": cut(title, 60), **({"format": format} if format else {})}

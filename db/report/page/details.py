@@ -1,4 +1,4 @@
-"""What lies behind a cell: its configuration, what became of its trials, and what they cost."""
+"""Details of a cell: its configuration, and the outcome and cost of its trials."""
 
 from __future__ import annotations
 
@@ -10,163 +10,144 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from db.report.choices import chosen_text
-from db.report.layout import difference, incomplete, number, spread
-from db.report.page.records import Record, configs, records
-from db.report.page.table import Names
-from db.report.text import cut
-from db.report.view import Outcome, Seed, View
-from db.store import Store
-from db.usage import Usage
+from db.queries.usage import Usage
+from db.report.formats.escaping import cut
+from db.report.formats.layout import delta_text, format_metric, incomplete, mean_std
+from db.report.page.records import Record, load_configs, load_records
+from db.report.page.table import Anchors
+from db.report.view.selection_notes import chosen_text
+from db.report.view.view import CellResult, SeedResult, View, baselines
+from db.store.store import Store
 
-MOST_FULL = 120
-"""Trials of which a page has attempts, environment and log."""
-MOST_LINES = 1500
-"""Trials of which it has a line."""
-MOST_CONFIGS = 200
-"""Cells with the whole configuration; where there are more, only baselines have theirs."""
+MAX_FULL_TRIALS = 120
+"""Trials shown with attempts, environment and log."""
+MAX_LISTED_TRIALS = 1500
+"""Trials shown in one line each."""
+MAX_CONFIGS = 200
+"""Cells shown with the full configuration; if there are more, only baselines have it."""
 LOG_LINES = 20
 LOG_BYTES = 16_384
-LOG_LETTERS = 240
+LOG_LINE_LENGTH = 240
 
 
 @dataclass(frozen=True)
-class Run:
-    """A trial as a page shows it: texts, all of them in order."""
+class RunDetails:
+    """A trial as a page shows it: ordered texts."""
 
     record: Record
     cost: Usage
     attempts: list[dict[str, str]]
     environment: list[tuple[str, str]]
-    told: list[str]
-    sites: list[str]
+    notes: list[str]
     log: list[str]
     metrics: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Behind:
-    """What lies behind a cell.
+class CellDetails:
+    """Details of a cell.
 
     Attributes:
-        id: of its place on the page.
+        id: anchor on the page.
         label: row and column.
         value: mean ± std, or the states of its seeds.
-        facts: what it is, in pairs.
-        differences: key, the baseline's value, its own.
-        config: all of its configuration, in pairs.
-        why: what happened to seeds without a number.
-        seeds: those that have a line.
-        left_out: how many have none.
-        runs: by id, those that are told in full.
+        facts: summary as pairs of name and text.
+        differences: key, value of the baseline, value of the cell; None without a baseline.
+        config: the full configuration as pairs.
+        incomplete: note on the seeds without a number.
+        seeds: seeds that are listed.
+        omitted: number of seeds that are not.
+        runs: trials shown in full, by id.
     """
 
     id: str
     label: str
-    outcome: Outcome
     value: str
     facts: list[tuple[str, str]]
     differences: list[tuple[str, str, str]] | None
     config: list[tuple[str, str]]
-    why: str | None
-    seeds: Sequence[Seed]
-    left_out: int
-    runs: Mapping[str, Run] = field(default_factory=dict)
+    incomplete: str | None
+    seeds: Sequence[SeedResult]
+    omitted: int
+    runs: Mapping[str, RunDetails] = field(default_factory=dict)
 
 
-def cells_of(view: View, names: Names, store: Store, runs: Path, *, full: bool = True) -> list[Behind]:
-    """Every cell of a table that has a name; the first seeds of each, and those that failed, are told in full first.
+def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: bool = True) -> list[CellDetails]:
+    """Return the details of every cell that has an anchor; failed trials and the first seeds are shown in full first.
 
     Args:
         view: the table.
-        names: what the cells are called.
+        anchors: the anchors of its cells.
         store: the database.
         runs: the root of the run directories.
-        full: tell trials in full, `MOST_FULL` of them.
+        full: show up to `MAX_FULL_TRIALS` trials in full.
     """
-    outcomes = [view.cells[place] for place in names]
+    results = [view.cells[position] for position in anchors]
     order = sorted(
-        (seed.state != "failed", place, number, seed.id)
-        for number, one in enumerate(outcomes)
-        for place, seed in enumerate(one.seeds)
+        (seed.state != "failed", index, number, seed.id)
+        for number, result in enumerate(results)
+        for index, seed in enumerate(result.seeds)
         if seed.state not in ("queued", "not run")
     )
-    told = {
-        id: trial_run(record, runs)
-        for id, record in records(store, runs, [id for *_, id in order[: MOST_FULL if full else 0]]).items()
-    }
-    first = [one.seeds[0].id for one in outcomes if one.seeds]
-    flattened = {id: flat(config) for id, config in configs(store, first).items()}
-    lines = max(3, MOST_LINES // max(1, len(outcomes)))
-    baselines = _baselines(view)
-    whole = len(outcomes) <= MOST_CONFIGS
+    full_ids = [id for *_, id in order[: MAX_FULL_TRIALS if full else 0]]
+    shown = {id: run_details(record, runs) for id, record in load_records(store, runs, full_ids).items()}
+    first = [result.seeds[0].id for result in results if result.seeds]
+    configs = {id: flatten(config) for id, config in load_configs(store, first).items()}
+    max_seeds = max(3, MAX_LISTED_TRIALS // max(1, len(results)))
+    baseline_of = baselines(view)
+    all_configs = len(results) <= MAX_CONFIGS
     return [
-        _behind(
-            one, names[one.row, one.column], baselines.get((one.row, one.column)), flattened, told, lines, whole=whole
+        _cell_details(
+            result, anchors[result.row, result.column], baseline_of.get((result.row, result.column)), configs, shown,
+            max_seeds, all_configs=all_configs,
         )
-        for one in outcomes
-    ]
+        for result in results
+    ]  # fmt: skip
 
 
-def _baselines(view: View) -> dict[tuple[str, str], Outcome]:
-    """The baseline that each cell is held against: the nearest above in its column, else the first."""
-    found: dict[tuple[str, str], Outcome] = {}
-    for column in view.columns:
-        cells = view.column(column)
-        nearest = next((one for one in cells if one.cell.baseline), None)
-        for one in cells:
-            if one.cell.baseline:
-                nearest = one
-            elif nearest is not None:
-                found[one.row, column] = nearest
-    return found
-
-
-def _behind(
-    one: Outcome,
-    name: str,
-    baseline: Outcome | None,
+def _cell_details(
+    result: CellResult,
+    anchor: str,
+    baseline: CellResult | None,
     configs: Mapping[str, Mapping[str, str]],
-    told: Mapping[str, Run],
-    lines: int,
+    runs: Mapping[str, RunDetails],
+    max_seeds: int,
     *,
-    whole: bool,
-) -> Behind:
-    config = configs.get(one.seeds[0].id, {}) if one.seeds else {}
+    all_configs: bool,
+) -> CellDetails:
+    config = configs.get(result.seeds[0].id, {}) if result.seeds else {}
     base = configs.get(baseline.seeds[0].id) if baseline is not None and baseline.seeds else None
-    states = [seed.state for seed in one.seeds]
+    states = [seed.state for seed in result.seeds]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    seeds = sorted(one.seeds, key=lambda seed: (seed.id not in told, seed.seed))[:lines]
-    return Behind(
-        id=name,
-        label=f"{cut(one.row, 200)} · {cut(one.column, 200)}",
-        outcome=one,
-        value=spread(one.mean, one.std, one.metric) or counts or "no trials",
-        facts=_facts(one, counts),
+    seeds = sorted(result.seeds, key=lambda seed: (seed.id not in runs, seed.seed))[:max_seeds]
+    return CellDetails(
+        id=anchor,
+        label=f"{cut(result.row, 200)} · {cut(result.column, 200)}",
+        value=mean_std(result.mean, result.std, result.metric) or counts or "no trials",
+        facts=_facts(result, counts),
         differences=None if base is None or not config else differences(base, config),
-        config=sorted(config.items()) if whole or base is None else [],
-        why=incomplete(one),
+        config=sorted(config.items()) if all_configs or base is None else [],
+        incomplete=incomplete(result),
         seeds=sorted(seeds, key=lambda seed: seed.seed),
-        left_out=len(one.seeds) - len(seeds),
-        runs={seed.id: told[seed.id] for seed in seeds if seed.id in told},
+        omitted=len(result.seeds) - len(seeds),
+        runs={seed.id: runs[seed.id] for seed in seeds if seed.id in runs},
     )
 
 
-def _facts(one: Outcome, counts: str) -> list[tuple[str, str]]:
-    """What a reader asks first."""
-    request = one.cell.request
-    params = ", ".join(f"{key} {value}" for key, value in one.regularizer.items())
+def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
+    request = result.cell.request
+    params = ", ".join(f"{key} {value}" for key, value in result.regularizer.items())
     facts = [
-        ("metric", f"{one.metric.name} {one.metric.arrow}".strip()),
+        ("metric", f"{result.metric.name} {result.metric.arrow}".strip()),
         ("seeds", counts),
-        ("chosen", chosen_text(one)),
-        ("Δ base", difference(one) + (f" over {one.paired} pairs" if one.paired else "")),
-        ("published", spread(one.published, one.published_std, one.metric)),
-        ("Δ published", number(one.delta_published, one.metric, signed=True)),
+        ("chosen", chosen_text(result)),
+        ("Δ base", delta_text(result) + (f" over {result.paired} pairs" if result.paired else "")),
+        ("published", mean_std(result.published, result.published_std, result.metric)),
+        ("Δ published", format_metric(result.delta_published, result.metric, signed=True)),
         ("model", request.model),
-        ("data", f"{request.data} ({one.fingerprint})" if one.fingerprint else request.data),
+        ("data", f"{request.data} ({result.fingerprint})" if result.fingerprint else request.data),
         ("regularizer", f"{request.regularizer}: {params}" if params else request.regularizer),
-        ("schedule", one.schedule if request.regularizer != "none" else ""),
+        ("schedule", result.schedule if request.regularizer != "none" else ""),
         ("align", request.align if request.align != "none" else ""),
         ("preset", request.preset),
         ("overrides", ", ".join(f"{key}={value}" for key, value in request.overrides.items())),
@@ -174,40 +155,38 @@ def _facts(one: Outcome, counts: str) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def flat(config: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """A configuration as texts by dotted key."""
-    found: dict[str, str] = {}
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return a configuration as texts by dotted key."""
+    texts: dict[str, str] = {}
     for key, value in config.items():
         if isinstance(value, dict) and value:
-            found |= flat(value, f"{above}{key}.")
+            texts |= flatten(value, f"{prefix}{key}.")
         elif value not in (None, {}):
-            found[f"{above}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return found
+            texts[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return texts
 
 
 def differences(base: Mapping[str, str], config: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """The keys in which two configurations differ: key, the one's value, the other's; "–" for none."""
+    """Return the keys in which two configurations differ with both values; "–" for a missing one."""
     keys = sorted({*base, *config})
     return [(key, base.get(key, "–"), config.get(key, "–")) for key in keys if base.get(key) != config.get(key)]
 
 
-def trial_run(record: Record, runs: Path) -> Run:
-    """A trial in full; what of its run directory is missing or damaged is left out."""
+def run_details(record: Record, runs: Path) -> RunDetails:
+    """Return a trial in full; missing or damaged parts of its run directory are left out."""
     directory = runs / record.id
-    known = _environment(directory)
-    libraries = known.get("libraries")
-    environment: list[tuple[str, str]] = [
-        (key, str(known[key])) for key in ("host", "device", "cores", "threads", "python", "platform") if key in known
-    ]
+    content = _environment(directory)
+    libraries = content.get("libraries")
+    keys = ("host", "device", "cores", "threads", "python", "platform")
+    environment: list[tuple[str, str]] = [(key, str(content[key])) for key in keys if key in content]
     if isinstance(libraries, dict):
         environment.append(("libraries", ", ".join(f"{name} {version}" for name, version in libraries.items())))
-    return Run(
+    return RunDetails(
         record=record,
         cost=cost(record.attempts),
-        attempts=[_attempt(one) for one in record.attempts],
+        attempts=[_attempt_texts(attempt) for attempt in record.attempts],
         environment=environment,
-        told=[str(line) for key in ("notes", "deviations") for line in _list(known.get(key))],
-        sites=[str(line) for line in _list(known.get("sites"))][:200],
+        notes=[str(line) for key in ("notes", "deviations") for line in _list(content.get(key))],
         log=log_lines(directory / "log.txt"),
         metrics=[
             (name, "no finite number" if value is None else f"{value:.6g}")
@@ -217,15 +196,15 @@ def trial_run(record: Record, runs: Path) -> Run:
 
 
 def cost(attempts: Sequence[Mapping[str, Any]]) -> Usage:
-    """What the attempts of a trial cost together; one that runs counts until now."""
-    whole = Usage("")
+    """Return the total cost of a trial's attempts; a running one counts until now."""
+    usage = Usage("")
     for attempt in attempts:
-        whole.add(SimpleNamespace(**attempt), hours(attempt))
-    return whole
+        usage.add(SimpleNamespace(**attempt), hours(attempt))
+    return usage
 
 
 def hours(attempt: Mapping[str, Any]) -> float:
-    """How long an attempt has lasted."""
+    """Return the duration of an attempt in hours; 0 if its times are missing or invalid."""
     if not attempt["started_at"]:
         return 0.0
     try:
@@ -235,58 +214,55 @@ def hours(attempt: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def _attempt(one: Mapping[str, Any]) -> dict[str, str]:
-    memory = one["peak_memory_bytes"]
-    where = ", ".join(
-        str(part) for part in (one["host"], one["executor"], one["job_id"] and f"job {one['job_id']}") if part
-    )
+def _attempt_texts(attempt: Mapping[str, Any]) -> dict[str, str]:
+    memory, steps, job = attempt["peak_memory_bytes"], attempt["steps_done"], attempt["job_id"]
+    where = ", ".join(str(part) for part in (attempt["host"], attempt["executor"], job and f"job {job}") if part)
     return {
-        "number": str(one["number"]),
-        "state": one["state"],
-        "cause": one["cause"] or "",
+        "number": str(attempt["number"]),
+        "state": attempt["state"],
+        "cause": attempt["cause"] or "",
         "where": where,
-        "device": one["device"] or "",
-        "started": str(one["started_at"] or "")[:19].replace("T", " "),
-        "lasted": duration(3600 * hours(one)),
+        "device": attempt["device"] or "",
+        "started": str(attempt["started_at"] or "")[:19].replace("T", " "),
+        "duration": duration(3600 * hours(attempt)),
         "memory": "" if memory is None else f"{memory / 2**30:.1f} GiB",
-        "steps": "" if one["steps_done"] is None else f"{one['steps_done']:,}",
-        "message": cut(one["message"] or "", 1500),
+        "steps": "" if steps is None else f"{steps:,}",
+        "message": cut(attempt["message"] or "", 1500),
     }
 
 
 def duration(seconds: float) -> str:
-    """``3 min 20 s``: two units at most."""
-    whole = round(seconds)
-    units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")]
+    """Return a duration in at most two units: ``3 min 20 s``."""
+    rest = round(seconds)
     parts: list[str] = []
-    for size, unit in units:
-        if whole >= size and len(parts) < 2:
-            parts.append(f"{whole // size} {unit}")
-            whole %= size
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if rest >= size and len(parts) < 2:
+            parts.append(f"{rest // size} {unit}")
+            rest %= size
         elif parts:
             break
     return " ".join(parts) or "0 s"
 
 
 def log_lines(file: Path) -> list[str]:
-    """The last lines of a log, each a harmless one; of a line that a progress bar wrote again and again, the last."""
+    """Return the last lines of a log, sanitized; of a line overwritten by a progress bar, the last version."""
     try:
-        with open(file, "rb") as opened:
-            start = max(0, opened.seek(0, 2) - LOG_BYTES)
-            opened.seek(start)
-            lines = opened.read().decode("utf-8", "replace").split("\n")
+        with open(file, "rb") as log:
+            start = max(0, log.seek(0, 2) - LOG_BYTES)
+            log.seek(start)
+            lines = log.read().decode("utf-8", "replace").split("\n")
     except OSError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines[1 if start else 0 :]]
-    return [cut(line, LOG_LETTERS) for line in lines if line.strip()][-LOG_LINES:]
+    return [cut(line, LOG_LINE_LENGTH) for line in lines if line.strip()][-LOG_LINES:]
 
 
 def _environment(directory: Path) -> dict[str, Any]:
     try:
-        found = json.loads((directory / "environment.json").read_bytes())
+        content = json.loads((directory / "environment.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _list(value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What is known of single trials: from the database, and of those that have not ended from their run directories."""
+"""Records of single trials from the database, updated from the run directories of those that have not ended."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 
 from sqlalchemy import select
 
-from db.connection import reading
-from db.models import FINAL, Attempts, Configs, Memberships, Metrics, Trials
-from db.rows import among
-from db.snapshot import snapshot
-from db.store import Store
+from db.schema.connection import reading
+from db.schema.tables import FINAL, Attempts, Configs, Memberships, Metrics, Trials
+from db.store.rows import in_list
+from db.store.run_record import read_run_record
+from db.store.store import Store
 from harness.errors import InputError
-from harness.rundir import RunDirectory
-from harness.trial import FINAL_STATES
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import FINAL_STATES
 
 Points = dict[str, list[tuple[int, float | None]]]
-"""Curves of a trial: (step, value) in order, by name."""
+"""Curves of a trial by name: (step, value) in order of steps."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A trial as a page tells of it.
+    """A trial as a page shows it.
 
     Attributes:
-        config: all that identifies it but its seed (`harness.trial.Trial.config`).
-        suites: those that asked for it.
-        attempts: columns of the table of that name, in order.
-        metrics: its final values.
+        config: its identity apart from the seed (`harness.trials.trial.Trial.config`).
+        suites: suites that contain it.
+        attempts: rows of the table `attempts`, in order.
+        metrics: final values.
     """
 
     id: str
@@ -43,83 +43,83 @@ class Record:
     metrics: dict[str, float | None] = field(default_factory=dict)
 
 
-def records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
-    """The trials of these ids, those of them that the database knows, in the order given.
+def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
+    """Return the trials with these ids in the given order; ids that are not in the database are left out.
 
     Args:
         store: the database.
         runs: the root of the run directories.
-        ids: whole ids.
+        ids: full ids.
     """
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     with reading(store.engine) as connection:
         trials = select(Trials.c.id, Trials.c.seed, Trials.c.state, Trials.c.reason, Configs.c.config).join(Configs)
-        for row in connection.execute(trials.where(among(connection, Trials.c.id, ids))):
-            found[row.id] = Record(row.id, row.seed, row.state, row.reason, row.config)
+        for row in connection.execute(trials.where(in_list(connection, Trials.c.id, ids))):
+            records[row.id] = Record(row.id, row.seed, row.state, row.reason, row.config)
         members = select(Memberships.c.trial_id, Memberships.c.suite).order_by(Memberships.c.suite)
-        for id, suite in connection.execute(members.where(among(connection, Memberships.c.trial_id, ids))):
-            found[id].suites.append(suite)
+        for id, suite in connection.execute(members.where(in_list(connection, Memberships.c.trial_id, ids))):
+            records[id].suites.append(suite)
         attempts = select(Attempts).order_by(Attempts.c.number)
-        for attempt in connection.execute(attempts.where(among(connection, Attempts.c.trial_id, ids))).mappings():
-            found[attempt["trial_id"]].attempts.append(dict(attempt))
+        for attempt in connection.execute(attempts.where(in_list(connection, Attempts.c.trial_id, ids))).mappings():
+            records[attempt["trial_id"]].attempts.append(dict(attempt))
         final = select(Metrics.c.trial_id, Metrics.c.name, Metrics.c.value).where(Metrics.c.step == FINAL)
-        for id, name, value in connection.execute(final.where(among(connection, Metrics.c.trial_id, ids))):
-            found[id].metrics[name] = value
-    for record in found.values():
+        for id, name, value in connection.execute(final.where(in_list(connection, Metrics.c.trial_id, ids))):
+            records[id].metrics[name] = value
+    for record in records.values():
         if record.state not in FINAL_STATES:
-            _look(record, RunDirectory(runs / record.id))
-    return {id: found[id] for id in ids if id in found}
+            _update(record, RunDirectory(runs / record.id))
+    return {id: records[id] for id in ids if id in records}
 
 
-def configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The configurations of these trials, by id."""
+def load_configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the configurations of trials by id."""
     query = select(Trials.c.id, Configs.c.config).join(Configs)
     with reading(store.engine) as connection:
-        rows = connection.execute(query.where(among(connection, Trials.c.id, ids))).all()
+        rows = connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all()
     return {row.id: row.config for row in rows}
 
 
-def _look(record: Record, directory: RunDirectory) -> None:
-    """Attempts and final values of a trial that may have gone on since the database was brought up to date."""
+def _update(record: Record, directory: RunDirectory) -> None:
+    """Update attempts and final values from a run directory, which may be newer than the database."""
     try:
-        here = snapshot(directory)
+        latest = read_run_record(directory)
     except InputError:
         return
-    record.attempts[:] = here.attempts
-    record.metrics.update({name: value for name, step, value in here.metrics if step == FINAL})
+    record.attempts[:] = latest.attempts
+    record.metrics.update({name: value for name, step, value in latest.metrics if step == FINAL})
 
 
-def curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str] | None) -> dict[str, Points]:
-    """The curves of these names, by trial; trials without any are left out.
+def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str] | None) -> dict[str, Points]:
+    """Return the curves with these names by trial; trials without any are left out.
 
     Args:
         store: the database.
         runs: the root of the run directories.
-        ids: of trials.
-        names: ``train/loss``, ``dev/accuracy``; None: all.
+        ids: ids of trials.
+        names: names such as ``train/loss`` and ``dev/accuracy``; None for all.
     """
-    ids, wanted = list(ids), None if names is None else set(names)
-    found: dict[str, Points] = {}
+    ids, selected = list(ids), None if names is None else set(names)
+    curves: dict[str, Points] = {}
     order = Metrics.c.trial_id, Metrics.c.name, Metrics.c.step
     query = select(*order, Metrics.c.value).where(Metrics.c.step != FINAL).order_by(*order)
-    if wanted is not None:
-        query = query.where(Metrics.c.name.in_(wanted))
+    if selected is not None:
+        query = query.where(Metrics.c.name.in_(selected))
     with reading(store.engine) as connection:
-        for id, name, step, value in connection.execute(query.where(among(connection, Metrics.c.trial_id, ids))):
-            found.setdefault(id, {}).setdefault(name, []).append((step, value))
+        for id, name, step, value in connection.execute(query.where(in_list(connection, Metrics.c.trial_id, ids))):
+            curves.setdefault(id, {}).setdefault(name, []).append((step, value))
     for id, row in store.states(ids).items():
         if row.state not in FINAL_STATES and (runs / id / "events.jsonl").exists():
-            found.update(_running(RunDirectory(runs / id), wanted))
-    return found
+            curves.update(_running_curves(RunDirectory(runs / id), selected))
+    return curves
 
 
-def _running(directory: RunDirectory, wanted: set[str] | None) -> dict[str, Points]:
+def _running_curves(directory: RunDirectory, names: set[str] | None) -> dict[str, Points]:
     try:
-        metrics = snapshot(directory).metrics
+        metrics = read_run_record(directory).metrics
     except InputError:
         return {}
     points: Points = {}
     for name, step, value in metrics:
-        if step != FINAL and (wanted is None or name in wanted):
+        if step != FINAL and (names is None or name in names):
             points.setdefault(name, []).append((step, value))
-    return {directory.id: {name: sorted(values, key=lambda one: one[0]) for name, values in points.items()}}
+    return {directory.id: {name: sorted(values, key=lambda point: point[0]) for name, values in points.items()}}

@@ -1,16 +1,16 @@
-"""The text of a table (`db.report.layout`) as cells of HTML, with what they are sorted by and what lies behind."""
+"""Convert the lines of a table (`formats.layout`) to HTML cells with sort keys and links to their details."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from db.report.layout import MINUS, Entry, Grid, Line, long_grid, wide_grid
-from db.report.view import View
+from db.report.formats.layout import MINUS, Entry, Line, long_grid, wide_grid
+from db.report.view.view import View
 
-Names = Mapping[tuple[str, str], str]
-"""Row and column → what its details are called on the page."""
+Anchors = Mapping[tuple[str, str], str]
+"""Anchor of the details of each cell, by row and column."""
 
 _NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?")
 _MARK = re.compile(r" ?\[(\d+)\]\)?$")
@@ -18,16 +18,16 @@ _STATES = frozenset(("queued", "submitted", "running", "failed", "cancelled", "s
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place of the table.
+class TableCell:
+    """A cell of the table.
 
     Attributes:
-        main: its number, or its whole text.
-        rest: what stands behind the number: deviation, seeds.
-        note: number of the note that it refers to.
+        main: its number, or its full text.
+        rest: the text after the number: std, seeds.
+        note: number of the note that it cites.
         sort: the number to sort by; "" sorts last.
-        behind: the details that it opens.
-        state: where it is a state instead of a number.
+        details: anchor of its details.
+        state: its state, if it shows one instead of a number.
     """
 
     main: str
@@ -35,64 +35,61 @@ class Place:
     note: int | None = None
     sort: str = ""
     best: bool = False
-    behind: str | None = None
+    details: str | None = None
     state: str | None = None
 
 
 @dataclass(frozen=True)
-class Body:
-    """A row with what stands below it; moved as one when the table is sorted."""
+class TableRow:
+    """A row with the lines below it, which move with it when the table is sorted."""
 
     label: str
-    places: tuple[Place, ...]
-    below: tuple[tuple[str, tuple[str, ...]], ...]
+    cells: tuple[TableCell, ...]
+    below: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as the template sets it."""
+    """A table as the template renders it."""
 
     title: str
     header: tuple[str, ...]
-    bodies: tuple[Body, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...]
     about: tuple[str, ...]
 
 
-def table_of(view: View, names: Names) -> Table:
-    """The table in the layout of its source; with one column, its numbers have columns of their own."""
+def table_of(view: View, anchors: Anchors) -> Table:
+    """Return the table in the layout of its source; a single column has its numbers in columns of their own."""
     wide = len(view.columns) > 1
     grid = wide_grid(view) if wide else long_grid(view)
-    bodies: list[Body] = []
+    rows: list[TableRow] = []
     for line in grid.lines:
         if line.kind == "row":
-            bodies.append(_body(line, names, view.rows[len(bodies)], view.columns, wide))
+            rows.append(_row(line, anchors, view.rows[len(rows)], view.columns, wide))
         elif line.kind == "below":
             label, *texts = (entry.text for entry in line.entries)
-            bodies[-1] = Body(bodies[-1].label, bodies[-1].places, (*bodies[-1].below, (label, tuple(texts))))
-    return Table(grid.title, _header(grid), tuple(bodies), tuple(grid.notes), tuple(grid.about))
+            rows[-1] = replace(rows[-1], below=(*rows[-1].below, (label, tuple(texts))))
+    header = (grid.header[0] or "row", *grid.header[1:])
+    return Table(grid.title, header, tuple(rows), tuple(grid.notes), tuple(grid.about))
 
 
-def _header(grid: Grid) -> tuple[str, ...]:
-    return (grid.header[0] or "row", *grid.header[1:])
-
-
-def _body(line: Line, names: Names, row: str, columns: tuple[str, ...], wide: bool) -> Body:
+def _row(line: Line, anchors: Anchors, row: str, columns: tuple[str, ...], wide: bool) -> TableRow:
     label, *entries = line.entries
-    places = []
-    for position, entry in enumerate(entries):
-        column = columns[position] if wide else columns[0]
-        places.append(_place(entry, names.get((row, column)) if wide or not position else None))
-    return Body(label.text, tuple(places), ())
+    cells = []
+    for index, entry in enumerate(entries):
+        column = columns[index] if wide else columns[0]
+        cells.append(_cell(entry, anchors.get((row, column)) if wide or not index else None))
+    return TableRow(label.text, tuple(cells))
 
 
-def _place(entry: Entry, behind: str | None) -> Place:
+def _cell(entry: Entry, details: str | None) -> TableCell:
     text, note = entry.text, None
-    if found := _MARK.search(text):
-        note = int(found[1])
-        text = text[: found.start()] + (")" if found[0].endswith(")") else "")
+    if mark := _MARK.search(text):
+        note = int(mark[1])
+        text = text[: mark.start()] + (")" if mark[0].endswith(")") else "")
     number = _NUMBER.match(text)
     if number is None:
-        return Place(text, note=note, behind=behind if text else None, state=text if text in _STATES else None)
+        return TableCell(text, note=note, details=details if text else None, state=text if text in _STATES else None)
     sort = number[0].replace(",", "").replace(MINUS, "-")
-    return Place(number[0], text[number.end() :], note, sort, entry.best, behind)
+    return TableCell(number[0], text[number.end() :], note, sort, entry.best, details)

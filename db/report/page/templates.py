@@ -1,4 +1,4 @@
-"""Jinja's templates with everything escaped, and the scripts and styles of pages."""
+"""Jinja templates with autoescaping, and the scripts and style sheets of pages."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from db.report.text import cut
+from db.report.formats.escaping import cut
 
 FOLDER = Path(__file__).parent.parent / "templates"
 
 
-def _harmless(value: Any) -> Any:
-    """What every ``{{ … }}`` goes through before it is escaped."""
+def _sanitize(value: Any) -> Any:
+    """Shorten and sanitize the value of every ``{{ … }}`` before it is escaped."""
     if value is None:
         return ""
     return cut(value) if type(value) is str else value
 
 
 def script_json(content: Any) -> Markup:
-    """JSON that ends no script element whatever is in it."""
+    """Return JSON that cannot end a script element, whatever its content."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @cache
 def environment() -> Environment:
-    """The templates; a name that is not given is an error."""
-    made = Environment(
+    """Return the environment of the templates; an undefined name is an error."""
+    jinja = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_harmless,
+        finalize=_sanitize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cut": cut, "script_json": script_json}
-    return made
+    jinja.filters |= {"cut": cut, "script_json": script_json}
+    return jinja
 
 
 def render(template: str, **values: Any) -> str:
-    """A template filled in."""
+    """Return a rendered template."""
     return environment().get_template(template).render(**values)
 
 
 @cache
 def asset(name: str) -> str:
-    """A script or a style sheet of ours."""
+    """Return a script or style sheet of this package."""
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache
-def plotting() -> str:
-    """The JavaScript of Vega, Vega-Lite and Vega-Embed, about 0.9 MB; takes seconds, once a process."""
+def vega_bundle() -> str:
+    """Return the JavaScript of Vega, Vega-Lite and Vega-Embed, about 0.9 MB; takes seconds, once per process."""
     import vl_convert
 
-    made: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;")
-    return made
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;")
+    return bundle
 
 
 def digest(content: str) -> str:
-    """What a Content-Security-Policy calls an inline script or style."""
+    """Return the source expression of an inline script or style in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

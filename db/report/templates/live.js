@@ -1,43 +1,41 @@
 "use strict";
-// Follows the database: asks for the regions that have changed, and puts them in place as they were left by the reader.
+// Polls for the regions that have changed and replaces them, keeping what the reader has opened, sorted and focused.
 (() => {
-  const EVERY = 2000;
+  const POLL_INTERVAL_MS = 2000;
   const regions = [...document.querySelectorAll("[data-region]")];
   const status = document.querySelector("[role=status]");
+  const FOCUSABLE = "a, button, summary, [tabindex]";
   let plotting = null;
 
-  // What the reader has opened, sorted, hidden and focused, by its place in the region.
-  const kept = (region) => {
+  const save = (region) => {
     const details = [...region.querySelectorAll("details")];
     const table = region.querySelector(".sortable");
     const sorted = table && [...table.tHead.rows[0].cells].find((head) => head.ariaSort !== "none" && head.ariaSort);
-    const focusable = [...region.querySelectorAll("a, button, summary, [tabindex]")];
-    const scrolled = [...region.querySelectorAll(".scroll, pre")].map((one) => [one.scrollLeft, one.scrollTop]);
     return {
-      open: details.map((one) => (one.open ? one.id || details.indexOf(one) : null)).filter((one) => one !== null),
+      open: details.map((item) => (item.open ? item.id || details.indexOf(item) : null)).filter((key) => key !== null),
       sorted: sorted && [sorted.cellIndex, sorted.ariaSort],
-      pressed: [...region.querySelectorAll(".legend [aria-pressed=false]")].map((one) => one.dataset.row),
-      focused: focusable.indexOf(document.activeElement),
-      scrolled,
+      pressed: [...region.querySelectorAll(".legend [aria-pressed=false]")].map((button) => button.dataset.row),
+      focused: [...region.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement),
+      scrolled: [...region.querySelectorAll(".scroll, pre")].map((box) => [box.scrollLeft, box.scrollTop]),
     };
   };
 
-  const restore = (region, before) => {
+  const restore = (region, saved) => {
     const details = [...region.querySelectorAll("details")];
-    before.open.forEach((one) => {
-      const found = typeof one === "string" ? details.find((other) => other.id === one) : details[one];
-      if (found) found.open = true;
+    saved.open.forEach((key) => {
+      const item = typeof key === "string" ? details.find((other) => other.id === key) : details[key];
+      if (item) item.open = true;
     });
     const table = region.querySelector(".sortable");
-    if (table && before.sorted) dropbench.sort(table, ...before.sorted);
-    before.pressed.forEach((row) => region.querySelector(`.legend [data-row="${row}"]`)?.setAttribute("aria-pressed", "false"));
-    region.querySelectorAll(".scroll, pre").forEach((one, place) => {
-      if (before.scrolled[place]) [one.scrollLeft, one.scrollTop] = before.scrolled[place];
+    if (table && saved.sorted) dropbench.sort(table, ...saved.sorted);
+    saved.pressed.forEach((row) => region.querySelector(`.legend [data-row="${row}"]`)?.setAttribute("aria-pressed", "false"));
+    region.querySelectorAll(".scroll, pre").forEach((box, index) => {
+      if (saved.scrolled[index]) [box.scrollLeft, box.scrollTop] = saved.scrolled[index];
     });
-    if (before.focused >= 0) [...region.querySelectorAll("a, button, summary, [tabindex]")][before.focused]?.focus({ preventScroll: true });
+    if (saved.focused >= 0) region.querySelectorAll(FOCUSABLE)[saved.focused]?.focus({ preventScroll: true });
   };
 
-  // The plots' script is large: it is loaded with the first plot.
+  // The script that draws the charts is large, so it is loaded with the first chart.
   const draw = async (root) => {
     if (!root.querySelector("figure.chart")) return;
     plotting ??= new Promise((resolve, reject) => {
@@ -51,42 +49,42 @@
     dropbench.start(root);
   };
 
-  const place = (region, { digest, html }) => {
-    const before = kept(region), height = region.getBoundingClientRect().height;
-    region.style.minHeight = `${height}px`; // nothing below it jumps while plots are drawn again
+  const replace = (region, { digest, html }) => {
+    const saved = save(region), height = region.getBoundingClientRect().height;
+    region.style.minHeight = `${height}px`; // keeps the page below in place while charts are redrawn
     region.innerHTML = html;
     region.dataset.digest = digest;
     region.hidden = !html;
-    restore(region, before);
+    restore(region, saved);
     draw(region);
     setTimeout(() => (region.style.minHeight = ""), 1500);
   };
 
-  const look = async () => {
+  const update = async () => {
     if (document.hidden) return;
-    const have = regions.map((one) => `${one.dataset.region}:${one.dataset.digest}`).join(",");
+    const have = regions.map((region) => `${region.dataset.region}:${region.dataset.digest}`).join(",");
     const address = new URL(location.href);
     address.hash = "";
     address.searchParams.set("have", have);
     try {
-      const answer = await fetch(address, { headers: { accept: "application/json" } });
-      const found = await answer.json();
-      if (!answer.ok) throw new Error(found.error);
-      regions.forEach((one) => found[one.dataset.region] && place(one, found[one.dataset.region]));
-      tell("");
+      const response = await fetch(address, { headers: { accept: "application/json" } });
+      const changed = await response.json();
+      if (!response.ok) throw new Error(changed.error);
+      regions.forEach((region) => changed[region.dataset.region] && replace(region, changed[region.dataset.region]));
+      showStatus("");
     } catch (error) {
-      tell(error instanceof TypeError ? "The dashboard does not answer; shown is what it told last." : error.message);
+      showStatus(error instanceof TypeError ? "The dashboard does not respond; this page shows its last state." : error.message);
     }
   };
 
-  const tell = (line) => {
-    if (status.textContent === line) return;
-    status.textContent = line;
-    status.classList.toggle("lost", Boolean(line));
+  const showStatus = (text) => {
+    if (status.textContent === text) return;
+    status.textContent = text;
+    status.classList.toggle("lost", Boolean(text));
   };
 
-  const again = async () => { await look(); setTimeout(again, EVERY); };
+  const poll = async () => { await update(); setTimeout(poll, POLL_INTERVAL_MS); };
   draw(document);
-  setTimeout(again, EVERY);
-  document.addEventListener("visibilitychange", look);
+  setTimeout(poll, POLL_INTERVAL_MS);
+  document.addEventListener("visibilitychange", update);
 })();

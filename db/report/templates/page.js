@@ -1,5 +1,5 @@
 "use strict";
-// Sorting, opening what a link points to, and drawing the plots. Everything is readable without it but the plots.
+// Sorts tables, opens the targets of links, and draws the charts. Without it everything but the charts is readable.
 (() => {
   const value = (body, column) => {
     const cell = body.rows[0].cells[column];
@@ -9,17 +9,18 @@
 
   const sort = (table, column, direction) => {
     const bodies = [...table.tBodies];
-    bodies.forEach((body, place) => (body.dataset.place ??= place));
+    bodies.forEach((body, index) => (body.dataset.index ??= index));
     const factor = direction === "descending" ? -1 : 1;
-    bodies.sort((one, other) => {
-      if (direction === "none") return one.dataset.place - other.dataset.place;
-      const a = value(one, column), b = value(other, column);
-      if (a === null || b === null) return (a === null) - (b === null) || one.dataset.place - other.dataset.place;
-      return a < b ? -factor : a > b ? factor : one.dataset.place - other.dataset.place;
+    bodies.sort((first, second) => {
+      const original = first.dataset.index - second.dataset.index;
+      if (direction === "none") return original;
+      const a = value(first, column), b = value(second, column);
+      if (a === null || b === null) return (a === null) - (b === null) || original;
+      return a < b ? -factor : a > b ? factor : original;
     });
     table.append(...bodies);
-    [...table.tHead.rows[0].cells].forEach((head, place) =>
-      head.setAttribute("aria-sort", place === column ? direction : "none"));
+    [...table.tHead.rows[0].cells].forEach((head, index) =>
+      head.setAttribute("aria-sort", index === column ? direction : "none"));
   };
 
   const next = (head, column) => {
@@ -30,7 +31,7 @@
   const open = (hash, focus) => {
     const target = hash.length > 1 && document.getElementById(decodeURIComponent(hash.slice(1)));
     if (!target) return;
-    for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+    for (let element = target; element; element = element.parentElement) if (element.tagName === "DETAILS") element.open = true;
     const summary = target.tagName === "DETAILS" && target.querySelector("summary");
     if (focus && summary) summary.focus({ preventScroll: true });
     target.scrollIntoView({ block: "start" });
@@ -52,12 +53,12 @@
     };
   };
 
-  // The numbers of rows get the colours of the style sheet, wherever in a specification they stand.
-  const coloured = (spec, palette) => {
+  // Map the indices of rows to the colors of the style sheet, anywhere in a specification.
+  const colored = (spec, palette) => {
     const walk = (part) => {
       if (!part || typeof part !== "object") return;
       const scale = part.color?.scale;
-      if (scale) scale.range = scale.domain.map((number) => palette[number % palette.length]);
+      if (scale) scale.range = scale.domain.map((row) => palette[row % palette.length]);
       Object.entries(part).forEach(([key, inner]) => key !== "data" && walk(inner));
     };
     walk(spec);
@@ -66,32 +67,32 @@
 
   const drawn = new Map();
   const hidden = (figure) =>
-    [...(figure.closest("section")?.querySelectorAll(".legend [aria-pressed=false]") ?? [])].map((b) => Number(b.dataset.row));
+    [...(figure.closest("section")?.querySelectorAll(".legend [aria-pressed=false]") ?? [])].map((button) => Number(button.dataset.row));
 
   const draw = async (figure) => {
     const plot = figure.querySelector(".plot");
     drawn.get(figure)?.finalize();
     drawn.set(figure, null);
     const palette = [...Array(8).keys()].map((number) => style(`--c${number}`));
-    const spec = coloured(JSON.parse(figure.querySelector("script").textContent), palette);
+    const spec = colored(JSON.parse(figure.querySelector("script").textContent), palette);
     spec.autosize = { type: "fit", contains: "padding" };
-    const made = await vegaEmbed(plot, spec, {
+    const chart = await vegaEmbed(plot, spec, {
       mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false, config: config(),
       tooltip: { disableDefaultStyle: true },
     });
     plot.classList.add("drawn");
-    drawn.set(figure, made);
+    drawn.set(figure, chart);
     const rows = hidden(figure);
-    if (rows.length) made.view.signal("hidden", rows).runAsync();
+    if (rows.length) chart.view.signal("hidden", rows).runAsync();
   };
 
-  const seen = typeof IntersectionObserver === "function" && new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) if (isIntersecting) { seen.unobserve(target); draw(target); }
+  const observer = typeof IntersectionObserver === "function" && new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) if (isIntersecting) { observer.unobserve(target); draw(target); }
   }, { rootMargin: "300px" });
 
   const start = (root) => {
     if (typeof vegaEmbed !== "function") return;
-    root.querySelectorAll("figure.chart").forEach((figure) => (seen ? seen.observe(figure) : draw(figure)));
+    root.querySelectorAll("figure.chart").forEach((figure) => (observer ? observer.observe(figure) : draw(figure)));
   };
 
   const redraw = () => [...drawn.keys()].forEach((figure) => (figure.isConnected ? draw(figure) : drawn.delete(figure)));
@@ -113,7 +114,7 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   addEventListener("hashchange", () => open(location.hash, true));
-  addEventListener("beforeprint", () => document.querySelectorAll("figure.chart").forEach((f) => drawn.has(f) || draw(f)));
+  addEventListener("beforeprint", () => document.querySelectorAll("figure.chart").forEach((figure) => drawn.has(figure) || draw(figure)));
   start(document);
   open(location.hash, false);
   window.dropbench = { start, sort };

@@ -1,4 +1,4 @@
-"""A small suite of the tests' own, its trials, and its table."""
+"""A small suite for tests, its trials and its table, and a browser."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from db.report.terminal import print_table
-from db.report.view import Asked, View, build
-from db.snapshot import Snapshot, snapshot
-from db.store import Store
+from db.report.formats.terminal import print_suite_table
+from db.report.view.view import CellTrials, View, build
+from db.store.run_record import RunRecord, read_run_record
+from db.store.store import Store
 from harness.regularizers.spec import RegularizerSpec
-from harness.rundir import RunDirectory
-from harness.suite import Cell, Choice, Suite, parse_suite
-from harness.task import Metric
-from harness.trial import Trial
+from harness.runs.run_directory import RunDirectory
+from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.suite import Suite, parse_suite
+from harness.trials.metric import Metric
+from harness.trials.trial import Trial
 
 Values = dict[tuple[str, str], Sequence[Any]]
+STATES = ("queued", "submitted", "running", "cancelled")
 
 VALUES: Values = {
     ("none", "TREC"): (80.0, 82.0, 87.0),  # mean 83, std sqrt(13)
@@ -37,7 +39,7 @@ VALUES: Values = {
 
 
 class Tables:
-    """Makes suites, fills databases with what became of their trials, and draws the table."""
+    """Builds suites, fills databases with results of their trials, and prints their tables."""
 
     values = VALUES
 
@@ -69,85 +71,91 @@ class Tables:
             "mine", "mine.yaml",
         )  # fmt: skip
 
-    def ask(self, suite: Suite, choice: Choice | None = None) -> list[Asked]:
-        """The trials as a task would make them."""
-        asked = []
-        for cell in suite.cells(choice or Choice()):
+    def resolve(self, suite: Suite, options: SuiteOptions | None = None) -> list[CellTrials]:
+        """Return the cells with the trials that a task would create."""
+        cells = []
+        for cell in suite.cells(options or SuiteOptions()):
             request = cell.request
             spec = RegularizerSpec(name=request.regularizer, params=request.params)
             rest = {"regularizer": spec, "preset": request.preset, "overrides": request.overrides}
-            asked.append(Asked(cell, [self.make_trial(seed, data=request.data, **rest) for seed in cell.seeds]))
-        return asked
+            cells.append(CellTrials(cell, [self.make_trial(seed, data=request.data, **rest) for seed in cell.seeds]))
+        return cells
 
-    def fill(self, store: Store, asked: Sequence[Asked], values: Values) -> None:
-        """A number: succeeded with it; None: without one; a state: in it; another text: failed of it; "": left out."""
-        for one in asked:
-            for trial, value in zip(one.trials, values.get((one.cell.row, one.cell.column), ("",) * 9), strict=False):
+    def fill(self, store: Store, cells: Sequence[CellTrials], values: Values) -> None:
+        """Record a result per trial.
+
+        A number: succeeded with it; None: succeeded without one; a state: that state; another text: failed with that
+        reason; "": not recorded.
+        """
+        for cell in cells:
+            for trial, value in zip(
+                cell.trials, values.get((cell.cell.row, cell.cell.column), ("",) * 9), strict=False
+            ):
                 if isinstance(value, str):
-                    if value in ("queued", "running", "submitted", "cancelled"):
-                        store.record([Snapshot(trial, value)])  # type: ignore[arg-type]
+                    if value in STATES:
+                        store.record([RunRecord(trial, value)])  # type: ignore[arg-type]
                     elif value:
-                        store.record([Snapshot(trial, "failed", value)])
+                        store.record([RunRecord(trial, "failed", value)])
                 else:
-                    store.record([Snapshot(trial, "succeeded", None, [], [], [("test/accuracy", -1, value)])])
+                    store.record([RunRecord(trial, "succeeded", None, [], [], [("test/accuracy", -1, value)])])
 
     def view(
-        self, store: Store, asked: Sequence[Asked], suite: Suite | None = None, metric: Metric | None = None
+        self, store: Store, cells: Sequence[CellTrials], suite: Suite | None = None, metric: Metric | None = None
     ) -> View:
-        """The table; of accuracies, unless said otherwise."""
+        """Return the table of a metric, by default of the accuracy."""
 
-        def known(cell: Cell) -> Metric:
+        def metric_of(cell: Cell) -> Metric:
             return metric or Metric("accuracy")
 
-        return build(suite or self.suite(), asked, store, known)
+        return build(suite or self.suite(), cells, store, metric_of)
 
-    def drawn(self, view: View, width: int = 80, **options: Any) -> str:
-        """As on a console of that width."""
+    def printed(self, view: View, width: int = 80, **options: Any) -> str:
+        """Return the table as printed on a console of that width."""
         file = io.StringIO()
-        print_table(view, Console(file=file, width=width, highlight=False, **options))
+        print_suite_table(view, Console(file=file, width=width, highlight=False, **options))
         return file.getvalue()
 
 
 @pytest.fixture(scope="session")
 def tables(make_trial: Callable[..., Trial]) -> Tables:
-    """See `Tables`."""
+    """Return the session's `Tables`."""
     return Tables(make_trial)
 
 
 @pytest.fixture
 def filled(store: Store, tables: Tables) -> View:
-    """The table of `VALUES`."""
-    asked = tables.ask(tables.suite())
-    tables.fill(store, asked, VALUES)
-    return tables.view(store, asked)
+    """Return the table of `VALUES`."""
+    cells = tables.resolve(tables.suite())
+    tables.fill(store, cells, VALUES)
+    return tables.view(store, cells)
 
 
-class Ran:
-    """Makes run directories of the tables' trials as workers leave them, and takes them over into a database."""
+class Runs:
+    """Writes run directories of trials as workers do, and collects them into a database."""
 
     def __init__(
         self, tables: Tables, make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any]
     ) -> None:
         self.tables, self.make_directory, self.attempt = tables, make_directory, attempt
 
-    def fill(self, store: Store, runs: Path, asked: Sequence[Asked], values: Values, text: str = "") -> None:
-        """As `Tables.fill`; `text` is found wherever a run leaves words."""
-        for one in asked:
-            for trial, value in zip(one.trials, values.get((one.cell.row, one.cell.column), ()), strict=False):
-                if value in ("queued", "submitted", "running", "cancelled"):
-                    store.record([Snapshot(trial, value)])
+    def fill(self, store: Store, root: Path, cells: Sequence[CellTrials], values: Values, text: str = "") -> None:
+        """Record results as `Tables.fill` does; `text` is part of every text that a run writes."""
+        for cell in cells:
+            for trial, value in zip(cell.trials, values.get((cell.cell.row, cell.cell.column), ()), strict=False):
+                if value in STATES:
+                    store.record([RunRecord(trial, value)])
                 elif value != "":
-                    self.ran(store, runs, trial, value, text)
+                    self.end(store, root, trial, value, text)
 
-    def ran(self, store: Store, runs: Path, trial: Trial, value: float | str, text: str = "") -> RunDirectory:
-        """One that has ended: with a number, or failed of a text."""
+    def end(self, store: Store, root: Path, trial: Trial, value: float | str, text: str = "") -> RunDirectory:
+        """Write the run of a trial that succeeded with a number, or failed with a text."""
         failed = isinstance(value, str)
-        end = self.attempt(
+        attempt = self.attempt(
             "failed" if failed else "succeeded", value if failed else None, number=1, cpus=2, gpus=0, message=text,
             peak_memory_bytes=3 * 2**29, steps_done=40, host=f"node1{text}", executor="local", submission="a" * 32,
         )  # fmt: skip
         metrics = None if failed else {"test/accuracy": value, "dev/accuracy": float(value) + 0.5}
-        directory = self.make_directory(runs, trial, attempts=[end], metrics=metrics, suites=["mine"])
+        directory = self.make_directory(root, trial, attempts=[attempt], metrics=metrics, suites=["mine"])
         for step in range(1, 41):
             directory.append_event("train", step=step, steps=40, loss=2.0 / step + trial.seed / 10, lr=0.1)
             if step % 10 == 0:
@@ -155,84 +163,84 @@ class Ran:
         sites = [
             f"  blocks.{n}.attn  encoder-self  layer {n + 1}/4  heads 4  keys  ratio 0.{3 - n}00" for n in range(4)
         ]
-        known = {"host": f"node1{text}", "cores": 2, "python": "3.11", "notes": [f"a note{text}"], "sites": sites}
-        (directory.path / "environment.json").write_text(json.dumps(known))
+        environment = {"host": f"node1{text}", "cores": 2, "python": "3.11", "notes": [f"a note{text}"], "sites": sites}
+        (directory.path / "environment.json").write_text(json.dumps(environment))
         (directory.path / "log.txt").write_text(f"--- attempt 1\nfirst{text}\n\x1b[31mlast line\x1b[0m\n")
-        store.record([snapshot(directory)])
+        store.record([read_run_record(directory)])
         return directory
 
 
 @pytest.fixture(scope="session")
-def ran(tables: Tables, make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any]) -> Ran:
-    """See `Ran`."""
-    return Ran(tables, make_directory, attempt)
+def written(tables: Tables, make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any]) -> Runs:
+    """Return the session's `Runs`."""
+    return Runs(tables, make_directory, attempt)
 
 
 class Reader:
-    """A reader of a page, who notes what goes wrong and what is asked of any network."""
+    """A page in a browser, with a record of its errors and network requests."""
 
     def __init__(self, browser: Any, address: str, **options: Any) -> None:
-        self.wrong: list[str] = []
-        self.asked: list[str] = []
+        self.errors: list[str] = []
+        self.requests: list[str] = []
         self.context = browser.new_context(**options)
         self.context.set_default_timeout(120_000)
         self.page = self.context.new_page()
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than its window."""
-        wide: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        return wide
+        """Return by how many pixels the page is wider than its window."""
+        pixels: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return pixels
 
-    def until(self, holds: str, seconds: float = 120.0) -> None:
-        """Wait for a condition; Playwright's own way evaluates text in the page, which its policy forbids."""
+    def until(self, condition: str, seconds: float = 120.0) -> None:
+        """Wait for a condition; Playwright's own method evaluates text in the page, which its policy forbids."""
         end = time.monotonic() + seconds
-        while not self.page.evaluate(holds):
-            assert time.monotonic() < end, holds
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < end, condition
             self.page.wait_for_timeout(50)
 
-    def see_plots(self) -> None:
-        """Scroll past every plot until it is drawn."""
+    def draw_charts(self) -> None:
+        """Scroll to every chart and wait until it is drawn."""
         charts = self.page.locator("figure.chart")
         for number in range(charts.count()):
             charts.nth(number).scroll_into_view_if_needed()
             charts.nth(number).locator("svg").wait_for()
 
     def first_column(self) -> list[str]:
-        """The labels of the rows, from the top."""
-        found: list[str] = self.page.locator(".results tbody tr:first-child th").all_inner_texts()
-        return found
+        """Return the labels of the rows from top to bottom."""
+        labels: list[str] = self.page.locator(".results tbody tr:first-child th").all_inner_texts()
+        return labels
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium without a window; it ends with the module, as Playwright may wait for ever at the end of a session."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
+    """Start headless Chromium per module: Playwright may hang at the end of a session."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
         pytest.skip("Chromium is not installed")
     if importlib.util.find_spec("playwright") is None:
         pytest.skip("playwright is not installed")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
 def read(browser: Any) -> Iterator[Callable[..., Reader]]:
-    """(address, **options of a context) → a reader of that page, who must have found nothing wrong at the end."""
+    """Open a page by its address and options of a browser context; fail at the end if a page had errors."""
     readers: list[Reader] = []
 
-    def opened(address: str, **options: Any) -> Reader:
+    def open_page(address: str, **options: Any) -> Reader:
         readers.append(Reader(browser, address, **options))
         return readers[-1]
 
-    yield opened
-    for one in readers:
-        one.context.close()
-    assert [one.wrong for one in readers] == [[] for _ in readers]
+    yield open_page
+    for reader in readers:
+        reader.context.close()
+    assert [reader.errors for reader in readers] == [[] for _ in readers]

@@ -1,4 +1,4 @@
-"""The reports of all suites that come with DropBench, in every format, whatever has become of their trials."""
+"""Reports of all bundled suites in every format, with their trials in every state."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ import pytest
 from lxml import html
 from markdown_it import MarkdownIt
 
-from db.filters import stored_name
-from db.report.formats import as_csv, as_json, as_latex, as_markdown, as_parquet
-from db.report.layout import long_grid, wide_grid
-from db.report.page import page
-from db.report.view import Asked, View, build
-from db.snapshot import Snapshot
-from db.store import Store
+from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
+from db.report.formats.layout import long_grid, wide_grid
+from db.report.page.document import page
+from db.report.view.view import CellTrials, View, build
+from db.store.run_record import RunRecord
+from db.store.store import Store
 from harness.regularizers.spec import complete_spec
-from harness.suite import Choice, Suite, load_suite, suite_names
-from harness.trial import TrialState
+from harness.suites.cell import SuiteOptions
+from harness.suites.suite import Suite, load_suite, suite_names
+from harness.trials.metric import MetricName
+from harness.trials.trial import TrialState
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables
@@ -40,68 +41,74 @@ HOSTILE = (
 
 @pytest.fixture(autouse=True)
 def _no_plotting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Making the plots' script takes seconds, and the browser's tests have it."""
-    monkeypatch.setattr("db.report.page.plotting", lambda: "/* plots */")
+    """Replace the charts' script, which takes seconds and is covered by the browser tests."""
+    monkeypatch.setattr("db.report.page.document.vega_bundle", lambda: "/* plots */")
 
 
-def asked_of(suite: Suite, tables: Tables) -> list[Asked]:
-    """The suite's trials as with the data at hand; swept cells with what they have before any choice."""
-    asked = []
-    for cell in suite.cells(Choice()):
-        one = cell.request
-        spec = complete_spec(one.regularizer).model_copy(update={"params": dict(one.params)})
-        same = {name: getattr(one, name) for name in ("task", "model", "schedule", "align", "preset", "overrides")}
-        trials = [tables.make_trial(seed, data=one.data, regularizer=spec, **same) for seed in cell.seeds]
-        asked.append(Asked(cell, trials))
-    return asked
+def resolved(suite: Suite, tables: Tables) -> list[CellTrials]:
+    """Return the cells with trials as if all data were present; swept cells have their default parameters."""
+    cells = []
+    for cell in suite.cells(SuiteOptions()):
+        request = cell.request
+        spec = complete_spec(request.regularizer).model_copy(update={"params": dict(request.params)})
+        same = {name: getattr(request, name) for name in ("task", "model", "schedule", "align", "preset", "overrides")}
+        trials = [tables.make_trial(seed, data=request.data, regularizer=spec, **same) for seed in cell.seeds]
+        cells.append(CellTrials(cell, trials))
+    return cells
 
 
-FATES: dict[str, tuple[TrialState, ...]] = {
+OUTCOMES: dict[str, tuple[TrialState, ...]] = {
     "absent": (),
     "partial": ("succeeded", "failed", "succeeded", "queued", "running"),
     "failed": ("failed",),
     "complete": ("succeeded",),
 }
-"""What becomes of one trial after the other."""
+"""States assigned to the trials in turn."""
 
 
-def fill(store: Store, asked: Sequence[Asked], state: str) -> None:
-    trials = {trial.id: trial for one in asked for trial in one.trials}
-    found = {
-        id: Snapshot(trial, fate, HOSTILE if fate == "failed" else None)
-        for (id, trial), fate in zip(trials.items(), cycle(FATES[state]), strict=False)
+def fill(store: Store, cells: Sequence[CellTrials], state: str) -> None:
+    trials = {trial.id: trial for cell in cells for trial in cell.trials}
+    snapshots = {
+        id: RunRecord(trial, outcome, HOSTILE if outcome == "failed" else None)
+        for (id, trial), outcome in zip(trials.items(), cycle(OUTCOMES[state]), strict=False)
     }
-    for number, one in enumerate(asked):
-        metric = stored_name(one.cell.metric)
-        for trial in one.trials:
-            snapshot = found.get(trial.id)
+    for number, cell in enumerate(cells):
+        metric = str(MetricName.parse(cell.cell.metric))
+        for trial in cell.trials:
+            snapshot = snapshots.get(trial.id)
             # Cells may share a trial and a metric.
             if snapshot and snapshot.state == "succeeded" and metric not in {name for name, *_ in snapshot.metrics}:
                 snapshot.metrics.append((metric, -1, 10.0 + 7 * number % 50 + (trial.seed * 1.37) ** 2))
-    store.record(found.values())
+    store.record(snapshots.values())
 
 
-@pytest.fixture(params=suite_names())
-def suite(request: pytest.FixtureRequest) -> Suite:
-    return load_suite(request.param)
+PAIRS = [
+    pytest.param(
+        (suite, state), id=f"{state}-{suite}", marks=[pytest.mark.slow] if (row + column) % len(OUTCOMES) else []
+    )
+    for row, suite in enumerate(suite_names())
+    for column, state in enumerate(OUTCOMES)
+]
+"""Every suite with every state; fast are each suite with one of them, and each state with many suites."""
 
 
-@pytest.fixture(params=FATES)
-def view(request: pytest.FixtureRequest, suite: Suite, store: Store, tables: Tables) -> View:
-    return view_in(request.param, suite, store, tables)
+@pytest.fixture(params=PAIRS)
+def view(request: pytest.FixtureRequest, store: Store, tables: Tables) -> View:
+    name, state = request.param
+    return view_in(state, load_suite(name), store, tables)
 
 
 def view_in(state: str, suite: Suite, store: Store, tables: Tables) -> View:
-    asked = asked_of(suite, tables)
-    fill(store, asked, state)
-    made = build(suite, asked, store)
-    done = {outcome.n == len(outcome.seeds) for outcome in made.cells.values()}
-    counts = {outcome.n for outcome in made.cells.values()}
+    cells = resolved(suite, tables)
+    fill(store, cells, state)
+    table = build(suite, cells, store)
+    done = {result.n == len(result.seeds) for result in table.cells.values()}
+    counts = {result.n for result in table.cells.values()}
     assert {"partial": False in done and max(counts) > 0, "complete": done == {True}}.get(state, counts == {0})
-    return made
+    return table
 
 
-def test_every_format_tells_the_same(view: View, store: Store, tables: Tables, tmp_path: Path) -> None:
+def test_every_format_has_the_same_content(view: View, store: Store, tables: Tables, tmp_path: Path) -> None:
     records = json.loads(as_json(view))["cells"]
     assert len(records) == len(view.cells)
 
@@ -109,29 +116,30 @@ def test_every_format_tells_the_same(view: View, store: Store, tables: Tables, t
     for frame in (pandas.read_csv(io.StringIO(as_csv(view))), pandas.read_parquet(tmp_path / "t.parquet")):
         assert frame["row"].str.removeprefix("'").tolist() == [record["row"] for record in records]
         for name in NUMBERS:
-            told = [math.nan if record[name] is None else float(record[name]) for record in records]
-            assert frame[name].astype(float).tolist() == pytest.approx(told, rel=1e-15, nan_ok=True), name
+            expected = [math.nan if record[name] is None else float(record[name]) for record in records]
+            assert frame[name].astype(float).tolist() == pytest.approx(expected, rel=1e-15, nan_ok=True), name
 
     grid = wide_grid(view) if len(view.columns) > 1 else long_grid(view)
     shown = [[" ".join(entry.text.split()) for entry in line.entries] for line in grid.lines]
     rendered = html.document_fromstring(MarkdownIt("gfm-like", {"linkify": False}).render(as_markdown(view)))
-    cells = [[" ".join(one.text_content().split()) for one in line] for line in rendered.xpath("//tbody/tr")]
+    cells = [[" ".join(cell.text_content().split()) for cell in line] for line in rendered.xpath("//tbody/tr")]
     assert cells == shown
 
-    drawn = " ".join(tables.drawn(view, 500).split())
-    for outcome in view.cells.values():
-        assert outcome.row in drawn
-    found = html.document_fromstring(page(view, store, tmp_path))
-    table = found.xpath("//table[contains(@class, 'results')]")[0]
-    for outcome in view.cells.values():
-        assert outcome.row in table.text_content()
+    text = " ".join(tables.printed(view, 500).split())
+    for result in view.cells.values():
+        assert result.row in text
+    document = html.document_fromstring(page(view, store, tmp_path))
+    table = document.xpath("//table[contains(@class, 'results')]")[0]
+    for result in view.cells.values():
+        assert result.row in table.text_content()
 
 
-@pytest.mark.parametrize("state", FATES)
+@pytest.mark.slow
+@pytest.mark.parametrize("state", OUTCOMES)
 def test_latex_compiles(state: str, store: Store, tables: Tables, tmp_path: Path) -> None:
-    program = next((found for name in ("tectonic", "pdflatex") if (found := shutil.which(name))), None)
+    program = shutil.which("tectonic") or shutil.which("pdflatex")
     if program is None:
-        pytest.skip("neither tectonic nor pdflatex is here")
+        pytest.skip("neither tectonic nor pdflatex is installed")
     hostile = tables.suite(title=HOSTILE, label=HOSTILE)
     views = [view_in(state, suite, store, tables) for suite in [hostile, *map(load_suite, suite_names())]]
     text = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\begin{document}"]

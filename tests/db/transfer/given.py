@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from db.export import export
-from db.models import Attempts
-from db.snapshot import Snapshot
-from db.source import open_source
-from db.store import Store
-from db.transfer import Transferred, transfer
-from harness.trial import Trial
+from db.schema.tables import Attempts
+from db.store.run_record import RunRecord
+from db.store.store import Store
+from db.transfer.export import export
+from db.transfer.merge import ImportSummary, transfer
+from db.transfer.source import open_source
+from harness.trials.trial import Trial
 
 Dump = Callable[..., dict[str, set[tuple[Any, ...]]]]
 Kind = Literal["csv", "parquet", "database"]
@@ -28,14 +28,14 @@ def attempt(number: int, state: str = "failed", day: int = 1, host: str = "lapto
     return {**none, **given, "ended_at": None if state == "running" else DAY.format(day + 1), **more}
 
 
-def outcome(trial: Trial, state: Any = "succeeded", accuracy: float | None = 80.5, **more: Any) -> Snapshot:
+def outcome(trial: Trial, state: Any = "succeeded", accuracy: float | None = 80.5, **more: Any) -> RunRecord:
     values = [("test/accuracy", -1, accuracy), ("train/loss", -1, 0.1)] if state == "succeeded" else []
     curve = [("train/loss", step, 1 / (step + 1)) for step in range(3)]
     times = {"created_at": DAY.format(1), "updated_at": DAY.format(2)}
-    return Snapshot(trial, state, **{**times, "metrics": curve + values, "suites": ["mine"], **more})
+    return RunRecord(trial, state, **{**times, "metrics": curve + values, "suites": ["mine"], **more})
 
 
-def put(there: Store, store: Store, kind: Kind, folder: Path, **more: Any) -> Transferred:
+def put(there: Store, store: Store, kind: Kind, folder: Path, **more: Any) -> ImportSummary:
     """Import one store into the other."""
     given = str(there.engine.url.database)
     if kind != "database":
@@ -46,5 +46,5 @@ def put(there: Store, store: Store, kind: Kind, folder: Path, **more: Any) -> Tr
         return transfer(source, store, **more)
 
 
-def counts(done: Transferred) -> tuple[int, int, int, int, int]:
+def counts(done: ImportSummary) -> tuple[int, int, int, int, int]:
     return done.added, done.updated, done.unchanged, len(done.conflicts), len(done.refused)

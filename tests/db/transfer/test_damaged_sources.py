@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from db.connection import writing
-from db.export import export
-from db.models import Submissions, Trials
-from db.source import open_source
-from db.store import Store
-from db.transfer import transfer
+from db.schema.connection import writing
+from db.schema.tables import Submissions, Trials
+from db.store.store import Store
+from db.transfer.export import export
+from db.transfer.merge import transfer
+from db.transfer.source import open_source
 from harness.errors import InputError
-from harness.trial import Trial
+from harness.trials.trial import Trial
 from tests.db.transfer.given import Dump, attempt, counts, outcome, put
 
 
@@ -44,7 +44,7 @@ def cell(row: int, column: str, value: str) -> Callable[[list[list[str]]], None]
 WRONG_FILES: dict[str, tuple[str, Callable[[list[list[str]]], object], str]] = {
     "missing column": ("attempts", lambda rows: [row.pop(2) for row in rows], "attempts.csv: no column 'state'"),
     "unknown column": ("trials", lambda rows: rows[0].append("x"), "unknown column of "),
-    "double column": ("trials", lambda rows: rows[0].append("id"), "twice the column 'id'"),
+    "double column": ("trials", lambda rows: rows[0].append("id"), "duplicate column 'id'"),
     "word for a number": ("attempts", cell(1, "pid", "seven"), ": pid = 'seven': expected a whole number, or nothing"),
     "fraction": ("trials", cell(1, "seed", "1.0"), "trials.csv, line 6: seed = '1.0': expected a whole number"),
     "underscore": ("trials", cell(1, "seed", "1_0"), "seed = '1_0'"),
@@ -53,8 +53,8 @@ WRONG_FILES: dict[str, tuple[str, Callable[[list[list[str]]], object], str]] = {
     "nothing": ("metrics", cell(1, "step", ""), "step = '': expected a whole number"),
     "short row": ("metrics", lambda rows: rows[3].pop(), "metrics.csv, line 4: 4 values: expected 5"),
     "twice": ("metrics", lambda rows: rows.append(rows[1]), "two rows have the same trial_id, name, step"),
-    "a trial of nowhere": ("metrics", cell(1, "trial_id", "0" * 12), "trial_id = '000000000000': expected one that"),
-    "no configuration": ("trials", cell(1, "config_id", "x"), "config_id = 'x': expected one that is in configs.csv"),
+    "a trial of nowhere": ("metrics", cell(1, "trial_id", "0" * 12), "trial_id = '000000000000': expected one of"),
+    "no configuration": ("trials", cell(1, "config_id", "x"), "config_id = 'x': expected one of configs.csv"),
     "empty": ("configs", lambda rows: rows.clear(), "configs.csv: no column 'id'"),
 }  # fmt: skip
 
@@ -87,8 +87,8 @@ def test_files_that_are_none(filled: Store, tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    assert "metrics.csv: no UTF-8" in said("metrics.csv", (out / "metrics.csv").read_bytes() + b"\xff")
-    assert "attempts.csv: no valid CSV: unexpected end" in said(
+    assert "metrics.csv: not UTF-8" in said("metrics.csv", (out / "metrics.csv").read_bytes() + b"\xff")
+    assert "attempts.csv: not valid CSV: unexpected end" in said(
         "attempts.csv", (out / "attempts.csv").read_bytes() + b'"'
     )
     (out / "metrics.csv").rename(out / "metrics.txt")
@@ -99,9 +99,9 @@ def test_files_that_are_none(filled: Store, tmp_path: Path) -> None:
     if pytest.importorskip("pyarrow", reason="pyarrow is not installed"):
         assert "configs.parquet: " in said()
         (out / "configs.parquet").write_bytes(b"PAR1" * 20)
-        assert "configs.parquet: no valid Parquet: " in said()
+        assert "configs.parquet: not valid Parquet: " in said()
     (out / "trials.parquet").unlink()
-    assert "no trials.csv or trials.parquet: expected one of them, as dropbench db export writes it" in said()
+    assert "no trials.csv or trials.parquet: expected one of them, as `dropbench db export` writes it" in said()
 
 
 def test_wrong_parquet(filled: Store, tmp_path: Path) -> None:
@@ -131,25 +131,25 @@ def test_wrong_parquet(filled: Store, tmp_path: Path) -> None:
 
 DEEP = "[" * 100_000
 WRONG_ROWS: dict[str, tuple[str, str, str]] = {
-    "another's id": ("trials", "UPDATE trials SET seed = seed + 1", "expected these ids"),
+    "another's id": ("trials", "UPDATE trials SET seed = seed + 1", "its configuration and seed are those of"),
     "another's configuration": (
         "trials",
         "UPDATE configs SET config = json_set(config, '$.recipe.lr', 1.0)",
-        "expected these ids",
+        "its configuration and seed are those of",
     ),
-    "no JSON": ("trials", "UPDATE configs SET config = '{'", "its configuration is none"),
-    "no object": ("trials", "UPDATE configs SET config = '5'", "its configuration is none"),
-    "deep": ("trials", f"UPDATE configs SET config = '{DEEP}'", "its configuration is none"),
-    "no configuration": ("trials", "DELETE FROM configs", "its configuration is none"),
+    "no JSON": ("trials", "UPDATE configs SET config = '{'", "invalid configuration"),
+    "no object": ("trials", "UPDATE configs SET config = '5'", "invalid configuration"),
+    "deep": ("trials", f"UPDATE configs SET config = '{DEEP}'", "invalid configuration"),
+    "no configuration": ("trials", "DELETE FROM configs", "invalid configuration"),
     "surrogate": (
         "trials",
         "UPDATE configs SET config = json_set(config, '$.recipe', json('{\"a\":\"\\ud800\"}'))",
-        "its configuration is none",
+        "invalid configuration",
     ),
     "unknown field": (
         "trials",
         "UPDATE configs SET config = json_set(config, '$.more', 1)",
-        "its configuration is none (more Extra inputs are not permitted",
+        "invalid configuration (more Extra inputs are not permitted",
     ),
     "seed": ("trials", "UPDATE trials SET seed = -1", "seed = -1: expected a whole number from 0 to 2147483647"),
     "state": ("trials", "UPDATE trials SET state = 'done'", "state = 'done': expected queued or "),
@@ -157,7 +157,7 @@ WRONG_ROWS: dict[str, tuple[str, str, str]] = {
     "zone": ("trials", "UPDATE trials SET updated_at = '2026-01-02T03:04:05+01:00'", "expected a time in UTC"),
     "text for a number": ("metrics", "UPDATE metrics SET value = 'x'", "metrics: value = 'x': expected a finite"),
     "infinite": ("metrics", "UPDATE metrics SET value = 9e999", "metrics: value = inf: expected a finite number"),
-    "long": ("metrics", f"UPDATE metrics SET name = '{'x' * 201}' || name || step", "text of 200 characters at most"),
+    "long": ("metrics", f"UPDATE metrics SET name = '{'x' * 201}' || name || step", "text of at most 200 characters"),
     "step": ("metrics", "UPDATE metrics SET step = -step - 5", "expected a whole number from -1 to"),
     "attempt": ("attempts", "UPDATE attempts SET state = 'queued'", "attempts: state = 'queued': expected running or"),
     "wide": ("attempts", "UPDATE attempts SET pid = 3000000000", "pid = 3000000000: expected a whole number"),

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from db.connection import writing
-from db.models import REVISION, Trials
-from db.store import Store
-from harness.trial import Trial
+from db.schema.connection import writing
+from db.schema.tables import REVISION, Trials
+from db.store.store import Store
+from harness.trials.trial import Trial
 from tests.db.conftest import Call
 from tests.db.transfer.given import outcome
 
 
 def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Callable[..., Trial]) -> None:
     assert call("db", "import", "there.db") == (
-        0, "6 trials are new, 0 brought up to date, 0 as they were; 1 ended submissions are new\n", "",
+        0, "Added 6 trials, updated 0, 0 unchanged; added 1 ended submissions.\n", "",
     )  # fmt: skip
     again = json.loads(call("db", "import", f"sqlite:///{tmp_path / 'there.db'}", "--json").out)
     assert again == {
@@ -33,37 +33,37 @@ def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Call
     trial = make_trial(0, overrides={"lr": 1e-5, "name": "a\nb"})
     filled.record([outcome(trial, accuracy=79.0)])
     done = call("db", "import", "there.db")
-    assert (done.code, done.out.startswith("0 trials are new, 0 brought up to date, 5 as they were")) == (1, True)
-    kept = "here and 79.0 there: kept (--replace takes the other)"
+    assert (done.code, done.out.startswith("Added 0 trials, updated 0, 5 unchanged;")) == (1, True)
+    kept = "here and 79.0 there: kept (`--replace` takes the other)"
     assert done.err == f"conflict: trial {trial.id}: test/accuracy is 80.5 {kept}\n"
     done = call("db", "import", "there.db", "--replace")
-    assert (done.code, done.err.endswith("79.0 there, which was taken\n")) == (0, True)
+    assert (done.code, done.err.endswith("79.0 there, which replaced it\n")) == (0, True)
     assert call("db", "import", "there.db").code == 0
     with writing(filled.engine) as connection:
         connection.execute(update(Trials).where(Trials.c.id == trial.id).values(seed=9))
     done = call("db", "import", "there.db")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert done.err.startswith(f"left out: trial '{trial.id}': is ")
+    assert done.err.startswith(f"left out: trial '{trial.id}': its configuration and seed are those of trial ")
 
 
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("nowhere", "nowhere: nothing there: expected a database, or a folder that dropbench db export wrote"),
-        ("sqlite:///nowhere.db", "nothing there"),
-        ("sqlite://", "nothing there"),
-        ("x://y", "SOURCE: no database is called 'x': expected sqlite or postgresql"),
+        ("nowhere", "nowhere: does not exist: expected a database, or a folder of `dropbench db export`"),
+        ("sqlite:///nowhere.db", "does not exist"),
+        ("sqlite://", "does not exist"),
+        ("x://y", "SOURCE: unknown database 'x': expected sqlite or postgresql"),
         ("://", "SOURCE: expected a SQLAlchemy URL"),
-        ("text.db", "text.db: cannot be read (file is not a database): expected a whole database of DropBench"),
-        ("other.db", "other.db: no database of DropBench"),
+        ("text.db", "text.db: cannot be read (file is not a database): expected a complete DropBench database"),
+        ("other.db", "other.db: not a DropBench database"),
         (
             "old.db",
-            f"old.db: schema 0001, expected {REVISION}; no source is changed: run dropbench db upgrade on it",
+            f"old.db: schema 0001, expected {REVISION}; sources are never changed: run `dropbench db upgrade` with",
         ),
-        ("new.db", f"new.db: made by a newer DropBench (schema 9999, this one knows {REVISION})"),
+        ("new.db", f"new.db: made by a newer DropBench (schema 9999, expected {REVISION}): update"),
         ("hollow.db", "hollow.db: cannot be read (no such table: trials)"),
-        ("dropbench.db", "dropbench.db: is the database itself"),
-        ("link.db", "link.db: is the database itself"),
+        ("dropbench.db", "dropbench.db: is the target of the import"),
+        ("link.db", "link.db: is the target of the import"),
         ("empty", "empty: no trials.csv or trials.parquet"),
     ],
 )

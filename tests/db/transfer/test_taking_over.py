@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, select
 
-from db.connection import writing
-from db.models import Attempts, Submissions
-from db.snapshot import Snapshot
-from db.source import open_source
-from db.store import Store, SubmissionRow, open_store
-from db.transfer import told, transfer
-from harness.trial import Trial
+from db.schema.connection import writing
+from db.schema.tables import Attempts, Submissions
+from db.store.run_record import RunRecord
+from db.store.store import Store, SubmissionRow, open_store
+from db.transfer.merge import messages, transfer
+from db.transfer.source import open_source
+from harness.trials.trial import Trial
 from tests.db.transfer.given import DAY, Dump, Kind, attempt, counts, outcome, put
 
 
@@ -132,7 +132,7 @@ def test_results_that_differ(there: Store, store: Store, make_trial: Callable[..
     kept = dump(store, "metrics")
     assert kept == dump(store, "metrics")
     assert counts(put(there, store, "database", Path())) == (0, 0, 1, 2, 0)
-    assert counts(put(there, store, "database", Path(), overrule=True)) == (0, 0, 1, 2, 0)
+    assert counts(put(there, store, "database", Path(), overwrite=True)) == (0, 0, 1, 2, 0)
     ours = {row for row in dump(store)["metrics"] if row[0] == repr(one.id)}
     assert ours == {row for row in dump(there)["metrics"] if row[0] == repr(one.id)}
     with store.engine.connect() as connection:
@@ -140,23 +140,23 @@ def test_results_that_differ(there: Store, store: Store, make_trial: Callable[..
             "laptop",
             "here",
         ]
-    assert counts(put(there, store, "database", Path(), overrule=True)) == (0, 0, 3, 0, 0)
+    assert counts(put(there, store, "database", Path(), overwrite=True)) == (0, 0, 3, 0, 0)
 
 
 def test_lines_are_lines_whatever_is_named(there: Store, store: Store, make_trial: Callable[..., Trial]) -> None:
     trial, name = make_trial(), "test/\x1b[2J\n"
     store.record([outcome(trial, metrics=[(name, -1, 1.0)])])
     there.record([outcome(trial, metrics=[(name, -1, 2.0)])])
-    (line,) = told(put(there, store, "database", Path()), False)
+    (line,) = messages(put(there, store, "database", Path()), False)
     assert line == f"conflict: trial {trial.id}: test/\ufffd[2J\ufffd is 1.0 here and 2.0 there: kept" + (
-        " (--replace takes the other)"
+        " (`--replace` takes the other)"
     )
 
 
 def test_an_import_that_was_interrupted(
     there: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.transfer.BATCH", 2)
+    monkeypatch.setattr("db.transfer.merge.BATCH_SIZE", 2)
     there.record([outcome(make_trial(seed)) for seed in range(7)])
     seen: list[int] = []
 
@@ -196,7 +196,7 @@ def test_any_text_and_number_comes_through(
         shutil.copy(template, tmp_path / name)
     with open_store(f"sqlite:///{tmp_path}/from.db") as there, open_store(f"sqlite:///{tmp_path}/to.db") as here:
         there.record(
-            Snapshot(
+            RunRecord(
                 make_trial(seed, overrides={text: text}),
                 state,
                 reason,

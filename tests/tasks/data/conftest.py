@@ -1,4 +1,4 @@
-"""Data sets for the readers' tests: small files in the published formats, and the real ones where they are."""
+"""Data sets for the tests of the readers: small files in the published formats, and the real files if present."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RealSource = Callable[[str], Source]
 
 @pytest.fixture
 def source(tmp_path: Path) -> WriteSource:
-    """Writes files by relative name, and locates them as the set of that name."""
+    """Return a function that writes files by relative name and locates them as the set of that name."""
 
     def write(name: str, files: Mapping[str, bytes]) -> Source:
         for file, content in files.items():
@@ -34,12 +34,12 @@ def source(tmp_path: Path) -> WriteSource:
 
 @pytest.fixture
 def real() -> RealSource:
-    """Locates a real set below DROPBENCH_DATA, or skips the test."""
+    """Return a function that locates a real set below DROPBENCH_DATA, or skips the test."""
 
     def find(name: str) -> Source:
         root = os.environ.get("DROPBENCH_DATA")
         if not root:
-            pytest.skip("DROPBENCH_DATA is not set: no real data here")
+            pytest.skip("DROPBENCH_DATA is not set")
         dataset = DATASETS.get(name)
         if nearest_layout(dataset, default_folder(dataset, Path(root))).missing:
             pytest.skip(f"no {name} in DROPBENCH_DATA")
@@ -50,7 +50,7 @@ def real() -> RealSource:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Generated sets go to a folder of the test's own."""
+    """Write synthetic sets to a folder for this test only."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
@@ -58,7 +58,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def write_image() -> Callable[[Path, int], None]:
-    """Writes a small grey image of that brightness; the suffix says the format."""
+    """Return a function that writes a small gray image; the suffix determines the format."""
 
     def write(path: Path, value: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The catalogue: every registered set is complete, and knowing it costs nothing."""
+"""The catalog: every card is valid and complete, and cards are parsed on demand."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
-from harness.registry import load
-from tasks.data import DATASETS, locate
+from harness.registry import current_plugin, load
+from tasks.data import DATASETS, locate, read_any
+from tasks.data.catalog import Catalog, read_card
 from tasks.data.check import check
+from tasks.data.synthetic_cache import write_synthetic
+from tests.paths import ROOT
 
 ALL = list(DATASETS)
+CARDS = ROOT / "tasks" / "data" / "cards"
+TREC = (CARDS / "trec.yaml").read_text(encoding="utf-8")
 TABLE_4 = {
     "conll2000": {"train": 211727, "test": 47377},
     "conll2003": {"train": 204567, "dev": 51578, "test": 46666},
@@ -101,3 +106,91 @@ def test_knowing_the_sets_imports_no_large_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_each_card_is_a_set_of_the_same_name() -> None:
+    assert sorted(ALL) == sorted(file.stem for file in CARDS.iterdir())
+    for name in ALL:
+        assert read_card(CARDS / f"{name}.yaml") == DATASETS.get(name)
+        assert len((CARDS / f"{name}.yaml").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    for name in ("trec", "broken", "digits"):
+        text = "layouts: [" if name == "broken" else (CARDS / f"{name}.yaml").read_text(encoding="utf-8")
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return Catalog(tmp_path)
+
+
+def test_a_card_is_parsed_when_its_set_is_asked_for(catalog: Catalog) -> None:
+    assert list(catalog) == ["broken", "digits", "trec"]
+    assert len(catalog) == 3
+    assert catalog.get("trec") is catalog.get("trec-synthetic")
+    assert catalog.entry("trec-synthetic").name == "trec"
+    assert catalog.entry("trec").facts == {"kind": "text-classification", "classes": 6}
+    assert list(catalog) == ["broken", "digits", "trec"]
+    with pytest.raises(InputError, match=r"broken\.yaml: not valid YAML"):
+        catalog.get("broken")
+
+
+def test_a_plugin_adds_a_set_and_owns_no_card(catalog: Catalog) -> None:
+    token = current_plugin.set("my.py")
+    try:
+        catalog.add("mine", catalog.get("trec"), "mine-synthetic", help="my own", kind="text-classification")
+        with pytest.raises(ValueError, match="data 'digits' is registered already"):
+            catalog.add("digits", catalog.get("trec"))
+        with pytest.raises(ValueError, match="data 'trec-synthetic' is registered already"):
+            catalog.add("other", catalog.get("trec"), "trec-synthetic")
+    finally:
+        current_plugin.reset(token)
+    assert list(catalog) == ["broken", "digits", "trec", "mine"]
+    assert catalog.entry("mine-synthetic").plugin == "my.py"
+    assert catalog.entry("trec").plugin is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong", "message"),
+    [
+        ("folder: trec", "foldr: trec", "unknown key in FILE 'foldr': did you mean folder?"),
+        ("    reader:", "    raeder:", "unknown key in FILE at layouts.0 'raeder': did you mean reader?"),
+        ("split: train", "splitt: train", "unknown key in FILE at published.0 'splitt': did you mean split?"),
+        ("folder: trec\n", "", "FILE: folder: field required"),
+        ("[TREC.train.all, TREC.test.all]", "[]", "FILE: layouts.0.files: tuple should have at least 1 item"),
+        (
+            "_text:read_train_test",
+            "_text",
+            "FILE: layouts.0.reader=tasks.data.text.label_text: expected 'module:function'",
+        ),
+        ("count: 500,", "count: many,", "FILE: published.1.count=many: input should be a valid integer"),
+        ("split: test", "split: tset", "FILE: published.1.split=tset: input should be 'train', 'dev', 'test' or 'all'"),
+        ("help:", "name: qc\nhelp:", "FILE: expected a mapping without the key name; the set is named after the file"),
+        (TREC, "- trec", "FILE: expected a mapping"),
+        (TREC, "help: [trec", "FILE: not valid YAML"),
+    ],
+)
+def test_a_wrong_card_is_an_error_of_one_line(line: str, wrong: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "trec.yaml"
+    assert line in TREC
+    file.write_text(TREC.replace(line, wrong, 1), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_card(file)
+    assert str(caught.value).startswith(message.replace("FILE", str(file)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("tasks.data.nothing:read", "No module named 'tasks.data.nothing'"),
+        ("tasks.data.read:nothing", "module 'tasks.data.read' has no attribute 'nothing'"),
+    ],
+)
+def test_an_unknown_reader_is_an_error_of_one_line(target: str, message: str) -> None:
+    source = locate("digits")
+    layout = source.layout.model_copy(update={"reader": target})
+    with pytest.raises(InputError) as caught:
+        read_any(replace(source, layout=layout))
+    assert str(caught.value) == f"data 'digits': cannot load {target}: {message}"
+    with pytest.raises(InputError, match=f"data 'trec': cannot load {target}"):
+        write_synthetic(DATASETS.get("trec").model_copy(update={"synthetic": target}), Path("unused"), 1)

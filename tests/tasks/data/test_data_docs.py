@@ -1,15 +1,15 @@
-"""docs/data.md says what the catalogue says."""
+"""docs/data.md agrees with the cards."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tasks.data import DATASETS
+from tests.paths import DOCS
 
-PAGE = Path(__file__).parents[3] / "docs" / "data.md"
+PAGE = DOCS / "data.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 ROWS = {row[0]: row[1:] for row in re.findall(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+?) \|$", TEXT, re.MULTILINE)}
 

@@ -1,4 +1,4 @@
-"""The fingerprint: it follows the content, and nothing else."""
+"""The fingerprint: it depends on the content only."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def tree(tmp_path: Path, write_image: Callable[[Path, int], None]) -> Path:
 
 
 def test_twelve_hex_digits_that_do_not_change(source: WriteSource) -> None:
-    found = source("mr", {"rt-polarity.all": b"0 a\n1 b\n"})
+    located = source("mr", {"rt-polarity.all": b"0 a\n1 b\n"})
     # A change here changes every trial's id: raise RULES and say so in the changelog.
-    assert found.fingerprint() == "1cef3e534094"
+    assert located.fingerprint() == "1cef3e534094"
 
 
 def test_a_copy_elsewhere_at_another_time_is_the_same(tmp_path: Path) -> None:
@@ -90,16 +90,16 @@ def test_rows_in_the_middle_of_a_large_file_count_by_size(tmp_path: Path) -> Non
 
 
 def test_image_folders_with_an_image_less_or_renamed_differ(tree: Path) -> None:
-    seen = {of(tree, "train", "val")}
+    fingerprints = {of(tree, "train", "val")}
     (tree / "train/cat/1.png").rename(tree / "train/cat/7.png")
-    seen.add(of(tree, "train", "val"))
+    fingerprints.add(of(tree, "train", "val"))
     (tree / "train/cat/7.png").unlink()
-    seen.add(of(tree, "train", "val"))
+    fingerprints.add(of(tree, "train", "val"))
     (tree / "val/dog").rename(tree / "val/wolf")
-    seen.add(of(tree, "train", "val"))
+    fingerprints.add(of(tree, "train", "val"))
     shutil.rmtree(tree / "val/wolf")
-    seen.add(of(tree, "train", "val"))
-    assert len(seen) == 5
+    fingerprints.add(of(tree, "train", "val"))
+    assert len(fingerprints) == 5
 
 
 def test_an_image_in_another_class_differs(tree: Path) -> None:
@@ -135,17 +135,17 @@ def test_many_images_are_sampled(tmp_path: Path) -> None:
     assert 1 <= changed < 20
 
 
-def test_a_file_that_went_away_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone"):
         of(tmp_path, "gone")
 
 
 @pytest.mark.parametrize("name", ["trec", "mr", "ag-news", "cifar100", "digits"])
 def test_real_sets_take_less_than_50_ms(real: RealSource, name: str) -> None:
-    found = real(name)
+    source = real(name)
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        found.fingerprint()
+        source.fingerprint()
         times.append(time.perf_counter() - start)
     assert min(times) < 0.05

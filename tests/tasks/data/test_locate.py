@@ -1,4 +1,4 @@
-"""From a data name to its files."""
+"""Location of the files of a data set."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def test_below_the_data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "mr" / "rt-polarity.all").write_text("0 a\n")
     assert locate("mr", tmp_path).files == (tmp_path / "mr" / "rt-polarity.all",)
     monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path))
-    found = locate("mr")
-    assert found.folder == tmp_path / "mr"
-    assert found.name == "mr"
-    assert not found.synthetic
+    located = locate("mr")
+    assert located.folder == tmp_path / "mr"
+    assert located.name == "mr"
+    assert not located.synthetic
 
 
 def test_default_root_is_data_in_the_working_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,12 +39,12 @@ def test_default_root_is_data_in_the_working_folder(monkeypatch: pytest.MonkeyPa
     assert default_folder(DATASETS.get("ag-news")) == Path("data/ag_news")
 
 
-def test_a_missing_set_is_told_with_all_that_is_needed(tmp_path: Path) -> None:
+def test_a_missing_set_is_reported_with_its_files_and_source(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         locate("trec", tmp_path)
     text = one_line(error)
     for part in (
-        "data 'trec' is not there",
+        "data 'trec' not found",
         "TREC.train.all, TREC.test.all",
         str(tmp_path / "trec"),
         "--data trec=PATH",
@@ -54,7 +54,7 @@ def test_a_missing_set_is_told_with_all_that_is_needed(tmp_path: Path) -> None:
         assert part in text
 
 
-def test_a_half_copied_set_is_told_apart_from_a_missing_one(tmp_path: Path) -> None:
+def test_an_incomplete_set_is_distinguished_from_a_missing_one(tmp_path: Path) -> None:
     (tmp_path / "trec").mkdir()
     (tmp_path / "trec" / "TREC.test.all").write_text("0 a\n")
     with pytest.raises(InputError) as error:
@@ -62,7 +62,7 @@ def test_a_half_copied_set_is_told_apart_from_a_missing_one(tmp_path: Path) -> N
     assert f"is incomplete: {tmp_path / 'trec'} has TREC.test.all, but not TREC.train.all" in one_line(error)
 
 
-def test_a_half_copied_python_version_is_not_told_as_a_binary_one(tmp_path: Path) -> None:
+def test_a_half_copied_python_version_is_not_reported_as_a_binary_one(tmp_path: Path) -> None:
     for name in ("train", "meta"):
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(InputError, match="has train, meta, but not test "):
@@ -71,7 +71,7 @@ def test_a_half_copied_python_version_is_not_told_as_a_binary_one(tmp_path: Path
 
 def test_a_folder_in_place_of_a_file_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "rt-polarity.all").mkdir()
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="not found"):
         locate("mr", folders={"mr": tmp_path})
 
 
@@ -86,22 +86,22 @@ def test_both_cifar_layouts_are_found_and_the_archives_folders_too(tmp_path: Pat
     packed.mkdir(parents=True)
     for name in ("train", "test", "meta"):
         (packed / name).write_bytes(b"x")
-    found = locate("cifar100", folders={"cifar100": tmp_path / "packed"})
-    assert found.folder == packed
-    assert found.layout is DATASETS.get("cifar100").layouts[1]
+    located = locate("cifar100", folders={"cifar100": tmp_path / "packed"})
+    assert located.folder == packed
+    assert located.layout is DATASETS.get("cifar100").layouts[1]
 
 
 def test_the_first_complete_layout_wins(tmp_path: Path, source: WriteSource) -> None:
-    found = source("cifar100", {**CIFAR100, **dict.fromkeys(("train", "test", "meta"), b"x")})
-    assert found.layout is DATASETS.get("cifar100").layouts[0]
+    located = source("cifar100", {**CIFAR100, **dict.fromkeys(("train", "test", "meta"), b"x")})
+    assert located.layout is DATASETS.get("cifar100").layouts[0]
 
 
 def test_a_mapping_is_for_its_own_name_alone(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'mr' is not there"):
+    with pytest.raises(InputError, match="'mr' not found"):
         locate("mr", tmp_path, {"trec": tmp_path})
 
 
-def test_digits_are_always_there(tmp_path: Path) -> None:
+def test_digits_are_always_present(tmp_path: Path) -> None:
     assert locate("digits", tmp_path).files[0].is_file()
 
 
@@ -120,14 +120,14 @@ def test_parse_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "message"),
     [
         ("trec", "expected NAME=PATH"),
         ("trec=", "expected NAME=PATH"),
         ("trek=.", "did you mean trec"),
-        ("trec=/no/such/folder", "no folder /no/such/folder"),
+        ("trec=/no/such/folder", "/no/such/folder is not a folder"),
     ],
 )
-def test_parse_folders_refuses(item: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_parse_folders_refuses(item: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         parse_folders([item])

@@ -1,4 +1,4 @@
-"""The real files, where DROPBENCH_DATA has them."""
+"""Real text and image sets, if DROPBENCH_DATA has them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_cifar100(real: RealSource) -> None:
     for rows in data.class_rows().values():
         assert len(set(rows.values())) == 1
     assert data.train.images[0].shape == (32, 32, 3)
-    # Photographs: neighbouring pixels are alike along both axes, which they are not where planes or rows are mixed up.
+    # In photographs, neighboring pixels are similar along both axes, unless planes or rows are mixed up.
     images = np.stack([data.test.images[index].astype(float) for index in range(200)])
     spread = images.std()
     assert np.abs(np.diff(images, axis=1)).mean() < spread / 3

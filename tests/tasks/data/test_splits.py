@@ -1,4 +1,4 @@
-"""Splits: disjoint, complete, stratified, and the same for ever."""
+"""Splits: disjoint, complete, stratified, and stable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_row_is_in_one_part(labels: Labels, percents: tuple[int, ...]) -> 
 
 
 @given(LABELS, PERCENTS)
-def test_every_class_is_parted_alike_to_within_a_row(labels: Labels, percents: tuple[int, ...]) -> None:
+def test_every_class_is_split_alike_to_within_a_row(labels: Labels, percents: tuple[int, ...]) -> None:
     for part, percent in zip(stratified(labels, percents), percents, strict=True):
         for label in np.unique(labels):
             exact = (labels == label).sum() * percent / 100
@@ -60,7 +60,7 @@ def test_the_split_is_the_one_that_every_published_number_used() -> None:
     assert test.tolist() == [10, 18, 25, 27]
 
 
-def test_the_rows_are_shuffled_before_they_are_parted() -> None:
+def test_the_rows_are_shuffled_before_they_are_split() -> None:
     _, dev = stratified(np.zeros(1000, np.int64), (90, 10))
     assert dev.min() < 100
     assert dev.max() >= 900

@@ -1,4 +1,4 @@
-"""A part of a published set is told apart from the set."""
+"""Notes on a subset of a published set."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from harness.settings import Settings
-from harness.task import SUBSET, TASKS
-from harness.trial import TrialRequest
+from harness.trials.task import SUBSET, TASKS
+from harness.trials.trial import TrialRequest
 from tasks.data import locate, read_any
 from tasks.data.check import subset_notes
 
 
 def trec(folder: Path, train: int, test: int) -> Path:
-    """A set in the format of TREC with so many questions."""
+    """Write a set in TREC's format with these numbers of questions."""
     (folder / "trec").mkdir(parents=True)
     for name, count in (("train", train), ("test", test)):
         lines = "".join(f"{number % 6} what is number {number} ?\n" for number in range(count))
@@ -23,7 +23,7 @@ def trec(folder: Path, train: int, test: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "told"),
+    ("train", "test", "expected"),
     [
         (5452, 500, []),
         (5300, 490, []),
@@ -31,14 +31,14 @@ def trec(folder: Path, train: int, test: int) -> Path:
         (60, 12, ["train: 60 rows", "test: 12 rows", "all: 72 rows"]),
     ],
 )
-def test_clearly_fewer_rows_are_a_subset(tmp_path: Path, train: int, test: int, told: list[str]) -> None:
+def test_clearly_fewer_rows_are_a_subset(tmp_path: Path, train: int, test: int, expected: list[str]) -> None:
     source = locate("trec", trec(tmp_path, train, test))
     notes = subset_notes(source, read_any(source))
-    assert len(notes) == len(told)
-    assert all(note.startswith(f"{SUBSET}{text}, ") for note, text in zip(notes, told, strict=True))
+    assert len(notes) == len(expected)
+    assert all(note.startswith(f"{SUBSET}{text}, ") for note, text in zip(notes, expected, strict=True))
 
 
-def test_generated_sets_are_no_subset(tmp_path: Path) -> None:
+def test_synthetic_sets_are_no_subset(tmp_path: Path) -> None:
     source = locate("trec-synthetic", tmp_path)
     assert subset_notes(source, read_any(source)) == []
 
@@ -49,5 +49,5 @@ def test_a_task_notes_it(tmp_path: Path) -> None:
     kind = TASKS.get("text-classification")
     task = kind(kind.trial_for(request, settings), settings)
     task.setup()
-    told = [note.partition(",")[0] for note in task.notes if note.startswith(SUBSET)]
-    assert told == ["subset: train: 60 rows", "subset: test: 12 rows", "subset: all: 72 rows"]
+    notes = [note.partition(",")[0] for note in task.notes if note.startswith(SUBSET)]
+    assert notes == ["subset: train: 60 rows", "subset: test: 12 rows", "subset: all: 72 rows"]

@@ -1,4 +1,4 @@
-"""A dashboard that listens, and what it tells of."""
+"""A dashboard that accepts connections, and a database and runs for it to show."""
 
 from __future__ import annotations
 
@@ -15,31 +15,36 @@ import uvicorn
 import yaml
 
 from db.report.dashboard.app import make_app
-from db.store import Store
+from db.store.store import Store
 from harness.settings import Settings
+from jobs.queue.activity import activity
 
 if TYPE_CHECKING:
-    from tests.db.report.conftest import Ran, Reader, Tables
+    from tests.db.report.conftest import Reader, Runs, Tables
 
 
 @pytest.fixture
-def place(folder: Path, store: Store, url: str, tables: Tables, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A folder with a suite of the user's, its database and runs."""
+def settings(
+    folder: Path, store: Store, url: str, tables: Tables, written: Runs, monkeypatch: pytest.MonkeyPatch
+) -> Settings:
+    """Create a folder with a user's suite, its database and runs."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("db.report.dashboard.live.REST", 0.0)
+    monkeypatch.setattr("db.report.dashboard.live.CACHE_COST_FACTOR", 0.0)
     suite = tables.suite()
     Path("mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
-    asked = tables.ask(suite)
-    ran.fill(store, folder / "runs", asked, tables.values)
-    store.enqueue([(trial, "mine") for one in asked for trial in one.trials])
+    cells = tables.resolve(suite)
+    written.fill(store, folder / "runs", cells, tables.values)
+    store.enqueue([(trial, "mine") for cell in cells for trial in cell.trials])
     return Settings(runs=folder / "runs", database=url)
 
 
 @pytest.fixture
-def port(place: Settings) -> Iterator[int]:
-    """Where it listens."""
+def port(settings: Settings) -> Iterator[int]:
+    """Start the dashboard and return its port."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(make_app(place), log_level="error", access_log=False, lifespan="off"))
+    server = uvicorn.Server(
+        uvicorn.Config(make_app(settings, activity), log_level="error", access_log=False, lifespan="off")
+    )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     while not server.started:
@@ -52,5 +57,5 @@ def port(place: Settings) -> Iterator[int]:
 
 @pytest.fixture
 def read(port: int, read: Callable[..., Reader]) -> Callable[..., Reader]:
-    """As ever, and the pages, which ask the server as long as they are open, are closed before it ends."""
+    """Close the pages, which poll the server while they are open, before the server stops."""
     return read

@@ -1,4 +1,4 @@
-"""The dashboard as it answers: pages, what has changed, and whom it refuses."""
+"""Responses of the dashboard: pages, changed regions, and rejected requests."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import yaml
 from lxml import html as parser
 
 from db.report.dashboard.suites import variants, view_of
-from db.snapshot import Snapshot
-from db.store import Store
-from harness.rundir import RunDirectory
+from db.store.run_record import RunRecord
+from db.store.store import Store
+from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
-from harness.suite import Choice
-from harness.trial import Trial
+from harness.suites.cell import SuiteOptions
+from harness.trials.trial import Trial
 
 if TYPE_CHECKING:
     from tests.db.conftest import Call
-    from tests.db.report.conftest import Ran, Tables
+    from tests.db.report.conftest import Runs, Tables
 
 
 class Answer:
-    """What a request came to."""
+    """A response with its text."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status, self.headers = response.status, response.headers
@@ -45,7 +45,7 @@ Ask = Callable[..., Answer]
 
 @pytest.fixture
 def ask(port: int) -> Ask:
-    """(path, method, **headers) → the answer."""
+    """Return a function that sends a request (path, method, **headers) to the dashboard."""
 
     def request(path: str, method: str = "GET", **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
@@ -61,65 +61,69 @@ def ask(port: int) -> Ask:
     return request
 
 
-def test_pages_lead_to_each_other(ask: Ask, place: Settings) -> None:
+def test_pages_lead_to_each_other(ask: Ask, settings: Settings) -> None:
     first = ask("/").document()
     assert "mine" in first.xpath("//section[@data-region='suites']//a/text()")
     suite = ask(first.xpath("//section[@data-region='suites']//a/@href")[0])
-    found = suite.document()
-    assert "85.00 ± 4.36 (3)" in " ".join(found.text_content().split())
-    assert found.xpath("//section[@data-region='plot-over']//figure")
-    assert found.xpath("//section[@data-region='plot-entropy']/@hidden")
-    link = next(one for one in found.xpath("//section[@data-region='cells']//a/@href") if one.startswith("/trial/"))
+    document = suite.document()
+    assert "85.00 ± 4.36 (3)" in " ".join(document.text_content().split())
+    assert document.xpath("//section[@data-region='plot-over']//figure")
+    assert document.xpath("//section[@data-region='plot-entropy']/@hidden")
+    links = document.xpath("//section[@data-region='cells']//a/@href")
+    link = next(link for link in links if link.startswith("/trial/"))
     trial = ask(link)
     assert trial.status == 200
-    told = " ".join(trial.document().text_content().split())
-    assert "last line" in told
-    assert "regularizer.name" in told
-    for one in (suite, trial):
-        assert one.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
-        assert "unsafe" not in one.headers["content-security-policy"]
-        assert not one.document().xpath("//script[not(@src) and not(@type='application/json')] | //@style | //style")
+    text = " ".join(trial.document().text_content().split())
+    assert "last line" in text
+    assert "regularizer.name" in text
+    for answer in (suite, trial):
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert not answer.document().xpath("//script[not(@src) and not(@type='application/json')] | //@style | //style")
 
 
-def test_only_what_has_changed_is_told_again(ask: Ask, place: Settings, store: Store, tables: Tables) -> None:
+def test_only_changed_regions_are_sent_again(ask: Ask, settings: Settings, store: Store, tables: Tables) -> None:
     digests = {
-        one.get("data-region"): one.get("data-digest") for one in ask("/suite?name=mine").document().xpath("//section")
+        region.get("data-region"): region.get("data-digest")
+        for region in ask("/suite?name=mine").document().xpath("//section")
     }
     have = ",".join(f"{name}:{digest}" for name, digest in digests.items())
     assert json.loads(ask(f"/suite?name=mine&have={quote(have)}").text) == {}
-    waiting = tables.ask(tables.suite())[5].trials[0]
-    store.record([Snapshot(waiting, "succeeded", None, [], [], [("test/accuracy", -1, 99.5)])])
-    found = json.loads(ask(f"/suite?name=mine&have={quote(have)}").text)
-    assert {"table", "plot-over", "cells", "progress"} <= found.keys()
-    assert "99.50" in found["table"]["html"]
-    assert "plot-entropy" not in found
+    waiting = tables.resolve(tables.suite())[5].trials[0]
+    store.record([RunRecord(waiting, "succeeded", None, [], [], [("test/accuracy", -1, 99.5)])])
+    changed = json.loads(ask(f"/suite?name=mine&have={quote(have)}").text)
+    assert {"table", "plot-over", "cells", "progress"} <= changed.keys()
+    assert "99.50" in changed["table"]["html"]
+    assert "plot-entropy" not in changed
 
 
-def test_a_running_trial_is_followed(ask: Ask, place: Settings, tables: Tables, ran: Ran, monkeypatch: Any) -> None:
-    monkeypatch.setattr("db.report.dashboard.live.PATIENCE", 0.0)
-    trial = tables.ask(tables.suite())[3].trials[0]  # "running", says the database
-    directory = RunDirectory.create(place.runs, trial)
-    directory.write_attempt(1, ran.attempt("running", number=1))
+def test_a_running_trial_is_followed(
+    ask: Ask, settings: Settings, tables: Tables, written: Runs, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
+    trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
+    directory = RunDirectory.create(settings.runs, trial)
+    directory.write_attempt(1, written.attempt("running", number=1))
     directory.append_event("resume", step=0)
     with directory.lock() as mine:
         assert mine
         for step in (10, 20):
             directory.append_event("train", step=step, steps=80, loss=1.5, lr=0.1)
             time.sleep(0.01)
-        told = " ".join(ask("/").document().xpath("//section[@data-region='working']")[0].text_content().split())
-        assert trial.id in told
-        assert "20 / 80" in told
-        assert "steps/s" in told
+        text = " ".join(ask("/").document().xpath("//section[@data-region='working']")[0].text_content().split())
+        assert trial.id in text
+        assert "20 / 80" in text
+        assert "steps/s" in text
         directory.append_event("train", step=40, steps=80, loss=1.25, lr=0.1)
-        found = json.loads(ask(f"/trial/{trial.id}?have=").text)
-        assert "step 40 of 80" in found["trial"]["html"]
-        assert "1.25" in found["trial"]["html"]
-    again = json.loads(ask(f"/trial/{trial.id}?have=").text)
-    assert "its worker was killed" in again["trial"]["html"]
+        regions = json.loads(ask(f"/trial/{trial.id}?have=").text)
+        assert "step 40 of 80" in regions["trial"]["html"]
+        assert "1.25" in regions["trial"]["html"]
+    regions = json.loads(ask(f"/trial/{trial.id}?have=").text)
+    assert "its worker was killed" in regions["trial"]["html"]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "0.0.0.0", ""])
-def test_other_names_are_refused(ask: Ask, host: str) -> None:
+def test_other_host_names_are_rejected(ask: Ask, host: str) -> None:
     for path in ("/", "/static/page.js", "/suite?name=mine&have="):
         answer = ask(path, host=host)
         assert answer.status == 400
@@ -127,12 +131,12 @@ def test_other_names_are_refused(ask: Ask, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:9000", "LOCALHOST"])
-def test_its_own_names_are_not(ask: Ask, host: str) -> None:
+def test_names_of_this_machine_are_accepted(ask: Ask, host: str) -> None:
     assert ask("/static/page.css", host=host).status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-def test_nothing_but_reading(ask: Ask, method: str) -> None:
+def test_other_methods_are_rejected(ask: Ask, method: str) -> None:
     for path in ("/", "/trial/000000000000", "/nowhere"):
         answer = ask(path, method)
         assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
@@ -145,17 +149,17 @@ def test_nothing_but_reading(ask: Ask, method: str) -> None:
      "/trial/..%2F..%2Fmine.yaml", "/trial/%00", "/trial/3", "/suite?name=..%2F..%2Fmine", "/suite",
      "/suite?name=nobody", "/suite?name=mine&variant=x", "/mine.yaml", "//etc/passwd"],
 )  # fmt: skip
-def test_nothing_else_is_found(ask: Ask, path: str) -> None:
+def test_other_paths_are_not_found(ask: Ask, path: str) -> None:
     answer = ask(path)
     assert answer.status == 404
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "accuracy" not in answer.text
 
 
-def test_nothing_is_changed(ask: Ask, place: Settings, store: Store, dump: Callable[[Store], Any]) -> None:
+def test_requests_change_no_file(ask: Ask, settings: Settings, store: Store, dump: Callable[[Store], Any]) -> None:
     def files() -> dict[str, str]:
-        every = sorted(path for path in place.runs.rglob("*") if path.is_file())
-        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in every}
+        paths = sorted(path for path in settings.runs.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
     before = dump(store), files()
     for path in ("/", "/suite?name=mine", "/suite?name=mine&have="):
@@ -163,13 +167,14 @@ def test_nothing_is_changed(ask: Ask, place: Settings, store: Store, dump: Calla
     assert (dump(store), files()) == before
 
 
-def test_words_from_outside_are_words(ask: Ask, store: Store, make_trial: Callable[..., Trial]) -> None:
+def test_untrusted_text_is_escaped(ask: Ask, store: Store, make_trial: Callable[..., Trial]) -> None:
     bad = "<script>alert(1)</script>\x1b[31m\u202e\"'& " + "W" * 5000
     trial = make_trial(7, model=bad, data="trec")
     store.enqueue([(trial, "<img src=x onerror=alert(1)>/../" + "s" * 150)])
     store.set_states({trial.id: ("failed", bad)})
     first = ask("/")
-    link = next(one for one in first.document().xpath("//section[@data-region='suites']//a/@href") if "img" in one)
+    links = first.document().xpath("//section[@data-region='suites']//a/@href")
+    link = next(link for link in links if "img" in link)
     for answer in (first, ask(link), ask(f"/trial/{trial.id}")):
         assert answer.status == 200
         assert "<script>alert" not in answer.text
@@ -178,37 +183,39 @@ def test_words_from_outside_are_words(ask: Ask, store: Store, make_trial: Callab
         assert "W" * 2001 not in answer.text
 
 
-def test_a_suite_run_in_two_ways_has_two_tables(
-    store: Store, tables: Tables, ran: Ran, tmp_path: Path, monkeypatch: Any
+def test_a_suite_run_with_different_overrides_has_two_tables(
+    store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     suite = tables.suite()
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
-    usual = tables.ask(suite)
-    short = tables.ask(suite, Choice(overrides={"steps": 60}, seeds=(0,), regularizers=("dropout:ratio=0.1",)))
-    ran.fill(store, tmp_path / "runs", usual, tables.values)
-    ran.fill(store, tmp_path / "runs", short, {(one.cell.row, one.cell.column): (50.0,) for one in short})
-    known, found = variants("mine", store)
-    assert known is not None
-    assert [one.label for one in found] == ["preset mini", "preset mini, steps=60"]
-    first, second = (view_of(known, one, store, Settings(runs=tmp_path / "runs")) for one in found)
+    usual = tables.resolve(suite)
+    short = tables.resolve(
+        suite, SuiteOptions(overrides={"steps": 60}, seeds=(0,), regularizers=("dropout:ratio=0.1",))
+    )
+    written.fill(store, tmp_path / "runs", usual, tables.values)
+    written.fill(store, tmp_path / "runs", short, {(cell.cell.row, cell.cell.column): (50.0,) for cell in short})
+    loaded, choices = variants("mine", store)
+    assert loaded is not None
+    assert [variant.label for variant in choices] == ["preset mini", "preset mini, steps=60"]
+    first, second = (view_of(loaded, one, store, Settings(runs=tmp_path / "runs")) for one in choices)
     assert first.rows == ("none", "dropkey 0.3", "dropkey 0.5")
     assert first.cells["dropkey 0.3", "TREC"].mean == 85.0
-    assert [one.seed for one in second.cells["none", "MR"].seeds] == [0]
+    assert [seed.seed for seed in second.cells["none", "MR"].seeds] == [0]
     assert second.cells["none", "MR"].mean == 50.0
     assert len(second.rows) == 4
     assert variants("nobody", store) == (None, [])
 
 
-def test_a_missing_database_is_told_in_a_line(call: Call, folder: Path) -> None:
+def test_a_missing_database_is_reported_in_one_line(call: Call, folder: Path) -> None:
     done = call("dashboard")
     assert done.code == 2
-    assert done.err == "dropbench: dropbench.db: no database yet: dropbench run SUITE makes it\n"
+    assert done.err == "dropbench: dropbench.db: no database yet: `dropbench run SUITE` creates it\n"
     assert not (folder / "dropbench.db").exists()
 
 
-def test_a_taken_port_is_told_in_a_line(call: Call, place: Settings, monkeypatch: Any) -> None:
-    monkeypatch.setenv("DROPBENCH_DB", place.database)
+def test_a_taken_port_is_reported_in_one_line(call: Call, settings: Settings, monkeypatch: Any) -> None:
+    monkeypatch.setenv("DROPBENCH_DB", settings.database)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         done = call("dashboard", "--port", str(number))

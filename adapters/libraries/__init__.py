@@ -1,0 +1,1 @@
+"""Adapters of model libraries: torch, timm, transformers, fairseq."""

@@ -1,0 +1,198 @@
+"""A subclass of fairseq's MultiheadAttention that calls `attend` in training."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import torch
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from harness.attention.reference.sdpa import attention_weights, masked_softmax
+from harness.models.adapter import (
+    Adapter,
+    Patch,
+    can_use_original_forward,
+    has_no_hooks,
+    number_layers,
+    patched_class,
+    stack_of,
+)
+from harness.models.attention import attend, attend_logits
+from harness.regularizers.base import Site, SiteKind
+
+State = dict[str, dict[str, Tensor | None]]
+
+
+@patched_class(MultiheadAttention)
+class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
+    """Self and cross attention with fairseq's masks.
+
+    Evaluation and beam search use fairseq's own code. So does training without dropping, for equality bit for bit:
+    fairseq sums gradients of biases in another order. Weights returned in training are those before dropping.
+    """
+
+    site: Site
+    skip_embed_dim_check: bool
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: State | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend with fairseq's shapes and masks: query (T, B, C), key and value (S, B, C), padding mask (B, S)."""
+        if before_softmax or can_use_original_forward(self) or self._drops_nothing():
+            out: tuple[Tensor, Tensor | None] = super().forward(
+                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask,
+                before_softmax, need_head_weights,
+            )  # fmt: skip
+            return out
+        options = (key_padding_mask, incremental_state, static_kv, attn_mask)
+        if incremental_state is not None or static_kv:
+            heads, weights = self._from_logits(query, key, value, *options, weigh=need_weights or need_head_weights)
+        else:
+            assert key is not None
+            assert value is not None
+            q, k, v = self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
+            mask = _mask(attn_mask, key_padding_mask, q.dtype)
+            heads = attend(q, k, v, self.site, training=self.training, mask=mask)
+            weights = attention_weights(q, k, mask=mask) if need_weights or need_head_weights else None
+        joined: Tensor = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
+        if weights is not None:
+            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+        return joined, weights
+
+    def _drops_nothing(self) -> bool:
+        undropped = self.site.regularizer is None or self.site.ratio == 0.0
+        return undropped and self.dropout_module.p == 0.0 and has_no_hooks(self)
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        """Split heads: (T, B, C) → (B, H, T, d)."""
+        heads: Tensor = projected.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)
+        return heads
+
+    def _from_logits(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None,
+        incremental_state: State | None,
+        static_kv: bool,
+        attn_mask: Tensor | None,
+        *,
+        weigh: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return outputs (B, H, T, d) and weights (B, H, T, S) from fairseq's logits, which handle caches and beams."""
+        skip = self.skip_embed_dim_check
+        self.skip_embed_dim_check = True  # avoids torch's function, which returns no logits
+        try:
+            logits, v = super().forward(
+                query, key, value, key_padding_mask, incremental_state, False, static_kv, attn_mask, True
+            )
+        finally:
+            self.skip_embed_dim_check = skip
+        logits = logits.view(query.shape[1], self.num_heads, *logits.shape[1:])
+        v = v.view(-1, self.num_heads, *v.shape[1:])
+        # In beam search the values of a sentence are stored once for all its beams.
+        v = v.repeat_interleave(len(logits) // len(v), dim=0)
+        allowed = logits != float("-inf")  # NaN is allowed, and stays NaN
+        heads = attend_logits(logits.masked_fill(~allowed, 0.0), v, self.site, training=self.training, mask=allowed)
+        return heads, masked_softmax(logits) if weigh else None
+
+
+def _mask(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Merge fairseq's masks for `attend`: an additive one (T, S) and a boolean one (B, S), True for padding."""
+    if padding is None or padding.dim() == 0:
+        return None if attn_mask is None else _additive(attn_mask, dtype)
+    hidden = padding.to(torch.bool)[:, None, None, :]
+    return ~hidden if attn_mask is None else _additive(attn_mask, dtype).masked_fill(hidden, float("-inf"))
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype == torch.bool:
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
+    return mask.to(dtype)
+
+
+@dataclass(frozen=True)
+class FairseqPatch(Patch):
+    """An attention module, and its encoder layer, which may bypass it by one native call in evaluation."""
+
+    layer: nn.Module | None = None
+
+    def attach(self) -> None:
+        """Attach the module, and disable the layer's native call while the attention is needed in evaluation."""
+        super().attach()
+        if self.layer is not None and not hasattr(type(self.layer), "unpatched_layer"):
+            self.layer.__class__ = _checked_layer(cast("Hashable", type(self.layer)))
+
+    def detach(self) -> None:
+        """Restore both."""
+        super().detach()
+        original = getattr(type(self.layer), "unpatched_layer", None)
+        if self.layer is not None and original is not None:
+            self.layer.__class__ = original
+
+
+@cache
+def _checked_layer(layer: Hashable) -> type[nn.Module]:
+    """Return a subclass of a layer's class with a `can_use_fastpath` that depends on its attention."""
+    original = cast("type[nn.Module]", layer)
+
+    def can_use_fastpath(self: Any) -> bool:
+        return bool(vars(self)["can_use_fastpath"]) and can_use_original_forward(self.self_attn)
+
+    members = {"can_use_fastpath": property(can_use_fastpath), "unpatched_layer": original, "__module__": __name__}
+    return type(original.__name__, (original,), members)
+
+
+class FairseqModels(Adapter):
+    """An adapter of every MultiheadAttention of fairseq's models.
+
+    An attribute of the module identifies cross attention. Other modules below a `decoder` are a decoder's self
+    attention, and the rest an encoder's.
+    """
+
+    name = "fairseq"
+
+    def patches(self, model: nn.Module) -> Iterator[Patch]:
+        """Yield each module; subclasses with their own forward are refused."""
+        modules = [(path, module) for path, module in model.named_modules() if isinstance(module, MultiheadAttention)]
+        kinds = [_kind(path, module) for path, module in modules]
+        layers = number_layers(zip([stack_of(model, path) for path, _ in modules], kinds, strict=True))
+        for (path, module), kind, (layer, depth) in zip(modules, kinds, layers, strict=True):
+            owner = model.get_submodule(path.rpartition(".")[0])
+            yield FairseqPatch(
+                module,
+                Site(path, kind, layer, depth, module.num_heads),
+                RegularizedFairseqAttention,
+                _refusal(module),
+                layer=owner if isinstance(owner, TransformerEncoderLayerBase) else None,
+            )
+
+
+def _kind(path: str, module: Any) -> SiteKind:
+    if module.encoder_decoder_attention:
+        return "cross"
+    return "decoder-self" if "decoder" in path.split(".") else "encoder-self"
+
+
+def _refusal(module: Any) -> str | None:
+    if type(module) not in (MultiheadAttention, RegularizedFairseqAttention):
+        return f"{type(module).__name__} overrides fairseq's MultiheadAttention"
+    if module.bias_k is not None or module.add_zero_attn:
+        return "the module adds keys (bias_k or add_zero_attn)"
+    return "the module computes attention with xformers" if module.use_xformers else None

@@ -1,0 +1,125 @@
+"""fairseq's Transformers for translation, without their untrained copies of weights."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from fairseq import models
+from fairseq.data import Dictionary
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from pydantic import BaseModel, ConfigDict, Field
+from torch import nn
+
+from harness.errors import InputError
+from harness.validation import model_options
+
+ARCHITECTURES = {
+    "transformer-wmt-en-de": "transformer_wmt_en_de",
+    "transformer-wmt-en-de-big": "transformer_vaswani_wmt_en_de_big",
+}
+DUPLICATES = tuple(f"{name}_{part}" for name in ("in_proj", "out_proj", "fc1", "fc2") for part in ("weight", "bias"))
+"""Copies of an encoder layer's weights for a native call in evaluation. They are parameters without gradients: 18.9 of
+the 79.8 million of `transformer_wmt_en_de` with 32,768 symbols."""
+
+
+class TranslationOptions(BaseModel):
+    """Options that change an architecture; None: fairseq's default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    encoder_layers: int | None = Field(default=None, ge=1)
+    decoder_layers: int | None = Field(default=None, ge=1)
+    dim: int | None = Field(default=None, ge=2, description="width of encoder and decoder")
+    feedforward: int | None = Field(default=None, ge=1)
+    heads: int | None = Field(default=None, ge=1)
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="on embeddings and sublayer outputs")
+    activation_dropout: float | None = Field(default=None, ge=0, lt=1, description="inside feed-forward blocks")
+    normalize_before: bool | None = Field(default=None, description="pre-norm instead of post-norm")
+    share: Literal["all", "decoder", "none"] = Field(
+        default="all", description="shared embeddings: all: source, target and output; decoder: target and output"
+    )
+    positions: int = Field(default=1024, ge=2, description="maximum length of source and target, in tokens")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options by fairseq's names."""
+        per_side = {
+            "embed_dim": self.dim,
+            "ffn_embed_dim": self.feedforward,
+            "attention_heads": self.heads,
+            "normalize_before": self.normalize_before,
+        }
+        sides = {f"{side}_{name}": value for name, value in per_side.items() for side in ("encoder", "decoder")}
+        common = {
+            name: getattr(self, name) for name in ("encoder_layers", "decoder_layers", "dropout", "activation_dropout")
+        }
+        return {
+            **{name: value for name, value in {**sides, **common}.items() if value is not None},
+            "share_all_embeddings": self.share == "all",
+            "share_decoder_input_output_embed": self.share == "decoder",
+            "max_source_positions": self.positions,
+            "max_target_positions": self.positions,
+        }
+
+
+def build_translation_model(
+    name: str, options: Mapping[str, Any], *, source: int, target: int, joined: bool
+) -> nn.Module:
+    """Build a model with random weights equal to those of fairseq's registry for the same seed.
+
+    Args:
+        name: a key of `ARCHITECTURES`.
+        options: fields of `TranslationOptions`.
+        source: size of the source dictionary, including special symbols.
+        target: size of the target dictionary, including special symbols.
+        joined: whether source and target share one dictionary.
+
+    Returns:
+        A fairseq TransformerModel. It can load checkpoints of the original model, and vice versa.
+
+    Raises:
+        InputError: an option is unknown or impossible.
+    """
+    checked = model_options(TranslationOptions, name, options)
+    if checked.share == "all" and not joined:
+        raise InputError(
+            f"model {name}: share=all needs a joint dictionary of both languages: expected decoder or none"
+        )
+    arguments = Namespace(arch=ARCHITECTURES[name], **checked.arguments())
+    models.ARCH_CONFIG_REGISTRY[arguments.arch](arguments)
+    for side in ("encoder", "decoder"):
+        dim, heads = getattr(arguments, f"{side}_embed_dim"), getattr(arguments, f"{side}_attention_heads")
+        if dim % heads:
+            raise InputError(f"model {name}: heads={heads} does not divide dim={dim}")
+    source_symbols = symbols(source)
+    task = Namespace(source_dictionary=source_symbols, target_dictionary=source_symbols if joined else symbols(target))
+    return without_duplicates(models.build_model(arguments, task))
+
+
+def symbols(size: int) -> Dictionary:
+    """Return a dictionary of the given size; models use only its size and special symbols."""
+    dictionary = Dictionary()
+    for number in range(size - dictionary.nspecial):
+        dictionary.add_symbol(f"symbol{number}")
+    return dictionary
+
+
+class PlainEncoderLayer(TransformerEncoderLayerBase):  # type: ignore[misc]
+    """An encoder layer without `DUPLICATES` and without the native call; see `without_duplicates`."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for duplicate in DUPLICATES:
+            state_dict.pop(prefix + duplicate, None)
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *rest)
+
+
+def without_duplicates(model: nn.Module) -> nn.Module:
+    """Remove the untrained copies of weights from a fairseq model, in place; outputs are unchanged."""
+    for layer in model.modules():
+        if isinstance(layer, TransformerEncoderLayerBase):
+            layer.__class__ = PlainEncoderLayer
+            layer.can_use_fastpath = False
+            for duplicate in DUPLICATES:
+                delattr(layer, duplicate)
+    return model

@@ -1,0 +1,208 @@
+"""Subclasses of timm's attention modules that call `attend` in training."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any, cast
+
+import torch
+from timm.layers.attention import Attention, AttentionRope
+from timm.layers.pos_embed_sincos import apply_rot_embed_cat
+from timm.models import swin_transformer, volo
+from timm.models.eva import EvaAttention
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from harness.models.adapter import can_use_original_forward, patched_class
+from harness.models.attention import attend, attend_logits
+from harness.regularizers.base import Site
+
+
+@patched_class(Attention)
+class RegularizedAttention(Attention):
+    """Plain self-attention, as in ViT and DeiT."""
+
+    site: Site
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """Attend within tokens (B, N, C) → (B, N, C_out)."""
+        if can_use_original_forward(self):
+            return super().forward(x, attn_mask, is_causal)
+        q, k, v = _heads(self.qkv(x), self.num_heads)
+        q, k = self.q_norm(q), self.k_norm(k)
+        out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
+        return _project(self, x, self.norm(_join(out)))
+
+
+@patched_class(AttentionRope)
+class RegularizedAttentionRope(AttentionRope):
+    """Self-attention with rotary positions, and optionally grouped queries."""
+
+    site: Site
+
+    def forward(
+        self, x: Tensor, rope: Tensor | None = None, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """Attend within tokens (B, N, C) → (B, N, C_out)."""
+        if can_use_original_forward(self):
+            return cast(Tensor, super().forward(x, rope, attn_mask, is_causal))
+        if self.qkv is not None:
+            q, k, v = _heads(self.qkv(x), self.num_heads)
+        else:
+            q, k, v = _separate_heads(self, x, self.num_kv_heads)
+        out = _rotary(self, q, k, v, rope, attn_mask, is_causal)
+        return _project(self, x, self.norm(_join(out)))
+
+
+@patched_class(EvaAttention)
+class RegularizedEvaAttention(EvaAttention):
+    """EVA's self-attention with rotary positions and without a bias of keys."""
+
+    site: Site
+
+    def forward(
+        self, x: Tensor, rope: Tensor | None = None, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """Attend within tokens (B, N, C) → (B, N, C)."""
+        if can_use_original_forward(self):
+            return cast(Tensor, super().forward(x, rope, attn_mask, is_causal))
+        if self.qkv is None:
+            q, k, v = _separate_heads(self, x, self.num_heads)
+        else:
+            parts: list[Tensor] = [part for part in (self.q_bias, self.k_bias, self.v_bias) if part is not None]
+            bias = torch.cat(parts) if parts else None
+            q, k, v = _heads(F.linear(x, self.qkv.weight, bias), self.num_heads)
+        out = _rotary(self, q, k, v, rope, attn_mask, is_causal)
+        return _project(self, x, self.norm(_join(out)))
+
+
+@patched_class(swin_transformer.WindowAttention)
+class RegularizedWindowAttention(swin_transformer.WindowAttention):
+    """Swin's attention within windows: a sample of `attend` is one window, and its keys are the window's tokens."""
+
+    site: Site
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Attend within windows (B·windows, N, C); the mask (windows, N, N) is -100 for pairs apart in the image."""
+        if can_use_original_forward(self):
+            return super().forward(x, mask)
+        q, k, v = _heads(self.qkv(x), self.num_heads)
+        bias = self._get_rel_pos_bias()
+        if mask is not None:
+            bias = bias + mask.repeat(x.shape[0] // mask.shape[0], 1, 1)[:, None]
+        out = attend(q, k, v, self.site, training=self.training, mask=bias.to(q.dtype))
+        return _project(self, x, _join(out))
+
+
+@patched_class(volo.Attention)
+class RegularizedVoloAttention(volo.Attention):
+    """VOLO's self-attention over a feature map."""
+
+    site: Site
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend within (B, rows, columns, C) → (B, rows, columns, C)."""
+        if can_use_original_forward(self):
+            return super().forward(x)
+        tokens = x.flatten(1, 2)
+        out = attend(*_heads(self.qkv(tokens), self.num_heads), self.site, training=self.training)
+        return _project(self, tokens, _join(out)).view_as(x)
+
+
+@patched_class(volo.ClassAttention)
+class RegularizedClassAttention(volo.ClassAttention):
+    """VOLO's class attention: the class token attends to itself and to the patches."""
+
+    site: Site
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend from the class token: tokens (B, 1 + N, C) → class token (B, 1, C)."""
+        if can_use_original_forward(self):
+            return super().forward(x)
+        k, v = self.kv(x).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q = self.q(x[:, :1]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        out = attend(q, k, v, self.site, training=self.training)
+        return _project(self, x, _join(out))
+
+
+@patched_class(volo.OutlookAttention)
+class RegularizedOutlookAttention(volo.OutlookAttention):
+    """VOLO's outlook attention: a linear layer computes the weights within the k × k neighborhood of each position.
+
+    A sample of `attend` is one position; both its queries and its keys are the k² tokens around it.
+    """
+
+    site: Site
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend within (B, rows, columns, C) → (B, rows, columns, C)."""
+        if can_use_original_forward(self):
+            return super().forward(x)
+        batch, rows, columns, width = x.shape
+        keys, positions = self.kernel_size**2, ceil(rows / self.stride) * ceil(columns / self.stride)
+        # unfold orders channels before the neighborhood: (B, heads · d · keys, positions).
+        v = self.unfold(self.v(x).permute(0, 3, 1, 2)).view(batch, self.num_heads, -1, keys, positions)
+        pooled = self.pool(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        logits = self.attn(pooled).view(batch * positions, self.num_heads, keys, keys) * self.scale
+        v = v.permute(0, 4, 1, 3, 2).flatten(0, 1)
+        out = attend_logits(logits, v, self.site, training=self.training)
+        out = out.unflatten(0, (batch, positions)).permute(0, 2, 4, 3, 1).reshape(batch, width * keys, positions)
+        out = F.fold(out, (rows, columns), self.kernel_size, padding=self.padding, stride=self.stride)
+        return cast(Tensor, self.proj_drop(self.proj(out.permute(0, 2, 3, 1))))
+
+
+PATCHED: dict[type[nn.Module], type[nn.Module]] = {
+    Attention: RegularizedAttention,
+    AttentionRope: RegularizedAttentionRope,
+    EvaAttention: RegularizedEvaAttention,
+    swin_transformer.WindowAttention: RegularizedWindowAttention,
+    volo.Attention: RegularizedVoloAttention,
+    volo.ClassAttention: RegularizedClassAttention,
+    volo.OutlookAttention: RegularizedOutlookAttention,
+}
+"""timm's class → the subclass that calls `attend`."""
+
+
+def _heads(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Split (B, N, 3·heads·d) into q, k, v, each (B, heads, N, d)."""
+    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    return q, k, v
+
+
+def _separate_heads(module: Any, x: Tensor, key_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q (B, heads, N, d), and k and v (B, key heads, N, d), from three linear layers."""
+    q = module.q_proj(x).unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
+    k = module.k_proj(x).unflatten(-1, (key_heads, -1)).transpose(1, 2)
+    v = module.v_proj(x).unflatten(-1, (key_heads, -1)).transpose(1, 2)
+    return q, k, v
+
+
+def _rotary(
+    module: Any, q: Tensor, k: Tensor, v: Tensor, rope: Tensor | None, mask: Tensor | None, causal: bool
+) -> Tensor:
+    """Attend with normalized queries and keys, rotated by their positions (except prefix tokens), and grouped heads."""
+    q, k = module.q_norm(q), module.k_norm(k)
+    if rope is not None:
+        prefix = module.num_prefix_tokens
+        q, k = (
+            torch.cat(
+                [part[:, :, :prefix], apply_rot_embed_cat(part[:, :, prefix:], rope, half=module.rotate_half)], dim=2
+            ).to(v.dtype)
+            for part in (q, k)
+        )
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    return attend(q, k, v, module.site, training=module.training, mask=mask, causal=causal)
+
+
+def _join(out: Tensor) -> Tensor:
+    """Join heads: (B, heads, N, d) → (B, N, heads·d)."""
+    return out.transpose(1, 2).flatten(2)
+
+
+def _project(module: Any, x: Tensor, out: Tensor) -> Tensor:
+    """Apply the output layer, and before it the gate of variants that have one."""
+    if getattr(module, "gate", None) is not None:
+        out = out * module.gate(x).sigmoid()
+    return cast(Tensor, module.proj_drop(module.proj(out)))

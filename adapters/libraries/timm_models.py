@@ -1,0 +1,147 @@
+"""timm's models: the sites of their attention, and builders of the named models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import timm
+from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
+from timm.models import volo
+from timm.models.swin_transformer import WindowAttention
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from adapters.libraries.timm_attention import PATCHED
+from harness.errors import InputError, unknown_name
+from harness.models.adapter import Adapter, Patch, number_layers
+from harness.regularizers.base import Site, SiteKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DROPS = (PatchDropout, PatchDropoutWithIndices)
+KINDS: dict[type[nn.Module], SiteKind] = {volo.OutlookAttention: "outlook", volo.ClassAttention: "class"}
+
+
+class TimmModels(Adapter):
+    """An adapter of timm's ViT, DeiT, EVA, Swin and VOLO, and of other models with the same attention modules.
+
+    Layers are numbered over the whole network in order of execution: over all stages of Swin, and over outlook and self
+    attention of VOLO. Class attention is numbered separately. The token grid of Swin is the window, and that of outlook
+    attention is its kernel.
+    """
+
+    name = "timm"
+
+    def patches(self, model: nn.Module) -> Iterator[Patch]:
+        """Yield every attention module of the classes in `PATCHED`."""
+        originals = {patched: original for original, patched in PATCHED.items()} | {cls: cls for cls in PATCHED}
+        modules = [(path, module) for path, module in model.named_modules() if type(module) in originals]
+        networks = _networks(model, [path for path, _ in modules])
+        kinds: list[SiteKind] = [KINDS.get(originals[type(module)], "encoder-self") for _, module in modules]
+        layers = number_layers(zip(networks, kinds, strict=True))
+        for (path, module), network, kind, (layer, depth) in zip(modules, networks, kinds, layers, strict=True):
+            grid, prefix = _key_grid(model.get_submodule(network), module, kind)
+            site = Site(path, kind, layer, depth, cast(int, module.num_heads), grid, prefix)
+            yield Patch(module, site, PATCHED[originals[type(module)]])
+
+
+def _networks(model: nn.Module, paths: list[str]) -> list[str]:
+    """Return the path of the network of each attention module: the outermost timm model with several of them above it.
+
+    For a block that a model of another library takes from timm, the network is the whole model.
+    """
+    count: dict[str, int] = {}
+    for path in paths:
+        for parent in _parents(path):
+            count[parent] = count.get(parent, 0) + 1
+    return [
+        next(
+            (parent for parent in _parents(path) if count[parent] > 1 and _of_timm(model.get_submodule(parent))),
+            "",
+        )
+        for path in paths
+    ]
+
+
+def _of_timm(module: nn.Module) -> bool:
+    return any(cls.__module__.startswith("timm.models.") for cls in type(module).__mro__)
+
+
+def _parents(path: str) -> list[str]:
+    """Return the paths of the modules above a path, the model itself first."""
+    steps = path.split(".")
+    return [".".join(steps[:end]) for end in range(len(steps))]
+
+
+def _key_grid(network: Any, module: Any, kind: SiteKind) -> tuple[tuple[int, int] | None, int]:
+    """Return the token grid and the number of prefix tokens of the keys of an attention module."""
+    if kind == "outlook":
+        return (module.kernel_size, module.kernel_size), 0
+    if isinstance(module, WindowAttention):
+        return tuple(module.window_size), 0
+    if isinstance(network, volo.VOLO):
+        rows, columns = network.pos_embed.shape[1:3]
+        return (rows, columns), int(kind == "class")
+    embedding = getattr(network, "patch_embed", None)
+    prefix = getattr(network, "num_prefix_tokens", None)
+    if embedding is None or prefix is None or getattr(embedding, "grid_size", None) is None:
+        return None, 0
+    if getattr(network, "dynamic_img_size", False) or isinstance(getattr(network, "patch_drop", None), DROPS):
+        return None, prefix  # the number of tokens changes between batches
+    return tuple(embedding.grid_size), prefix
+
+
+SMALL = {
+    "vit-digits": {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0},
+    "vit-cifar": {"patch_size": 4, "embed_dim": 192, "depth": 6, "num_heads": 6, "mlp_ratio": 2.0},
+}
+TIMM_NAMES = {
+    "vit-tiny": "vit_tiny_patch16_224",
+    "vit-small": "vit_small_patch16_224",
+    "vit-base": "vit_base_patch16_224",
+    "deit-tiny": "deit_tiny_patch16_224",
+    "deit-small": "deit_small_patch16_224",
+    "deit-base": "deit_base_patch16_224",
+    "swin-tiny": "swin_tiny_patch4_window7_224",
+}
+OPTIONS = ("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "drop_rate", "proj_drop_rate",
+           "drop_path_rate", "class_token", "global_pool", "qkv_bias")  # fmt: skip
+
+
+def build_vit(
+    name: str, options: Mapping[str, Any], *, image_size: tuple[int, int], channels: int, classes: int
+) -> nn.Module:
+    """Build a Vision Transformer with random weights.
+
+    Args:
+        name: as registered in MODELS.
+        options: options that differ from those of the named model, by timm's names.
+        image_size: rows and columns of the input, in pixels.
+        channels: color channels of the input.
+        classes: number of outputs.
+
+    Returns:
+        (B, channels, rows, columns) → logits (B, classes).
+
+    Raises:
+        InputError: an option is unknown, or does not fit the others.
+    """
+    for key in options:
+        if key not in OPTIONS:
+            raise unknown_name(f"option of model {name}", key, OPTIONS)
+    patch = int(options.get("patch_size", SMALL.get(name, {}).get("patch_size", 16)))
+    if image_size[0] % patch or image_size[1] % patch:
+        raise InputError(
+            f"model {name}: patch_size={patch} does not divide images of {image_size[0]}×{image_size[1]} pixels"
+        )
+    common = {"img_size": image_size, "in_chans": channels, "num_classes": classes}
+    try:
+        if name in SMALL:
+            return VisionTransformer(**{**common, **SMALL[name], **options})
+        return timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **options})
+    except (AssertionError, ValueError, TypeError) as error:
+        raise InputError(
+            f"model {name} with {dict(options)} on {image_size[0]}×{image_size[1]} images: {error}"
+        ) from None

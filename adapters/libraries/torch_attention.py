@@ -1,0 +1,168 @@
+"""A subclass of torch's nn.MultiheadAttention, alone or in nn.Transformer's layers, that calls `attend` in training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from harness.attention.reference.sdpa import attention_weights
+from harness.errors import InputError
+from harness.models.adapter import Adapter, Patch, can_use_original_forward, number_layers, patched_class, stack_of
+from harness.models.attention import attend
+from harness.regularizers.base import Site, SiteKind
+
+
+@patched_class(nn.MultiheadAttention)
+class RegularizedMultiheadAttention(nn.MultiheadAttention):
+    """Every form of torch's multi-head attention: self and cross, batched or not, either order, any of its masks.
+
+    Weights returned in training are those before dropping, with gradients: they show what the model attends to, and do
+    not change between random draws.
+    """
+
+    site: Site
+
+    @property
+    def _qkv_same_embed_dim(self) -> bool:
+        # If this is true, torch's encoder layer bypasses this module in evaluation by one native call. This must not
+        # happen while hooks observe the attention, or if the regularizer is active in evaluation.
+        return bool(vars(self)["_qkv_same_embed_dim"]) and can_use_original_forward(self)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend with shapes and masks of nn.MultiheadAttention."""
+        if can_use_original_forward(self):
+            return super().forward(
+                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+        if query.is_nested:
+            raise InputError(
+                f"{self.site.name}: nested tensors work only in torch's own fast path: expected"
+                " `nn.TransformerEncoder(…, enable_nested_tensor=False)`"
+            )
+        if is_causal and attn_mask is None:
+            raise RuntimeError(
+                "is_causal is only a hint on attn_mask in nn.MultiheadAttention: expected attn_mask, too"
+            )
+        batched = query.dim() == 3
+        if not batched:
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        q, k, v = self._heads(query, key, value, batch_axis=0 if self.batch_first or not batched else 1)
+        mask = self._mask(attn_mask, key_padding_mask, q, k)
+        if self.bias_k is not None and self.bias_v is not None:
+            k, v = (
+                torch.cat([part, bias.view(1, self.num_heads, 1, -1).expand(len(part), -1, -1, -1)], dim=2)
+                for part, bias in ((k, self.bias_k), (v, self.bias_v))
+            )
+        if self.add_zero_attn:
+            k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+        if mask is not None and mask.shape[-1] < k.shape[2]:
+            # Every query may attend to the keys that torch adds.
+            mask = F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=float(mask.dtype == torch.bool))
+        out = attend(q, k, v, self.site, training=self.training, mask=mask)
+        out = self.out_proj(out.transpose(1, 2).flatten(2))
+        weights = None
+        if need_weights:
+            weights = attention_weights(q, k, mask=mask)
+            weights = weights.mean(dim=1) if average_attn_weights else weights
+        if not batched:
+            return out[0], None if weights is None else weights[0]
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _heads(self, query: Tensor, key: Tensor, value: Tensor, *, batch_axis: int) -> Iterator[Tensor]:
+        """Return q (B, H, T, d), and k and v (B, H, S, d)."""
+        for part in self._projected(query, key, value):
+            part = part[None] if part.dim() == 2 else part.movedim(batch_axis, 0)
+            yield part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        weight, bias = cast("Tensor | None", self.in_proj_weight), cast("Tensor | None", self.in_proj_bias)
+        if weight is not None and query is key and key is value:
+            return F.linear(query, weight, bias).chunk(3, dim=-1)
+        separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        weights = separate if weight is None else weight.chunk(3)
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
+        return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+
+    def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        """Merge both masks for `attend`: True masks a key in torch and allows it in `attend`; floats are added."""
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.view(-1, self.num_heads, q.shape[2], k.shape[2])
+        if padding is not None:
+            padding = padding[:, None, None, :]
+        masks = [mask for mask in (attn_mask, padding) if mask is not None]
+        if not masks:
+            return None
+        if all(mask.dtype == torch.bool for mask in masks):
+            return ~masks[0] if len(masks) == 1 else ~(masks[0] | masks[1])
+        additive = [
+            torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, float("-inf"))
+            if mask.dtype == torch.bool
+            else mask.to(q.dtype)
+            for mask in masks
+        ]
+        return additive[0] if len(additive) == 1 else additive[0] + additive[1]
+
+
+class TorchModels(Adapter):
+    """An adapter of every nn.MultiheadAttention of any model.
+
+    In torch's own Transformer layers the layer determines the kind. Elsewhere the path does: cross attention if it
+    contains `cross`, `encoder_attn` or `multihead_attn`, else a decoder's self attention if it contains `decoder`, else
+    an encoder's.
+    """
+
+    name = "torch"
+
+    def patches(self, model: nn.Module) -> Iterator[Patch]:
+        """Yield each module; subclasses with their own forward are refused."""
+        modules = [
+            (path, module) for path, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)
+        ]
+        kinds = [_kind(model, path) for path, _ in modules]
+        stacks = [stack_of(model, path) for path, _ in modules]
+        grids = _grids(model)
+        layers = number_layers(zip(stacks, kinds, strict=True))
+        for (path, module), kind, (layer, depth) in zip(modules, kinds, layers, strict=True):
+            grid, prefix = next((keys for owner, keys in grids.items() if path.startswith(owner)), (None, 0))
+            site = Site(path, kind, layer, depth, module.num_heads, grid, prefix)
+            plain = type(module) in (nn.MultiheadAttention, RegularizedMultiheadAttention)
+            refusal = None if plain else f"{type(module).__name__} overrides nn.MultiheadAttention"
+            yield Patch(module, site, RegularizedMultiheadAttention, refusal)
+
+
+def _kind(model: nn.Module, path: str) -> SiteKind:
+    owner, _, name = path.rpartition(".")
+    layer = model.get_submodule(owner)
+    if isinstance(layer, nn.TransformerEncoderLayer):
+        return "encoder-self"
+    if isinstance(layer, nn.TransformerDecoderLayer):
+        return "decoder-self" if name == "self_attn" else "cross"
+    if re.search("cross|encoder_attn|multihead_attn", path):
+        return "cross"
+    return "decoder-self" if "decoder" in path else "encoder-self"
+
+
+def _grids(model: nn.Module) -> dict[str, tuple[tuple[int, int], int]]:
+    """Return the token grid and the number of prefix tokens of torchvision's Vision Transformers, by path."""
+    grids: dict[str, tuple[tuple[int, int], int]] = {}
+    for path, module in model.named_modules():
+        if type(module).__module__ == "torchvision.models.vision_transformer" and hasattr(module, "patch_size"):
+            vision = cast(Any, module)
+            side = vision.image_size // vision.patch_size
+            grids[path] = ((side, side), 1)
+    return grids

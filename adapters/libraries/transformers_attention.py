@@ -1,0 +1,188 @@
+"""The attention functions that replace those of transformers' models.
+
+An attention module looks up its attention function in a table, by the name in the model's config. DropBench registers
+two functions, each in place of one of the library's own. The table of masks needs the same names: without them, padding
+and causal masks would silently be None.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask, sdpa_mask
+
+from harness.attention.reference.sdpa import additive, attention_logits, attention_weights, masked_softmax, with_causal
+from harness.errors import InputError
+from harness.models.adapter import can_use_original_forward, site_of
+from harness.models.attention import attend, attend_logits
+from harness.regularizers.base import Site
+
+AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
+"""(module, q (B, H, T, d), k and v (B, key heads, S, d), mask, **options) → output (B, T, H, d), weights or None."""
+
+PREFIX = "dropbench-"
+SUPPORTED = ("sdpa", "eager")
+"""The implementations that can be replaced. The others (flash, flex) have masks of another form."""
+
+UNSUPPORTED_OPTIONS = ("s_aux", "sinks", "indices", "block_indices")
+"""Options that request more than softmax(q·k + bias)·v."""
+
+
+@dataclass(eq=False)
+class InterfaceSite(Site):
+    """A site in a transformers model.
+
+    Unpickling or copying a site imports this module, which registers the attention functions.
+
+    Attributes:
+        original: the library's function for this module, called when nothing is dropped.
+    """
+
+    original: AttentionFunction = field(kw_only=True, repr=False)
+
+
+def uses_interface(module: nn.Module) -> bool:
+    """Return whether a module's forward looks up its attention function in the table."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names
+
+
+def checks_name(module: nn.Module) -> bool:
+    """Return whether a module's code compares the implementation's name with "sdpa"."""
+    functions = [inspect.unwrap(function) for function in vars(type(module)).values() if inspect.isfunction(function)]
+    constants = [constant for function in functions for constant in function.__code__.co_consts]
+    return any(constant == "sdpa" or (isinstance(constant, tuple) and "sdpa" in constant) for constant in constants)
+
+
+def original_function(module: Any) -> AttentionFunction:
+    """Return the library's attention function for a module; a model's file may define its own versions."""
+    scope = inspect.unwrap(type(module).forward).__globals__
+    name = module.config._attn_implementation.removeprefix(PREFIX)
+    function: AttentionFunction = scope["ALL_ATTENTION_FUNCTIONS"].get_interface(name, scope["eager_attention_forward"])
+    return function
+
+
+@torch.no_grad()
+def matches_reference(module: nn.Module) -> bool:
+    """Return whether the library's function for a module equals `attend` on small inputs."""
+    groups = int(getattr(module, "num_key_value_groups", 1))
+    q, k, v = (
+        (torch.arange(heads * rows * 4, dtype=torch.float32, device="cpu") * step).sin().view(1, heads, rows, 4)
+        for heads, rows, step in ((2 * groups, 3, 0.7), (2, 5, 1.1), (2, 5, 1.9))
+    )
+    mask = torch.zeros(1, 1, 3, 5, device="cpu")
+    mask[..., 1:, 4] = torch.finfo(mask.dtype).min
+    site = Site("", "encoder-self", 0, 1, 2 * groups)
+    try:
+        theirs, _ = original_function(module)(module, q, k, v, mask, scaling=0.5, dropout=0.0)
+        ours, _ = _attend(site, q, k, v, mask, training=False, scale=0.5, weights=False)
+    except Exception:  # an unusual function may fail in any way on plain inputs
+        return False
+    return theirs.shape == ours.shape and torch.allclose(theirs, ours, atol=1e-5)
+
+
+def regularized_sdpa(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Replace "sdpa"; without a mask, attention is causal if the module or the caller says so."""
+    if not isinstance(site_of(module), InterfaceSite) or can_use_original_forward(module):
+        return _original(module)(module, query, key, value, attention_mask, **options)
+    is_causal = options.pop("is_causal", None)
+    causal = (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
+    return _run(module, query, key, value, attention_mask, causal and attention_mask is None, False, options)
+
+
+def regularized_eager(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Replace "eager"; there is always a mask, and the weights before dropping are returned."""
+    if not isinstance(site_of(module), InterfaceSite) or can_use_original_forward(module):
+        return _original(module)(module, query, key, value, attention_mask, **options)
+    return _run(module, query, key, value, attention_mask, False, True, options)
+
+
+def _original(module: nn.Module) -> AttentionFunction:
+    site = site_of(module)
+    return site.original if isinstance(site, InterfaceSite) else original_function(module)
+
+
+def _run(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    weights: bool,
+    options: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    for name in UNSUPPORTED_OPTIONS:
+        if options.get(name) is not None:
+            raise InputError(
+                f"{module.site.name}: {type(module).__name__} uses '{name}', which regularized attention does not"
+                f" support: expected softmax(q·k + bias)·v; skip the site with `exclude=['{module.site.name}']`"
+            )
+    return _attend(
+        module.site,
+        query,
+        key,
+        value,
+        mask,
+        training=module.training,
+        scale=options.get("scaling"),
+        causal=causal,
+        weights=weights,
+        position_bias=options.get("position_bias"),
+        softcap=options.get("softcap"),
+    )
+
+
+def _attend(
+    site: Site,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    *,
+    training: bool,
+    scale: float | None,
+    weights: bool,
+    causal: bool = False,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Call `attend` with the library's options: grouped queries, position biases, capped logits."""
+    if q.shape[1] != k.shape[1]:
+        k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], dim=1) for part in (k, v))
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q.dtype)
+    if position_bias is not None:
+        mask = _add_mask(position_bias.to(q.dtype), mask, causal)
+        causal = False
+    if softcap is None:
+        out = attend(q, k, v, site, training=training, mask=mask, causal=causal, scale=scale)
+        undropped = attention_weights(q, k, mask=mask, causal=causal, scale=scale) if weights else None
+        return out.transpose(1, 2), undropped
+    logits = softcap * (attention_logits(q, k, scale=scale) / softcap).tanh()
+    out = attend_logits(logits, v, site, training=training, mask=mask, causal=causal)
+    return out.transpose(1, 2), masked_softmax(_add_mask(logits, mask, causal)) if weights else None
+
+
+def _add_mask(bias: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Add a mask to logits or to a bias of logits."""
+    if causal:
+        mask = with_causal(mask, bias.shape[-2], bias.shape[-1], bias.device)
+    if mask is None:
+        return bias
+    return bias + (additive(mask, bias.dtype) if mask.dtype == torch.bool else mask)
+
+
+for _name, _function, _mask in (("sdpa", regularized_sdpa, sdpa_mask), ("eager", regularized_eager, eager_mask)):
+    AttentionInterface.register(PREFIX + _name, _function)
+    AttentionMaskInterface.register(PREFIX + _name, _mask)

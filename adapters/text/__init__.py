@@ -1,0 +1,1 @@
+"""Text models: encoders, decoders, mixtures of experts, and their heads."""

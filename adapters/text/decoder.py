@@ -1,0 +1,181 @@
+"""The decoder-only language model of Learned Dropout (Yan 2024): pre-norm, no biases, tied embeddings.
+
+Each Dropout of the source is a site here, which `learned-dropout` can replace. Dropout on the attention weights is an
+attention regularizer: the source's Dropout baselines, with three Dropouts per block, are ``model.dropout=0.2`` with
+``--regularizer dropout:ratio=0.2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from harness.errors import InputError
+from harness.models.attention import attend
+from harness.regularizers.base import Site, SiteKind
+from harness.regularizers.output import regularized_output
+from harness.validation import model_options
+
+INIT_STD = 0.02
+
+
+class DecoderOptions(BaseModel):
+    """Options of the model; the defaults are those of the source for Learned Dropout."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layers: int = Field(default=26, ge=1)
+    dim: int = Field(default=144, ge=1)
+    heads: int = Field(default=9, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="on embeddings, attention and feed-forward outputs")
+    evaluation: Literal["correct", "faithful"] = Field(
+        default="correct", description="faithful: the attention regularizer stays active, as in the published baselines"
+    )
+
+
+class Decoder(nn.Module):
+    """A decoder-only language model."""
+
+    def __init__(self, options: DecoderOptions, vocabulary: int, context: int) -> None:
+        super().__init__()
+        self.context = context
+        self.token_embedding = nn.Embedding(vocabulary, options.dim)
+        self.position_embedding = nn.Embedding(context, options.dim)
+        self.embedding_dropout = SiteDropout(options, "embedding_dropout", "embedding", 0, 1)
+        self.mask_input = MaskInput(options)
+        self.blocks = nn.ModuleList(Block(options, layer) for layer in range(options.layers))
+        self.norm = nn.LayerNorm(options.dim, bias=False)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                # Outputs added to the residual stream are initialized smaller for deeper models.
+                scale = (2 * options.layers) ** -0.5 if name.endswith("out.weight") else 1.0
+                nn.init.normal_(parameter, std=INIT_STD * scale)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary).
+
+        Raises:
+            InputError: the input is longer than the context.
+        """
+        length = tokens.shape[1]
+        if length > self.context:
+            raise InputError(f"an input of {length} tokens: expected at most the model's context of {self.context}")
+        hidden = self.token_embedding(tokens) + self.position_embedding.weight[:length]
+        hidden = self.embedding_dropout(hidden)
+        embed = self.mask_input(hidden)
+        for block in self.blocks:
+            hidden = block(hidden, embed)
+        return linear(self.norm(hidden), self.token_embedding.weight)
+
+
+class Block(nn.Module):
+    """A pre-norm block: H' = H + attention(norm(H)); H'' = H' + feed-forward(norm(H'))."""
+
+    def __init__(self, options: DecoderOptions, layer: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(options.dim, bias=False)
+        self.attention = CausalAttention(options, layer)
+        self.attention_dropout = _dropout(options, layer, "attention_dropout", "attention-output")
+        self.feedforward_norm = nn.LayerNorm(options.dim, bias=False)
+        self.feedforward = FeedForward(options)
+        self.feedforward_dropout = _dropout(options, layer, "feedforward_dropout", "feed-forward")
+
+    def forward(self, hidden: Tensor, embed: Tensor | None = None) -> Tensor:
+        """Apply the block to (B, T, dim); `embed` (B, T, dim) is the input of pre-computed masks."""
+        hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden)), embed)
+        out: Tensor = hidden + self.feedforward_dropout(self.feedforward(self.feedforward_norm(hidden)), embed)
+        return out
+
+
+class CausalAttention(nn.Module):
+    """Causal multi-head self-attention through `attend`."""
+
+    def __init__(self, options: DecoderOptions, layer: int) -> None:
+        super().__init__()
+        self.heads = options.heads
+        self.always_on = options.evaluation == "faithful"
+        self.qkv = nn.Linear(options.dim, 3 * options.dim, bias=False)
+        self.out = nn.Linear(options.dim, options.dim, bias=False)
+        name = f"blocks.{layer}.attention"
+        self.site = Site(name, "decoder-self", layer, options.layers, options.heads, width=options.dim)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Attend causally within (B, T, dim) → (B, T, dim)."""
+        batch, length, dim = hidden.shape
+        q, k, v = self.qkv(hidden).view(batch, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
+        out = attend(q, k, v, self.site, training=self.training or self.always_on, causal=True)
+        projected: Tensor = self.out(out.transpose(1, 2).reshape(batch, length, dim))
+        return projected
+
+
+class FeedForward(nn.Sequential):
+    """A feed-forward network (linear, GELU, linear) of four times the model's width."""
+
+    def __init__(self, options: DecoderOptions) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(options.dim, 4 * options.dim, bias=False)
+        self.activation = nn.GELU()
+        self.out = nn.Linear(4 * options.dim, options.dim, bias=False)
+
+
+class SiteDropout(nn.Dropout):
+    """Dropout that a regularizer can replace."""
+
+    def __init__(self, options: DecoderOptions, name: str, kind: SiteKind, layer: int, depth: int) -> None:
+        super().__init__(options.dropout)
+        self.site = Site(name, kind, layer, depth, options.heads, width=options.dim, embedded=kind != "embedding")
+
+    def forward(self, x: Tensor, embed: Tensor | None = None) -> Tensor:
+        """Apply Dropout or its replacement to (B, T, dim); `embed` is the input of pre-computed masks."""
+        if self.site.module is None:
+            return super().forward(x)
+        return regularized_output(x, self.site, training=self.training, causal=True, embed=embed)
+
+
+class MaskInput(nn.Module):
+    """The input of pre-computed masks, derived by a regularizer that uses them."""
+
+    def __init__(self, options: DecoderOptions) -> None:
+        super().__init__()
+        self.site = Site("mask_input", "mask-input", 0, 1, options.heads, width=options.dim)
+
+    def forward(self, embeddings: Tensor) -> Tensor | None:
+        """Return the mask input (B, T, dim) for embeddings (B, T, dim); None without such a regularizer."""
+        if self.site.module is None:
+            return None
+        return regularized_output(embeddings, self.site, training=self.training, causal=True)
+
+
+def _dropout(options: DecoderOptions, layer: int, name: str, kind: SiteKind) -> SiteDropout:
+    return SiteDropout(options, f"blocks.{layer}.{name}", kind, layer, options.layers)
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "learned-dropout-lm": {},
+    "learned-dropout-lm-baseline": {"dim": 156, "heads": 12},
+}
+
+
+def build_decoder(name: str, options: Mapping[str, Any], *, vocabulary: int, context: int) -> nn.Module:
+    """Build the language model with random weights.
+
+    Args:
+        name: as registered in MODELS.
+        options: fields of `DecoderOptions` that differ from the named model's.
+        vocabulary: number of token ids.
+        context: maximum number of tokens of an input.
+
+    Returns:
+        token ids (B, T) → logits (B, T, vocabulary).
+
+    Raises:
+        InputError: an option is unknown or impossible.
+    """
+    checked = model_options(DecoderOptions, name, {**PUBLISHED[name], **options})
+    if checked.dim % checked.heads:
+        raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
+    return Decoder(checked, vocabulary, context)

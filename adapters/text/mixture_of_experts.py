@@ -1,0 +1,103 @@
+"""A decoder-only language model with a mixture of experts in every block: transformers' Mixtral.
+
+Learned Dropout proposes the comparison with such a model ("Next steps"). The shape is chosen so that the number of
+active parameters per token equals that of the source's model: 15,335,424 of 30,105,504.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+from transformers import MixtralConfig, MixtralForCausalLM
+
+from harness.errors import InputError
+from harness.regularizers.auxiliary_loss import AuxLoss
+from harness.validation import model_options
+
+
+class ExpertsOptions(BaseModel):
+    """Options of the model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layers: int = Field(default=26, ge=1)
+    dim: int = Field(default=144, ge=1)
+    heads: int = Field(default=9, ge=1)
+    experts: int = Field(default=7, ge=2)
+    active: int = Field(default=2, ge=1, description="number of active experts per token")
+    feedforward: int = Field(default=263, ge=1, description="width of an expert (SwiGLU, with three matrices)")
+    balance: float = Field(default=0.01, ge=0, description="weight of the load-balancing loss")
+
+
+class MixtureOfExperts(AuxLoss):
+    """A decoder-only language model with experts, and a load-balancing loss in training.
+
+    Attributes:
+        inactive_parameters: number of parameters of the inactive experts of a token.
+    """
+
+    def __init__(self, options: ExpertsOptions, vocabulary: int, context: int) -> None:
+        super().__init__()
+        self.context, self.balance = context, options.balance
+        config = MixtralConfig(
+            vocab_size=vocabulary,
+            hidden_size=options.dim,
+            intermediate_size=options.feedforward,
+            num_hidden_layers=options.layers,
+            num_attention_heads=options.heads,
+            num_key_value_heads=options.heads,
+            num_local_experts=options.experts,
+            num_experts_per_tok=options.active,
+            max_position_embeddings=context,
+            tie_word_embeddings=True,
+            use_cache=False,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        self.decoder = MixtralForCausalLM(config)
+        self.decoder.set_experts_implementation(
+            "eager"
+        )  # other implementations need widths that are multiples of 16 bytes
+        expert = 3 * options.dim * options.feedforward
+        self.inactive_parameters = options.layers * (options.experts - options.active) * expert
+        self.balance_loss: Tensor | None = None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary).
+
+        Raises:
+            InputError: the input is longer than the context.
+        """
+        length = tokens.shape[1]
+        if length > self.context:
+            raise InputError(f"an input of {length} tokens: expected at most the model's context of {self.context}")
+        out = self.decoder(input_ids=tokens, output_router_logits=self.training)
+        if self.training:
+            self.balance_loss = out.aux_loss
+        logits: Tensor = out.logits
+        return logits
+
+    def aux_loss(self) -> Tensor | None:
+        """Return the weighted load-balancing loss of the last training forward (Fedus et al. 2022, Eqs. 4 to 6)."""
+        balance_loss, self.balance_loss = self.balance_loss, None
+        return None if balance_loss is None else self.balance * balance_loss
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The loss of a forward pass is not copied: torch refuses to copy tensors with a graph.
+        return {**self.__dict__, "balance_loss": None}
+
+
+def build_mixture(name: str, options: Mapping[str, Any], *, vocabulary: int, context: int) -> nn.Module:
+    """Build the language model with random weights; `options` are fields of `ExpertsOptions`.
+
+    The other arguments, the result and the errors are those of `adapters.text.decoder.build_decoder`.
+    """
+    checked = model_options(ExpertsOptions, name, options)
+    if checked.dim % (2 * checked.heads):
+        raise InputError(f"model {name}: dim={checked.dim} is no even multiple of heads={checked.heads}")
+    if checked.active > checked.experts:
+        raise InputError(f"model {name}: active={checked.active} of experts={checked.experts}")
+    return MixtureOfExperts(checked, vocabulary, context)

@@ -1,0 +1,183 @@
+"""The text Transformer encoder of DropAttention (Section 3.1): pre-norm blocks on words and word features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from adapters.text.text_features import FeatureEmbedding
+from adapters.text.text_heads import Head, with_head
+from harness.errors import InputError
+from harness.models.attention import attend
+from harness.regularizers.base import Site
+from harness.regularizers.output import regularized_output
+from harness.validation import model_options
+
+
+class TextOptions(BaseModel):
+    """Options of the encoder; the source's appendix with its own values is not public."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layers: int = Field(default=2, ge=1)
+    dim: int = Field(default=128, ge=1)
+    heads: int = Field(default=4, ge=1)
+    feedforward: int = Field(default=256, ge=1)
+    dropout: float = Field(default=0.3, ge=0, lt=1, description="on embeddings, sublayer outputs and pooled features")
+    word_dim: int | None = Field(
+        default=None, ge=1, description="dimension of word embeddings if not `dim`; projected to `dim`"
+    )
+    pooling: Literal["mean", "max"] = "max"
+    scale_embeddings: bool = Field(
+        default=True, description="scale by √dim (Vaswani et al. 2017, 3.4); unscaled, positions have more weight"
+    )
+    positions: Literal["sinusoid", "learnt", "none"] = "sinusoid"
+
+
+class Encoder(nn.Module):
+    """A Transformer encoder (Eqs. 1 to 6 of DropAttention).
+
+    Attributes:
+        width: dimension of the output vectors.
+        embedding: token embedding, which can be initialized with pre-trained vectors.
+    """
+
+    def __init__(
+        self, options: TextOptions, vocabulary: int, max_length: int, features: Mapping[str, int], padding: int = 0
+    ) -> None:
+        super().__init__()
+        self.padding = padding
+        self.width = options.dim
+        word_dim = options.word_dim or options.dim
+        self.embedding = nn.Embedding(vocabulary, word_dim, padding_idx=padding)
+        nn.init.normal_(self.embedding.weight, std=word_dim**-0.5)
+        with torch.no_grad():
+            self.embedding.weight[padding].zero_()
+        self.projection = nn.Identity() if word_dim == options.dim else nn.Linear(word_dim, options.dim, bias=False)
+        self.features = FeatureEmbedding(features, options.dim) if features else None
+        self.scale = math.sqrt(options.dim) if options.scale_embeddings else 1.0
+        if options.positions == "learnt":
+            self.positions = nn.Parameter(torch.randn(max_length, options.dim) * 0.02)
+        else:
+            table = sinusoids(max_length, options.dim) * (options.positions == "sinusoid")
+            self.register_buffer("positions", table, persistent=False)
+        self.dropout = nn.Dropout(options.dropout)
+        self.layers = nn.ModuleList(EncoderLayer(options, layer) for layer in range(options.layers))
+        self.norm = nn.LayerNorm(options.dim)
+
+    def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Encode token ids (B, T) and ids by feature → vectors (B, T, dim), and a mask of real tokens (B, T)."""
+        real = tokens != self.padding
+        hidden = self.projection(self.embedding(tokens))
+        if self.features is not None:
+            # Normalized to the scale of embeddings without features, to keep the weight of positions.
+            hidden = (hidden + self.features(features or {})) / math.sqrt(1 + len(self.features.tables))
+        hidden = self.dropout(hidden * self.scale + self.positions[: tokens.shape[1]])
+        mask = real[:, None, None, :]
+        for layer in self.layers:
+            hidden = layer(hidden, mask)
+        return self.norm(hidden), real
+
+
+class EncoderLayer(nn.Module):
+    """A pre-norm layer: Z = H + MultiHead(norm(H)); H' = Z + MLP(norm(Z)) (Eqs. 5 and 6)."""
+
+    def __init__(self, options: TextOptions, layer: int) -> None:
+        super().__init__()
+        self.attention = SelfAttention(options, layer)
+        self.attention_norm = nn.LayerNorm(options.dim)
+        self.feedforward_norm = nn.LayerNorm(options.dim)
+        self.feedforward = FeedForward(options, layer)
+        self.dropout = nn.Dropout(options.dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Apply the layer to (B, T, dim); the mask, broadcastable to (B, heads, T, T), is True for allowed keys."""
+        hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask))
+        out: Tensor = hidden + self.dropout(self.feedforward(self.feedforward_norm(hidden), mask))
+        return out
+
+
+class FeedForward(nn.Module):
+    """A feed-forward network (linear, ReLU, linear) whose output is a site."""
+
+    def __init__(self, options: TextOptions, layer: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(options.dim, options.feedforward),
+            nn.ReLU(),
+            nn.Dropout(options.dropout),
+            nn.Linear(options.feedforward, options.dim),
+        )
+        name = f"encoder.layers.{layer}.feedforward"
+        self.site = Site(name, "feed-forward", layer, options.layers, options.heads, width=options.dim)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Map (B, T, dim) → (B, T, dim)."""
+        return regularized_output(self.layers(hidden), self.site, training=self.training, mask=mask)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (Eqs. 1 to 4) through `attend`."""
+
+    def __init__(self, options: TextOptions, layer: int) -> None:
+        super().__init__()
+        self.heads = options.heads
+        self.qkv = nn.Linear(options.dim, 3 * options.dim)
+        self.out = nn.Linear(options.dim, options.dim)
+        name = f"encoder.layers.{layer}.attention"
+        self.site = Site(name, "encoder-self", layer, options.layers, options.heads, width=options.dim)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Attend within (B, T, dim) → (B, T, dim)."""
+        batch, length, dim = hidden.shape
+        q, k, v = self.qkv(hidden).view(batch, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
+        out = attend(q, k, v, self.site, training=self.training, mask=mask)
+        projected: Tensor = self.out(out.transpose(1, 2).reshape(batch, length, dim))
+        return projected
+
+
+def sinusoids(length: int, dim: int) -> Tensor:
+    """Return sinusoidal positions (length, dim) with sines and cosines interleaved (Vaswani et al. 2017, 3.5)."""
+    angles = torch.arange(length)[:, None] * torch.exp(torch.arange(0, dim, 2) * (-math.log(10000.0) / dim))
+    table = torch.zeros(length, dim)
+    table[:, 0::2], table[:, 1::2] = angles.sin(), angles[:, : dim // 2].cos()
+    return table
+
+
+def build_text_transformer(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    vocabulary: int,
+    classes: int,
+    max_length: int,
+    head: Head = "text",
+    features: Mapping[str, int] | None = None,
+) -> nn.Module:
+    """Build the model with random weights.
+
+    Args:
+        name: as registered in MODELS.
+        options: fields of `TextOptions` that differ from the defaults.
+        vocabulary: number of token ids; 0 is padding.
+        classes: number of outputs.
+        max_length: maximum number of tokens of an input.
+        head: the unit that is labeled: see `adapters.text.text_heads`.
+        features: number of ids of each word feature, by name.
+
+    Returns:
+        a `TextClassifier`, `Tagger` or `PairClassifier` with an `Encoder`.
+
+    Raises:
+        InputError: an option is unknown or impossible.
+    """
+    checked = model_options(TextOptions, name, options)
+    if checked.dim % checked.heads:
+        raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
+    encoder = Encoder(checked, vocabulary, max_length, features or {})
+    return with_head(encoder, head, classes, checked.pooling, checked.dropout)

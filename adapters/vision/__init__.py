@@ -1,0 +1,1 @@
+"""Vision models: T2T-ViT, VOLO, DETR, QPIC, METRO, and their published weights."""

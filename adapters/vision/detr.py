@@ -1,0 +1,170 @@
+"""DETR (Carion et al. 2020) from mmdet's configuration, and its checkpoints."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import mmdet
+import torch
+from mmdet.registry import MODELS
+from mmengine.config import Config
+from mmengine.logging import MMLogger
+from mmengine.registry import DefaultScope
+from pydantic import BaseModel, ConfigDict, Field
+from torch import nn
+
+from adapters.compat.checkpoints import mmengine_checkpoint
+from adapters.weights import load_state, read_state
+from harness.errors import InputError
+from harness.trials.optimization import BACKBONE
+from harness.validation import model_options
+
+CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
+EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
+"""Channel expansion of a stage of a ResNet, by its depth."""
+
+
+class DetrOptions(BaseModel):
+    """Options of the model; the defaults are those of mmdet's configuration.
+
+    `dropout` is applied to the outputs of attention and feed-forward networks. Dropout on the attention weights, 0.1 in
+    the configuration, is a regularizer here and not part of the model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    depth: Literal[18, 34, 50, 101] = Field(default=50, description="of the ResNet")
+    stages: Literal[3, 4] = Field(
+        default=4, description="number of stages of the ResNet: 3: features of stride 16; 4: of stride 32"
+    )
+    channels: int = Field(default=64, ge=1, description="of the ResNet's first stage")
+    frozen: bool = Field(default=True, description="whether the backbone's norms and first stage are frozen")
+    num_queries: int = Field(default=100, ge=1)
+    encoder_layers: int = Field(default=6, ge=1)
+    decoder_layers: int = Field(default=6, ge=1)
+    embed_dim: int = Field(default=256, ge=2)
+    num_heads: int = Field(default=8, ge=1)
+    feedforward: int = Field(default=2048, ge=1)
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+
+
+@lru_cache
+def detr_config() -> Config:
+    """Return mmdet's configuration of DETR with a ResNet-50 on COCO: model, pipelines, optimizer."""
+    return Config.fromfile(CONFIG)
+
+
+@contextmanager
+def in_mmdet() -> Iterator[None]:
+    """Resolve names of configurations in mmdet's registries, and silence mmdet's logs and warnings."""
+    if not MMLogger.check_instance_created("mmengine"):
+        MMLogger.get_instance("mmengine", log_level="ERROR")
+    with DefaultScope.overwrite_default_scope("mmdet"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"(mmdet|mmcv|mmengine)\.")
+        yield
+
+
+def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Module:
+    """Build mmdet's DETR with random weights.
+
+    Args:
+        name: as registered in MODELS.
+        options: fields of `DetrOptions` that differ from the defaults.
+        classes: number of classes without "no object".
+
+    Returns:
+        a detector of mmdet: ``model.loss(inputs, samples)``, ``model.predict(inputs, samples)``.
+
+    Raises:
+        InputError: an option is unknown or impossible.
+    """
+    checked = model_options(DetrOptions, name, options)
+    dim, heads = checked.embed_dim, checked.num_heads
+    if dim % heads or dim % 4:
+        raise InputError(f"model {name}: embed_dim={dim}: expected a multiple of 4 and of num_heads={heads}")
+    config = deepcopy(detr_config().model)
+    stages, trained = checked.stages, {} if checked.frozen else {"frozen_stages": -1, "norm_eval": False}
+    config.backbone.update(
+        depth=checked.depth,
+        init_cfg=None,
+        base_channels=checked.channels,
+        num_stages=stages,
+        out_indices=(stages - 1,),
+        strides=(1, 2, 2, 2)[:stages],
+        dilations=(1,) * stages,
+        **trained,
+    )
+    config.backbone.norm_cfg.requires_grad = not checked.frozen
+    last = checked.channels * EXPANSION[checked.depth] * 2 ** (stages - 1)
+    config.neck.update(in_channels=[last], out_channels=dim)
+    config.num_queries = checked.num_queries
+    config.test_cfg.max_per_img = min(config.test_cfg.max_per_img, checked.num_queries)
+    config.positional_encoding.num_feats = dim // 2
+    config.bbox_head.update(num_classes=classes, embed_dims=dim)
+    for part, layers in ((config.encoder, checked.encoder_layers), (config.decoder, checked.decoder_layers)):
+        part.num_layers = layers
+        for key, layer in part.layer_cfg.items():
+            layer.embed_dims = dim
+            if key == "ffn_cfg":
+                layer.update(feedforward_channels=checked.feedforward, ffn_drop=checked.dropout)
+            else:
+                del layer["dropout"]  # mmdet's shorthand for the two dropouts below
+                layer.update(
+                    num_heads=heads, attn_drop=0.0, dropout_layer={"type": "Dropout", "drop_prob": checked.dropout}
+                )
+    with in_mmdet():
+        model: nn.Module = MODELS.build(config)
+        if not next(model.parameters()).is_meta:  # mmengine computes means of the weights, which meta tensors lack
+            model.init_weights()  # type: ignore[operator]
+    return model
+
+
+def load_detr_weights(model: nn.Module, path: Path) -> str:
+    """Load a checkpoint into a model: a DETR as published by mmdet, or a ResNet as published by torchvision.
+
+    Args:
+        model: from `build_detr`, without a regularizer.
+        path: a checkpoint written by mmengine or `torch.save`.
+
+    Returns:
+        a note of one line.
+
+    Raises:
+        InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.
+    """
+    return load_detector_state(model, read_mmdet_state(path), path)
+
+
+def read_mmdet_state(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint written by mmengine or `torch.save`; raises InputError as `read_state`."""
+    return read_state(path, mmengine_checkpoint())[0]
+
+
+def load_detector_state(model: nn.Module, state: Mapping[str, torch.Tensor], path: Path) -> str:
+    """Load the tensors of a detector, or those of a backbone with torchvision's names, into a model.
+
+    Returns:
+        a note of one line.
+
+    Raises:
+        InputError: the tensors do not fit the model.
+    """
+    backbone = "conv1.weight" in state
+    if backbone:
+        state = {f"{BACKBONE}{name}": value for name, value in state.items() if not name.startswith("fc.")}
+    own = model.state_dict()
+    state, notes = dict(state), [f"{'backbone' if backbone else 'weights'} of {path.name}"]
+    head = [name for name in own if name.startswith("bbox_head.fc_cls.") and name in state]
+    if head and all(state[name].shape[1:] == own[name].shape[1:] for name in head):
+        in_file, in_model = len(state[head[0]]) - 1, len(own[head[0]]) - 1
+        if in_file != in_model:
+            state.update({name: own[name] for name in head})
+            notes.append(f"the classifier is new: {in_file} classes in the file, {in_model} in the model")
+    load_state(model, state, path, BACKBONE if backbone else "")
+    return "; ".join(notes)

@@ -1,0 +1,85 @@
+"""Checkpoints from the repositories of T2T-ViT and VOLO, and from timm.
+
+The parameters have the same names as here, but under different keys: timm's training script, which both repositories
+use, saves weights as `state_dict` and their moving average as `state_dict_ema`. T2T-ViT's transfer to CIFAR saves them
+as `net`. Training on several devices adds the prefix ``module.`` to each name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from adapters.weights import load_state, read_state
+
+HEADS = ("head", "aux_head", "head_dist")
+"""Names of classifiers: of the class token, of all tokens (VOLO), of the distillation token (DeiT)."""
+
+
+def load_image_weights(model: nn.Module, path: Path) -> str:
+    """Load a checkpoint into a model, with positions resized to its grid.
+
+    Args:
+        model: a T2T-ViT, a VOLO or a model of timm, without a regularizer.
+        path: a checkpoint written by `torch.save` or safetensors.
+
+    Returns:
+        a note of one line: the file, and the parts of the model that it does not determine.
+
+    Raises:
+        InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.
+    """
+    state, wrapper = read_state(path)
+    own = model.state_dict()
+    notes = [f"weights of {path.name}" + f" ({wrapper})" * bool(wrapper)]
+    notes += filter(None, (_new_heads(state, own), _resized_positions(state, own, model)))
+    load_state(model, state, path)
+    return "; ".join(notes)
+
+
+def _new_heads(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> str | None:
+    """Replace classifiers for another number of classes by the model's own; return a note if there are any."""
+    note = None
+    for head in HEADS:
+        names = (f"{head}.weight", f"{head}.bias")
+        if all(
+            name in state and name in own and _shape_per_class(state[name]) == _shape_per_class(own[name])
+            for name in names
+        ):
+            in_file, in_model = len(state[names[0]]), len(own[names[0]])
+            if in_file != in_model:
+                state.update({name: own[name] for name in names})
+                note = f"the classifier is new: {in_file} classes in the file, {in_model} in the model"
+    return note
+
+
+def _shape_per_class(tensor: Tensor) -> tuple[int, torch.Size]:
+    return tensor.ndim, tensor.shape[1:]
+
+
+def _resized_positions(state: dict[str, Tensor], own: Mapping[str, Tensor], model: nn.Module) -> str | None:
+    """Resize image positions bicubically, as both repositories do, but not those of class tokens; return a note."""
+    old, new = state.get("pos_embed"), own.get("pos_embed")
+    if old is None or new is None or old.shape == new.shape or old.ndim != new.ndim or old.shape[-1] != new.shape[-1]:
+        return None
+    if old.ndim == 4:
+        prefix, old_grid, grid = 0, (old.shape[1], old.shape[2]), (new.shape[1], new.shape[2])
+    else:
+        model_grid = getattr(model, "grid", None) or getattr(getattr(model, "patch_embed", None), "grid_size", None)
+        if model_grid is None:
+            return None
+        grid = (model_grid[0], model_grid[1])
+        prefix = new.shape[1] - grid[0] * grid[1]
+        side = round(max(0, old.shape[1] - prefix) ** 0.5)
+        old_grid = (side, side)
+    tokens = old.flatten(1, -2)
+    if not old.numel() or tokens.shape[1] != prefix + old_grid[0] * old_grid[1] or not all(old_grid):
+        return None
+    image = tokens[:, prefix:].unflatten(1, old_grid).permute(0, 3, 1, 2).float()
+    image = interpolate(image, grid, mode="bicubic").flatten(2).transpose(1, 2).to(old.dtype)
+    state["pos_embed"] = torch.cat([tokens[:, :prefix], image], dim=1).view_as(new)
+    return f"positions resized from {old_grid[0]}×{old_grid[1]} to {grid[0]}×{grid[1]}"

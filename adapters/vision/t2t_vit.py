@@ -1,0 +1,173 @@
+"""T2T-ViT (Yuan et al. 2021): a Vision Transformer with tokens from the T2T module.
+
+Parameters have the names of the authors' code (yitu-opensource/T2T-ViT), so that its checkpoints can be loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from timm.layers.drop import DropPath
+from timm.layers.mlp import Mlp
+from torch import Tensor, nn
+
+from adapters.vision.t2t_module import SOFT_SPLITS, TokensToTokens
+from adapters.vision.token_grid import choose_stride
+from harness.errors import InputError
+from harness.models.attention import attend
+from harness.regularizers.base import Site
+from harness.validation import model_options
+
+INIT_STD = 0.02
+
+
+class T2TOptions(BaseModel):
+    """Options of the model; the defaults are those of T2T-ViT-14."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    embed_dim: int = Field(default=384, ge=1)
+    depth: int = Field(default=14, ge=1)
+    num_heads: int = Field(default=6, ge=1)
+    mlp_ratio: float = Field(default=3.0, gt=0)
+    tokens: Literal["transformer", "performer"] = Field(
+        default="transformer", description="attention of the T2T module"
+    )
+    token_dim: int = Field(default=64, ge=2, description="width inside the T2T module")
+    stride: Literal[16, 8, 4, 2] | None = Field(default=None, description="pixels between tokens")
+    drop_rate: float = Field(default=0.0, ge=0, lt=1, description="on positions and on the outputs of sublayers")
+    drop_path_rate: float = Field(default=0.0, ge=0, lt=1, description="of the last block; increases linearly from 0")
+
+
+class T2TViT(nn.Module):
+    """The T2T-ViT image classifier."""
+
+    def __init__(
+        self,
+        options: T2TOptions,
+        stride: int,
+        image_size: tuple[int, int],
+        channels: int,
+        classes: int,
+    ) -> None:
+        super().__init__()
+        self.image_size, dim = image_size, options.embed_dim
+        self.tokens_to_token = TokensToTokens(options.tokens, stride, image_size, channels, options.token_dim, dim)
+        self.grid = self.tokens_to_token.grids[-1]
+        self.cls_token = nn.Parameter(torch.empty(1, 1, dim))
+        self.pos_embed = nn.Parameter(positions(1 + self.grid[0] * self.grid[1], dim)[None], requires_grad=False)
+        self.pos_drop = nn.Dropout(options.drop_rate)
+        self.blocks = nn.ModuleList(Block(options, layer, self.grid) for layer in range(options.depth))
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, classes)
+        nn.init.trunc_normal_(self.cls_token, std=INIT_STD)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=INIT_STD)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classify images (B, channels, rows, columns) → logits (B, classes).
+
+        Raises:
+            InputError: the images have another size than the model was built for.
+        """
+        if images.shape[-2:] != self.image_size:
+            actual, expected = ("×".join(map(str, size)) for size in (images.shape[-2:], self.image_size))
+            raise InputError(f"images of {actual} pixels: the model was built for {expected}")
+        tokens = self.tokens_to_token(images)
+        x = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)
+        x = self.pos_drop(x + self.pos_embed)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x)[:, 0])
+        return logits
+
+
+class Block(nn.Module):
+    """A pre-norm block: X' = X + attention(norm(X)); X'' = X' + MLP(norm(X'))."""
+
+    def __init__(self, options: T2TOptions, layer: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        dim = options.embed_dim
+        self.norm1 = nn.LayerNorm(dim)
+        self.attn = SelfAttention(options, layer, grid)
+        self.drop_path = DropPath(options.drop_path_rate * layer / max(1, options.depth - 1))
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = Mlp(dim, int(dim * options.mlp_ratio), drop=options.drop_rate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, 1 + N, dim) → (B, 1 + N, dim)."""
+        x = x + self.drop_path(self.attn(self.norm1(x)))
+        out: Tensor = x + self.drop_path(self.mlp(self.norm2(x)))
+        return out
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention through `attend`; the projections of q, k and v have no bias."""
+
+    def __init__(self, options: T2TOptions, layer: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        dim, self.heads = options.embed_dim, options.num_heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.proj = nn.Linear(dim, dim)
+        self.proj_drop = nn.Dropout(options.drop_rate)
+        name = f"blocks.{layer}.attn"
+        self.site = Site(name, "encoder-self", layer, options.depth, self.heads, grid, num_prefix_tokens=1, width=dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend within (B, 1 + N, dim) → (B, 1 + N, dim)."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        out = attend(q, k, v, self.site, training=self.training)
+        projected: Tensor = self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
+        return projected
+
+
+def positions(count: int, dim: int) -> Tensor:
+    """Return sinusoidal positions (count, dim), sines and cosines interleaved, computed in float64, as float32."""
+    channel = torch.arange(dim, dtype=torch.float64)
+    angles = torch.arange(count, dtype=torch.float64)[:, None] / 10000 ** (2 * (channel // 2) / dim)
+    return torch.where(channel % 2 == 0, angles.sin(), angles.cos()).float()
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "t2t-vit-14": {"embed_dim": 384, "depth": 14, "num_heads": 6},
+    "t2t-vit-19": {"embed_dim": 448, "depth": 19, "num_heads": 7},
+    "t2t-vit-24": {"embed_dim": 512, "depth": 24, "num_heads": 8},
+}
+NAMED = {
+    **PUBLISHED,
+    **{f"{name}-performer": {**shape, "tokens": "performer"} for name, shape in PUBLISHED.items()},
+    "t2t-vit-cifar": {"embed_dim": 192, "depth": 6, "num_heads": 6, "mlp_ratio": 2.0, "token_dim": 32},
+    "t2t-vit-digits": {"embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0, "token_dim": 16},
+}
+
+
+def build_t2t_vit(
+    name: str, options: Mapping[str, Any], *, image_size: tuple[int, int], channels: int, classes: int
+) -> nn.Module:
+    """Build a T2T-ViT with random weights.
+
+    Args:
+        name: as registered in MODELS.
+        options: fields of `T2TOptions` that differ from the named model's; the default `stride` depends on the image
+            size, see `choose_stride`.
+        image_size: rows and columns of the input, in pixels.
+        channels: color channels of the input.
+        classes: number of outputs.
+
+    Returns:
+        (B, channels, rows, columns) → logits (B, classes).
+
+    Raises:
+        InputError: an option is unknown or impossible.
+    """
+    checked = model_options(T2TOptions, name, {**NAMED[name], **options})
+    if checked.embed_dim % checked.num_heads:
+        raise InputError(f"model {name}: num_heads={checked.num_heads} does not divide embed_dim={checked.embed_dim}")
+    stride, _ = choose_stride(name, image_size, list(SOFT_SPLITS), checked.stride)
+    return T2TViT(checked, stride, image_size, channels, classes)

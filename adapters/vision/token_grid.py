@@ -1,0 +1,37 @@
+"""The stride of image tokens: the published one at 224 pixels, a smaller one for smaller images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.errors import InputError
+
+MIN_TOKENS = 8
+"""Minimum rows and columns of tokens for the default stride."""
+
+
+def choose_stride(
+    name: str, image_size: tuple[int, int], strides: Sequence[int], requested: int | None = None
+) -> tuple[int, tuple[int, int]]:
+    """Return the stride of a model's tokens, and the token grid.
+
+    Args:
+        name: of the model, for error messages.
+        image_size: rows and columns of the input, in pixels.
+        strides: the model's valid strides, in pixels between tokens.
+        requested: the stride to use; None: the largest one with at least 8 × 8 tokens, or else the smallest one: 16 at
+            224 pixels (14 × 14 tokens), 8 at 64 pixels and 4 at 32 pixels (both 8 × 8).
+
+    Returns:
+        the stride in pixels, and rows and columns of tokens.
+
+    Raises:
+        InputError: the stride does not divide the image.
+    """
+    large = [stride for stride in sorted(strides, reverse=True) if min(image_size) // stride >= MIN_TOKENS]
+    stride = requested or (large[0] if large else min(strides))
+    if image_size[0] % stride or image_size[1] % stride:
+        raise InputError(
+            f"model {name}: stride={stride} does not divide images of {image_size[0]}×{image_size[1]} pixels"
+        )
+    return stride, (image_size[0] // stride, image_size[1] // stride)

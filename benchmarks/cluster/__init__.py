@@ -1,0 +1,1 @@
+"""A campaign on a simulated SLURM cluster of a thousand nodes."""

@@ -1,0 +1,113 @@
+"""Tables and pages from a database of 100,000 trials and a million metric rows, against fixed limits.
+
+``DROPBENCH_BENCHMARK_TABLES=5000`` makes it smaller.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from benchmarks.database import campaign
+from benchmarks.database.queue import repeated
+from benchmarks.measure import Measurement, process
+from db.queries.compare import compare, read_side
+from db.queries.rank import rank
+from db.queries.results import results
+from db.report.formats import documents
+from db.report.page.document import page
+from db.report.view.build import build_view, resolve_cells
+from db.schema.connection import reading
+from db.store.store import Store, open_store
+from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
+from harness.suites.suite import Suite, load_suite
+
+TRIALS = 100_000
+TABLE_SECONDS, PAGE_SECONDS, PAGE_BYTES = 1.0, 10.0, 5 * 10**6
+ROWS, COLUMNS, SEEDS = 100, ("trec", "mr", "subj"), 20
+"""Of the largest suite: 6,000 trials."""
+
+
+def tables() -> list[Measurement]:
+    """In a temporary folder."""
+    count = int(os.environ.get("DROPBENCH_BENCHMARK_TABLES", TRIALS))
+    with TemporaryDirectory() as folder:
+        return [*at_scale(Path(folder), count)]
+
+
+def at_scale(folder: Path, count: int) -> Iterator[Measurement]:
+    """One database, with two published suites, a large one, and trials of a campaign to make up the number."""
+    settings = Settings(runs=folder / "runs", database=f"sqlite:///{folder}/tables.db")
+    settings.runs.mkdir()
+    large = load_suite(str(large_suite(folder)))
+    suites = [load_suite("quickstart"), load_suite("dropattention/table3"), large]
+    choice = SuiteOptions(data=("trec-synthetic",))
+    choices = {"quickstart": SuiteOptions(), "dropattention/table3": choice, large.name: SuiteOptions()}
+    with open_store(settings.database) as store:
+        for suite in suites:
+            asked = resolve_cells(suite, choices[suite.name], settings, store)
+            store.enqueue((trial, suite.name) for one in asked for trial in one.trials)
+        store.enqueue((trial, "campaign") for trial in campaign.trials(count - sum(store.counts().values())))
+        rows = campaign.finish(store)
+        of = f"{sum(store.counts().values()):,} trials, {rows:,} metric rows"
+        for suite in suites:
+            yield from of_suite(suite, choices[suite.name], settings, store, of)
+        yield repeated(f"results --group-by regularizer,data; {of}", TABLE_SECONDS,
+                       lambda: results(store, group_by=["regularizer", "data"]))  # fmt: skip
+        yield repeated(f"compare dropout with dropkey on TREC; {of}", TABLE_SECONDS, lambda: compared(store))
+        yield repeated(f"rank; {of}", TABLE_SECONDS, lambda: rank(store))
+    places = f"DROPBENCH_DB={settings.database}", f"DROPBENCH_RUNS={settings.runs}"
+    command: tuple[str, ...] = "env", *places, sys.executable, "-m", "harness.cli.main", "report", "quickstart"
+    yield repeated("dropbench report quickstart, the whole process", TABLE_SECONDS, process(*command))
+    command = *command, "--format", "html"
+    yield repeated("dropbench report quickstart --format html, the whole process", PAGE_SECONDS, process(*command))
+
+
+def of_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, of: str) -> Iterator[Measurement]:
+    """Its table as `dropbench report` prints it, and its page; the page's size beside its time."""
+
+    def table() -> str:
+        return documents.as_markdown(build_view(suite, resolve_cells(suite, choice, settings, store), store, settings))
+
+    def whole_page() -> str:
+        view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
+        return page(view, store, settings.runs)
+
+    trials = sum(len(one.trials) for one in resolve_cells(suite, choice, settings, store))
+    called = suite.name.removeprefix(f"{settings.runs.parent}/")
+    name = f"{called} ({trials:,} trials)"
+    yield repeated(f"report {name}; {of}", TABLE_SECONDS, table)
+    yield repeated(f"report {name} --format html; {of}", PAGE_SECONDS, whole_page)
+    size = len(whole_page().encode())
+    ratio = round(size / PAGE_BYTES, 3)
+    yield Measurement(f"that page of {called}", "5 MB", ratio, 1.0, size, PAGE_BYTES, "bytes")
+
+
+def compared(store: Store) -> object:
+    """Run the query of `dropbench compare 'regularizer=dropout data=trec' 'regularizer=dropkey data=trec'`."""
+    with reading(store.engine) as connection:
+        sides = (read_side(connection, [f"regularizer={name}", "data=trec"]) for name in ("dropout", "dropkey"))
+        return compare(*sides)
+
+
+def large_suite(folder: Path) -> Path:
+    """A suite of `ROWS` rows, ratios and learning rates of a regularizer below a baseline."""
+    trial = {"task": "text-classification", "model": "text-transformer"}
+    rows: list[dict[str, object]] = [{"label": "none", "baseline": True, "trial": {"regularizer": "none"}}]
+    for number in range(1, ROWS):
+        spec = {"regularizer": "dropkey", "params": {"ratio": number / ROWS, "window": 1}}
+        rows.append({"label": f"DropKey {number / ROWS:.2f}", "trial": spec})
+    content = {
+        "title": "A large table", "source": "benchmarks", "metric": "accuracy", "trial": trial, "rows": rows,
+        "columns": [{"label": name, "trial": {"data": f"{name}-synthetic"}} for name in COLUMNS],
+        "presets": {"mini": {"seeds": SEEDS}},
+    }  # fmt: skip
+    file = folder / "large.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file

@@ -1,0 +1,1 @@
+"""The commands `dropbench results`, `compare`, `rank` and `db`."""

@@ -1,0 +1,152 @@
+"""The commands `dropbench db upgrade`, `rebuild`, `export`, `import` and `sql`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from db.cli.output import Json, opened
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+app = typer.Typer(no_args_is_help=True)
+db = typer.Typer(no_args_is_help=True, help="The database: upgrade, rebuild, export, import, query.")
+app.add_typer(db, name="db")
+
+
+def _progress_bar(as_json: bool) -> Progress:
+    """Return a progress bar on standard error, hidden with `--json` and without a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty())
+
+
+class ExportFormat(StrEnum):
+    """File formats of exported tables."""
+
+    csv = "csv"
+    parquet = "parquet"
+
+
+@db.command()
+def upgrade(as_json: Json = False) -> None:
+    """Upgrade the database to the current schema. Every command that opens the database does so by itself."""
+    from db.schema.connection import connect, database_name
+    from db.schema.tables import REVISION
+    from db.schema.upgrade import ensure_current
+    from harness.settings import Settings
+
+    engine = connect(Settings.from_environment().database)
+    try:
+        changed = ensure_current(engine)
+    finally:
+        engine.dispose()
+    if as_json:
+        typer.echo(json.dumps({"database": database_name(engine), "schema": REVISION, "upgraded": changed}))
+    else:
+        typer.echo(f"{database_name(engine)}: {'now' if changed else 'already'} at schema {REVISION}")
+
+
+@db.command()
+def rebuild(as_json: Json = False) -> None:
+    """Rebuild the database from the run directories. Trials without a run directory do not change."""
+    from dataclasses import asdict
+
+    from db.store.rebuild import rebuild as rebuild_from
+    from db.store.store import open_store
+    from harness.settings import Settings
+
+    settings = Settings.from_environment()
+    with open_store(settings.database) as store, _progress_bar(as_json) as bar:
+        task = bar.add_task("reading", total=None)
+        summary = rebuild_from(store, settings.runs, lambda: bar.advance(task))
+    for line in summary.damaged:
+        typer.echo(f"left out: {line}", err=True)
+    if as_json:
+        typer.echo(json.dumps(asdict(summary)))
+        return
+    damaged = f"{len(summary.damaged)} damaged run directories left out"
+    typer.echo(f"Recorded {summary.recorded} trials from {settings.runs}, {damaged}.")
+    if summary.without_directory:
+        typer.echo(f"{summary.without_directory} trials without a run directory did not change.")
+
+
+@db.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Target folder; one file per table.")],
+    kind: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = ExportFormat.csv,
+    as_json: Json = False,
+) -> None:
+    """Write every table to its own file."""
+    from db.transfer.export import export as write
+    from harness.settings import Settings
+
+    with opened(Settings.from_environment()) as store:
+        files = write(store, folder, kind.value)
+    if as_json:
+        typer.echo(json.dumps([{"file": str(file), "rows": rows} for file, rows in files]))
+    else:
+        for file, rows in files:
+            typer.echo(f"{file}: {rows} rows")
+
+
+@db.command("import")
+def import_(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A database (file or URL) or an exported folder.")],
+    replace: Annotated[bool, typer.Option("--replace", help="If results differ, take those of SOURCE.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Import results of another database. SOURCE does not change; importing it again is safe."""
+    from dataclasses import asdict
+
+    from db.store.store import open_store
+    from db.transfer.merge import messages, transfer
+    from db.transfer.source import open_source
+    from harness.settings import Settings
+
+    settings = Settings.from_environment()
+    with _progress_bar(as_json) as bar:
+        reading = bar.add_task("reading", total=None)
+        with open_source(source, settings.database, lambda: bar.advance(reading)) as other:
+            bar.update(reading, visible=False)
+            importing = bar.add_task("importing", total=len(other.ids()))
+            with open_store(settings.database) as store:
+                summary = transfer(other, store, replace, lambda count: bar.advance(importing, count))
+    if as_json:
+        typer.echo(json.dumps(asdict(summary), ensure_ascii=False))
+    else:
+        for line in messages(summary, replace):
+            typer.echo(line, err=True)
+        typer.echo(
+            f"Added {summary.added} trials, updated {summary.updated}, {summary.unchanged} unchanged;"
+            f" added {summary.submissions} ended submissions."
+        )
+    if summary.refused or (summary.conflicts and not replace):
+        raise typer.Exit(1)
+
+
+@db.command()
+def sql(
+    statement: Annotated[str, typer.Argument(metavar="SELECT", help="One statement that only reads.")],
+    as_json: Json = False,
+) -> None:
+    """Run a read-only SQL query. Views: v_trials, v_results, v_curves.
+
+    Tables: configs, trials, memberships, submissions, attempts, metrics.
+    """
+    from db.report.formats import listing
+    from db.transfer.export import query
+    from harness.settings import Settings
+
+    names, rows = query(Settings.from_environment().database, statement)
+    if as_json:
+        typer.echo(listing.to_json([dict(zip(names, row, strict=True)) for row in rows]))
+    else:
+        listing.print_listing(listing.text_table(names, rows))

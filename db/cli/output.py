@@ -1,0 +1,58 @@
+"""Options, database access and output shared by the commands that print results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from db.store.store import Store
+    from harness.settings import Settings
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", help="Write to this file.")]
+
+
+def opened(settings: Settings) -> Store:
+    """Open the database, or an empty one in memory if it does not exist: reading creates no file."""
+    from db.schema.connection import connect
+    from db.store.store import open_store
+
+    url = connect(settings.database).url
+    absent = url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists()
+    return open_store("sqlite://" if absent else settings.database)
+
+
+def split(values: list[str] | None) -> list[str]:
+    """Return the values of an option that may be repeated or separated by commas."""
+    return [part for value in values or () for part in value.split(",") if part]
+
+
+def show(draw: Callable[[Console], None], output: Path | None) -> None:
+    """Print a table on the terminal, or write it to a file."""
+    from rich.console import Console
+
+    if output is None:
+        return draw(Console(highlight=False))
+    file = StringIO()
+    draw(Console(file=file, width=120, highlight=False))
+    return emit(file.getvalue().rstrip("\n"), output)
+
+
+def emit(content: str | bytes, output: Path | None) -> None:
+    """Print text, or write a file atomically."""
+    from harness.errors import InputError
+    from harness.files import write_atomic
+
+    if output is None:
+        return typer.echo(content)
+    try:
+        write_atomic(output, content if isinstance(content, bytes) else (content + "\n").encode())
+    except OSError as error:
+        raise InputError(f"{output}: {error.strerror}: expected a file in a writable folder") from None

@@ -1,0 +1,194 @@
+"""The query commands ``dropbench results``, ``compare`` and ``rank``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from db.cli.output import Json, Output, emit, opened, split
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from db.report.formats.listing import TextTable
+    from db.store.store import Store
+
+app = typer.Typer(no_args_is_help=True)
+
+
+class RowsFormat(StrEnum):
+    """Output formats of rows."""
+
+    table = "table"
+    json = "json"
+    md = "md"
+    csv = "csv"
+    tex = "tex"
+    parquet = "parquet"
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILTER",
+        help="Suite, state, start of a trial's id, KEY=VALUE or 'accuracy>90'; all must hold. `not` negates a word.",
+    ),
+]
+Metric = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Such as accuracy (on the test set), dev/accuracy, or all.")
+]
+Format = Annotated[RowsFormat, typer.Option("--format", help="Output format.")]
+
+
+@app.command()
+def results(
+    words: Words = None,
+    group_by: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Average over all but these keys, such as data or ratio.")
+    ] = None,
+    metric: Metric = None,
+    aggregate: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="mean, std, n (the default), median, min, max or sem.")
+    ] = None,
+    curve: Annotated[str | None, typer.Option(metavar="NAME", help="Print a curve, such as train/loss.")] = None,
+    every: Annotated[int, typer.Option(min=1, metavar="N", help="Print every N-th point of a curve and the last.")] = 1,
+    wide: Annotated[bool, typer.Option("--wide", help="Print one column per metric instead of one row.")] = False,
+    sort: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Sort by a column; -KEY: descending.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")] = None,
+    kind: Format = RowsFormat.table,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Query metrics averaged over seeds: one row per suite, configuration and metric."""
+    from db.queries import sorting
+    from db.queries.aggregates import DEFAULT_AGGREGATES
+    from db.queries.results import curves
+    from db.queries.results import results as query
+    from db.report.formats import listing
+    from harness.errors import InputError
+    from harness.settings import Settings
+
+    if curve is not None and (metric or wide):
+        raise InputError(f"--curve {curve}: prints the points of one curve: expected no --metric or --wide")
+    if every > 1 and curve is None:
+        raise InputError("--every: expected --curve NAME, too")
+    kind = _checked(kind, output, as_json)
+    options = {"group_by": split(group_by), "aggregates": split(aggregate) or DEFAULT_AGGREGATES}
+    with opened(Settings.from_environment()) as store:
+        if curve is not None:
+            rows = curves(store, words or (), curve, every=every, **options)
+        else:
+            rows = query(store, words or (), metrics=split(metric), **options)
+    rows = sorting.sort_rows(sorting.pivot(rows) if wide else rows, split(sort), limit)
+    _print(rows, kind, output, lambda: (*listing.results_table(rows), []), "no results: run `dropbench run SUITE`")
+
+
+Side = Annotated[str, typer.Argument(help="A filter in quotes; or a database or exported folder, and a filter for it.")]
+
+
+@app.command()
+def compare(
+    old: Side, new: Side, metric: Metric = None, kind: Format = RowsFormat.table, output: Output = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare two filters, suites or databases: old, new, and the change, paired by seed if possible."""
+    from db.queries.compare import compare as compare_sides
+    from db.queries.compare import read_side
+    from db.report.formats.comparison_tables import comparison_table
+    from harness.settings import Settings
+
+    kind = _checked(kind, output, as_json)
+    with opened(Settings.from_environment()) as store:
+        sides = []
+        for argument in (old, new):
+            with _open_side(argument.split(), store) as (connection, words):
+                sides.append(read_side(connection, words, split(metric)))
+    rows = compare_sides(*sides)
+    _print(rows, kind, output, lambda: comparison_table(rows), "no results on either side")
+
+
+@app.command()
+def rank(
+    words: Words = None,
+    metric: Metric = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Split regularizers by a parameter, such as ratio, or by schedule or align."),
+    ] = None,
+    kind: Format = RowsFormat.table,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Rank regularizers over tasks, data and models, with their improvement over none."""
+    from dataclasses import asdict
+
+    from db.queries.rank import rank as rank_regularizers
+    from db.report.formats.comparison_tables import ranking_table
+    from db.report.formats.listing import to_json
+    from harness.settings import Settings
+
+    kind = _checked(kind, output, as_json)
+    with opened(Settings.from_environment()) as store:
+        ranking = rank_regularizers(store, words or (), split(metric), split(by))
+    if kind is RowsFormat.json:
+        return emit(to_json(asdict(ranking)), output)
+    return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), ranking.notes), "no results to rank")
+
+
+@contextlib.contextmanager
+def _open_side(words: Sequence[str], store: Store) -> Iterator[tuple[Connection, Sequence[str]]]:
+    """Yield the connection of a side and the words of its filter; the first word may name another database."""
+    from db.schema.connection import reading
+    from db.transfer.source import open_source
+
+    if words and _is_source(words[0]):
+        with open_source(words[0], "sqlite://") as source:
+            yield source.connection, words[1:]
+    else:
+        with reading(store.engine) as connection:
+            yield connection, words
+
+
+def _is_source(word: str) -> bool:
+    path = Path(word)
+    exported = any((path / f"trials.{kind}").is_file() for kind in ("csv", "parquet"))
+    return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
+
+
+def _checked(kind: RowsFormat, output: Path | None, as_json: bool) -> RowsFormat:
+    from harness.errors import InputError
+
+    if as_json:
+        return RowsFormat.json
+    if kind is RowsFormat.parquet and output is None:
+        raise InputError("--format parquet: expected a file: `-o PATH`")
+    return kind
+
+
+def _print(
+    rows: Sequence[Mapping[str, Any]],
+    kind: RowsFormat,
+    output: Path | None,
+    table: Callable[[], tuple[Sequence[str], TextTable, Sequence[str]]],
+    empty: str,
+) -> None:
+    """Print rows; `table` returns their readable form: lines above, header and texts, lines below."""
+    from db.report.formats import listing
+
+    if kind is RowsFormat.parquet:
+        return emit(listing.to_parquet(rows), output)
+    if kind in (RowsFormat.json, RowsFormat.csv):
+        return emit((listing.to_json if kind is RowsFormat.json else listing.to_csv)(rows), output)
+    above, texts, below = table()
+    if kind in (RowsFormat.md, RowsFormat.tex):
+        return emit((listing.to_markdown if kind is RowsFormat.md else listing.to_latex)(texts), output)
+    if not rows:
+        return emit(empty, output)
+    if output is None:
+        return listing.print_listing(texts, above, below)
+    return emit(listing.to_text(texts, above, below), output)

@@ -1,0 +1,1 @@
+"""Results over configurations: groups, aggregates, comparisons, ranks, statistics."""

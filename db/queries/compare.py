@@ -1,0 +1,209 @@
+"""Compare two sets of trials, configuration by configuration, with confidence intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from sqlalchemy import Connection, Text, cast, select
+
+from db.queries.aggregates import summarize
+from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
+from db.queries.metrics import directed_metric
+from db.queries.sorting import sort_key
+from db.queries.statistics import paired_t_test
+from db.schema.tables import Configs, Trials
+from db.store import filters
+from db.store.rows import Row
+from harness.trials.metric import MetricName
+
+Key = tuple[str, ...]
+"""The path of a leaf in a configuration."""
+
+Part = tuple[str, str]
+"""A field of a configuration, and its value as text."""
+
+Values = dict[str, dict[int, float]]
+
+_OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
+_HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """The trials of one filter, by configuration.
+
+    Attributes:
+        configs: the columns of `db.queries.groups.COLUMNS` by configuration.
+        values: by metric, configuration and seed.
+        config_json: the complete configurations as JSON.
+    """
+
+    configs: dict[str, Row]
+    values: dict[str, Values] = field(default_factory=dict)
+    config_json: dict[str, str] = field(default_factory=dict)
+
+
+def read_side(connection: Connection, words: Sequence[str], metrics: Sequence[str] = ()) -> Side:
+    """Read the trials of a filter.
+
+    Raises:
+        InputError: a word or metric is unknown.
+    """
+    filter = filters.parse(connection, words)
+    rows = configs(connection, filter.clauses, COLUMNS)
+    query = select(Configs.c.id, cast(Configs.c.config, Text))
+    if filter.clauses:
+        query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*filter.clauses)))
+    return Side(
+        {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()},
+        {
+            MetricName.parse(name).label: seed_values(connection, filter, name)
+            for name in resolve_names(connection, metrics)
+        },
+        {row[0]: row[1] for row in connection.execute(query)},
+    )
+
+
+def compare(old: Side, new: Side) -> list[Row]:
+    """Match the configurations of both sides, ignoring every key in which no value occurs on both.
+
+    Returns:
+        a row for each pair of configurations and metric, and for each configuration that only one side has:
+
+        - task, data, model, regularizer, params, schedule, align, preset, overrides: if both sides agree, else None;
+        - old, new: the differing values, by name;
+        - metric, old_mean, old_std, old_n, new_mean, new_std, new_n: over seeds;
+        - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
+        - low, high: its 95 % confidence interval, None for fewer than 3 pairs;
+        - better: whether the change is an improvement by the metric's direction; None: no change or no direction;
+        - only: ``old`` or ``new`` if the other side has no such configuration.
+    """
+    differing, pairs = _match(old, new)
+    names = list(dict.fromkeys([*old.values, *new.values]))
+    rows = []
+    for old_id, new_id in pairs:
+        label = _label(old, old_id, new, new_id, differing)
+        measured: list[str | None] = [
+            name
+            for name in names
+            if old_id in old.values.get(name, {}) or new_id in new.values.get(name, {})
+        ]  # fmt: skip
+        for name in measured or [None]:
+            rows.append(_row(label, name, _seeds(old, name, old_id), _seeds(new, name, new_id)))
+    order = [*COLUMNS, "old", "new", "only", "metric"]
+    return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
+
+
+def _match(old: Side, new: Side) -> tuple[set[Key], list[tuple[str | None, str | None]]]:
+    """Return the keys in which the sides differ, and the pairs of configurations that agree in all others."""
+    if not old.configs.keys().isdisjoint(new.configs):
+        # A configuration of both sides has a value of every key on both sides: they differ in no key.
+        ids = dict.fromkeys([*old.configs, *new.configs])
+        return set(), [(id if id in old.configs else None, id if id in new.configs else None) for id in ids]
+    leaves: dict[Part, dict[Key, str]] = {}
+    old_parts, new_parts = _parts(old, leaves), _parts(new, leaves)
+    differing = _differing(old_parts, new_parts, leaves) if old_parts and new_parts else set()
+    common = {
+        part: frozenset(leaf for leaf in flat.items() if leaf[0] not in differing) for part, flat in leaves.items()
+    }  # fmt: skip
+    matches: dict[Any, tuple[list[str | None], list[str | None]]] = {}
+    for number, side in enumerate((old_parts, new_parts)):
+        for id, parts in side.items():
+            key = tuple(common[part] for part in parts if common[part])
+            matches.setdefault(key, ([], []))[number].append(id)
+    return differing, [
+        pair for old_ids, new_ids in matches.values() for pair in product(old_ids or [None], new_ids or [None])
+    ]  # fmt: skip
+
+
+def _parts(side: Side, leaves: dict[Part, dict[Key, str]]) -> dict[str, list[Part]]:
+    """Return the fields of each configuration; add the leaves of each field to `leaves` once, as many share them."""
+    by_config: dict[str, list[Part]] = {}
+    for id, text in side.config_json.items():
+        by_config[id] = parts = []
+        for name, value in sorted(json.loads(text).items()):
+            part = name, repr(value)
+            if part not in leaves:
+                leaves[part] = dict(_flatten({name: value}))
+            parts.append(part)
+    return by_config
+
+
+def _differing(
+    old: Mapping[str, Sequence[Part]], new: Mapping[str, Sequence[Part]], leaves: Mapping[Part, Mapping[Key, str]]
+) -> set[Key]:
+    """Return the keys without a value that occurs on both sides; a missing key counts as a value."""
+    sides = [{part for parts in side.values() for part in parts} for side in (old, new)]
+    differing = set()
+    for field_name in {name for side in sides for name, _ in side}:
+        old_leaves, new_leaves = ([leaves[part] for part in side if part[0] == field_name] or [{}] for side in sides)
+        for key in {key for flat in (*old_leaves, *new_leaves) for key in flat}:
+            if {flat.get(key) for flat in old_leaves}.isdisjoint(flat.get(key) for flat in new_leaves):
+                differing.add(key)
+    return differing
+
+
+def _flatten(config: Mapping[str, Any], prefix: Key = ()) -> Iterator[tuple[Key, str]]:
+    """Yield the leaves of a configuration as text that distinguishes 1, 1.0 and true, as a trial's id does."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, (*prefix, name))
+        else:
+            yield (*prefix, name), repr(value)
+
+
+def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differing: set[Key]) -> Row:
+    """Return the columns in which a pair agrees, its differing values, and which side lacks the configuration."""
+    either = old.configs[old_id] if old_id is not None else new.configs[new_id or ""]
+    if old_id is None or new_id is None:
+        return {**either, "old": {}, "new": {}, "only": "new" if old_id is None else "old"}
+    label = {name: dict(value) if isinstance(value, dict) else value for name, value in either.items()}
+    sides: tuple[Row, Row] = {}, {}
+    without_column: list[Key] = []
+    for key in sorted(differing):
+        holder, name = _HOLDERS.get(key[:-1]), key[-1]
+        if holder is not None:
+            label[holder].pop(name, None)
+        elif key in _OWN_COLUMN:
+            name = key[0]
+            label[name] = None
+        else:
+            without_column.append(key)
+            continue
+        for values, config in zip(sides, (old.configs[old_id], new.configs[new_id]), strict=True):
+            values[name] = (config[holder] if holder else config).get(name)
+    if not any(sides):
+        for values, text in zip(sides, (old.config_json[old_id], new.config_json[new_id]), strict=True):
+            flat = dict(_flatten(json.loads(text)))
+            values.update({".".join(key): flat.get(key) for key in without_column})
+    return {**label, "old": sides[0], "new": sides[1], "only": None}
+
+
+def _seeds(side: Side, metric: str | None, id: str | None) -> dict[int, float]:
+    return side.values.get(metric or "", {}).get(id or "", {})
+
+
+def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[int, float]) -> Row:
+    before, after = summarize(old.values()), summarize(new.values())
+    test = paired_t_test([new[seed] - old[seed] for seed in sorted(old.keys() & new.keys())])
+    change = test.mean
+    if change is None and before.mean is not None and after.mean is not None:
+        change = after.mean - before.mean
+    task = label["task"] or label["old"].get("task")
+    metric = directed_metric(task, name) if name and change else None
+    return {
+        **{column: value for column, value in label.items() if column != "only"},
+        "metric": name,
+        **{f"old_{column}": getattr(before, column) for column in ("mean", "std", "n")},
+        **{f"new_{column}": getattr(after, column) for column in ("mean", "std", "n")},
+        "change": change,
+        "low": test.low,
+        "high": test.high,
+        "pairs": test.n,
+        "better": None if metric is None or not change else metric.score(change) > 0,
+        "only": label["only"],
+    }

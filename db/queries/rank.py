@@ -1,0 +1,241 @@
+"""Rank regularizers across tasks, by mean rank and by improvement over no regularizer."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
+
+from db.queries.aggregates import summarize
+from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
+from db.queries.metrics import directed_metric, metrics_of
+from db.queries.sorting import sort_key
+from db.queries.statistics import MIN_PAIRS, paired_t_test
+from db.schema.connection import reading
+from db.schema.tables import Configs
+from db.store import filters
+from db.store.filters import Filter
+from db.store.rows import Row
+from db.store.store import Store
+from harness.errors import unknown_name
+from harness.files import canonical_json
+from harness.trials.metric import Metric, MetricName
+
+Name = tuple[Any, ...]
+"""A regularizer, followed by the values of the keys that split it."""
+
+BASELINE = "none"
+MIN_REGULARIZERS, MIN_BLOCKS = 3, 5
+"""Minimum for a Friedman test."""
+
+
+class Block(NamedTuple):
+    """The conditions under which regularizers are compared; data with another fingerprint are other data."""
+
+    task: str
+    data: str
+    model: str
+    preset: str
+    overrides: str
+    fingerprint: str
+    metric: str
+
+
+@dataclass
+class Ranking:
+    """Regularizers, the best first.
+
+    Attributes:
+        rows: regularizer, the keys that split it, rank (mean over the blocks, 1 is best), won (blocks without a better
+            one), improvement (mean over the blocks, relative to `BASELINE`, in percent, positive is better), low and
+            high (its 95 % t interval over the blocks).
+        blocks: number of blocks in which all regularizers have a result.
+        left_out: the other blocks, each with the reason.
+        friedman: statistic and p of Friedman's test on the ranks; None if there are too few ranks.
+        notes: sentences that qualify the ranking.
+    """
+
+    rows: list[Row]
+    blocks: int = 0
+    left_out: list[Row] = field(default_factory=list)
+    friedman: dict[str, float] | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), by: Sequence[str] = ()) -> Ranking:
+    """Rank regularizers in each block of task, data, model, preset, overrides and metric (Demšar 2006, section 3.2.2).
+
+    A regularizer's value in a block is the mean over its configurations, each the mean over its seeds.
+
+    Args:
+        store: the database.
+        words: a filter (`db.store.filters`).
+        metrics: as of `results.results`; default: each task's selection metric, on the test set.
+        by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own.
+
+    Raises:
+        InputError: a word, metric or key is unknown.
+    """
+    with reading(store.engine) as connection:
+        filter = filters.parse(connection, words)
+        configurations = _configs(connection, filter)
+        _check_keys(by, configurations)
+        names = resolve_names(connection, metrics)
+        values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
+    # Equal overrides are the same object (`filters.JsonCache`), so that few are serialized again.
+    distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
+    texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
+    blocks: dict[Block, dict[Name, list[float]]] = {}
+    for metric, means in values.items():
+        for config_id, mean in means.items():
+            config = configurations[config_id]
+            if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
+                continue
+            block = _block(config, texts[id(config["overrides"])], metric)
+            blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
+    return _ranking(blocks, by)
+
+
+def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[str]) -> Ranking:
+    names = sorted(
+        {name for block in blocks.values() for name in block}, key=lambda name: [sort_key(part) for part in name]
+    )
+    complete: dict[Block, Metric] = {}
+    left_out = []
+    for block, values in blocks.items():
+        metric = directed_metric(block.task, block.metric)
+        reason = f"no direction is known for {block.metric}" if metric is None else _missing(names, values)
+        if reason is None and metric is not None:
+            complete[block] = metric
+        else:
+            left_out.append({**_block_row(block), "reason": reason})
+    table = {
+        block: {name: math.fsum(values) / len(values) for name, values in blocks[block].items()} for block in complete
+    }
+    ranking = Ranking([], len(complete), left_out)
+    ranks = _ranks([[metric.score(table[block][name]) for name in names] for block, metric in complete.items()])
+    for position, name in enumerate(names):
+        own = [row[position] for row in ranks]
+        improvements = [] if name[0] == BASELINE else _improvements(name, table, complete)
+        improvement = paired_t_test(improvements)
+        ranking.rows.append(
+            {
+                **dict(zip(("regularizer", *by), name, strict=True)),
+                "rank": summarize(own).mean,
+                "won": sum(rank == min(row) for rank, row in zip(own, ranks, strict=True)),
+                "improvement": improvement.mean,
+                "low": improvement.low,
+                "high": improvement.high,
+            }
+        )
+    ranking.rows.sort(key=lambda row: (row["rank"] is None, row["rank"]))
+    ranking.friedman = _friedman(ranks)
+    ranking.notes = _notes(ranking, names)
+    return ranking
+
+
+def _ranks(scores: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the ranks in each row, 1 for the highest score; equal scores share the mean of their ranks."""
+    if not scores:
+        return []
+    from scipy.stats import rankdata
+
+    ranks: list[list[float]] = rankdata([[-score for score in row] for row in scores], axis=1).tolist()
+    return ranks
+
+
+def _friedman(ranks: Sequence[Sequence[float]]) -> dict[str, float] | None:
+    if len(ranks) < MIN_BLOCKS or len(ranks[0]) < MIN_REGULARIZERS or all(len(set(row)) == 1 for row in ranks):
+        return None
+    from scipy.stats import friedmanchisquare
+
+    statistic, p = friedmanchisquare(*zip(*ranks, strict=True))
+    return {"statistic": float(statistic), "p": float(p)}
+
+
+def _improvements(
+    name: Name, table: Mapping[Block, Mapping[Name, float]], metrics: Mapping[Block, Metric]
+) -> list[float]:
+    """Return the improvement in percent of the baseline's value by block, omitting blocks whose baseline is 0."""
+    improvements = []
+    for block, means in table.items():
+        base = summarize(mean for other, mean in means.items() if other[0] == BASELINE).mean
+        if base:
+            improvements.append(metrics[block].score(100 * (means[name] - base) / abs(base)))
+    return improvements
+
+
+def _missing(names: Sequence[Name], values: Mapping[Name, object]) -> str | None:
+    missing = [label(name) for name in names if name not in values]
+    return f"no result of {', '.join(missing)}" if missing else None
+
+
+def label(name: Name) -> str:
+    """Return a regularizer with the values that split it: ``dropkey 0.3``."""
+    return " ".join(str(part) for part in name if part is not None)
+
+
+def _notes(ranking: Ranking, names: Sequence[Name]) -> list[str]:
+    reasons = Counter(block["reason"] for block in ranking.left_out)
+    total = ranking.blocks + len(ranking.left_out)
+    notes = [f"{count} of {total} blocks left out: {reason}" for reason, count in reasons.most_common(5)]
+    if len(reasons) > 5:
+        notes.append(f"{len(reasons) - 5} more reasons: `--json` lists them all")
+    if len(names) < 2:
+        return [*notes, "fewer than two regularizers have a result: nothing to rank"]
+    if not ranking.blocks:
+        return [*notes, "no block has results of all regularizers: select some, such as regularizer=none,dropkey"]
+    if not any(name[0] == BASELINE for name in names):
+        notes.append(f"no improvement is shown without a result of {BASELINE}")
+    elif ranking.blocks < MIN_PAIRS:
+        notes.append(f"too few blocks for an interval: {ranking.blocks}, at least {MIN_PAIRS} are needed")
+    if len(names) < MIN_REGULARIZERS or ranking.blocks < MIN_BLOCKS:
+        minimum = f"at least {MIN_REGULARIZERS} regularizers and {MIN_BLOCKS} blocks are needed"
+        notes.append(f"too little for Friedman's test: {len(names)} regularizers in {ranking.blocks} blocks, {minimum}")
+    elif ranking.friedman is not None:
+        test = f"chi² = {ranking.friedman['statistic']:.2f}, p = {ranking.friedman['p']:.2g}"
+        notes.append(f"Friedman's test that all are equal, over {ranking.blocks} blocks: {test}")
+    return notes
+
+
+def _configs(connection: Connection, filter: Filter) -> dict[str, Row]:
+    rows = configs(connection, filter.clauses, COLUMNS)
+    fingerprints = dict(connection.execute(select(Configs.c.id, Configs.c.fingerprint)).all())
+    return {id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, row, strict=True))} for id, row in rows.items()}
+
+
+def _check_keys(by: Sequence[str], configs: Mapping[str, Row]) -> None:
+    known = {"schedule", "align", *(name for config in configs.values() for name in config["params"])}
+    for key in by:
+        if configs and key not in known:
+            raise unknown_name("key to split regularizers by", key, known)
+
+
+def _means(connection: Connection, filter: Filter, name: str) -> dict[str, float]:
+    """Return the means over seeds by configuration."""
+    by_config: dict[str, list[float]] = {}
+    for (id,), values in GroupKeys(filter, ["regularizer"]).finals(connection, name):
+        by_config.setdefault(id, []).extend(value for value in values if value is not None)
+    return {id: math.fsum(values) / len(values) for id, values in by_config.items() if values}
+
+
+def _name(config: Mapping[str, Any], by: Sequence[str]) -> Name:
+    if config["regularizer"] == BASELINE:
+        return (BASELINE, *(None for _ in by))
+    values = {"schedule": config["schedule"], "align": config["align"], **config["params"]}
+    return (config["regularizer"], *(values.get(key) for key in by))
+
+
+def _block(config: Mapping[str, Any], overrides: str, metric: str) -> Block:
+    return Block(
+        config["task"], config["data"], config["model"], config["preset"], overrides, config["fingerprint"], metric
+    )
+
+
+def _block_row(block: Block) -> Row:
+    return {**block._asdict(), "overrides": json.loads(block.overrides)}

@@ -1,0 +1,161 @@
+"""Results over configurations: means over seeds, as rows of plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Connection, select
+
+from db.queries.aggregates import DEFAULT_AGGREGATES, aggregate
+from db.queries.groups import Group, GroupKeys, Groups, grouped
+from db.queries.published import Published
+from db.queries.sorting import sort_key
+from db.schema.connection import reading
+from db.schema.tables import FINAL, Metrics, Trials
+from db.store import filters
+from db.store.rows import Row, in_list
+from db.store.store import Store
+from harness.errors import unknown_name
+from harness.trials.metric import TEST, MetricName
+
+STATE_PRIORITY = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "succeeded")
+"""If the states of seeds differ, the first of these is the configuration's."""
+
+CURVE_SPLITS = ("dev", "train", "test")
+"""The splits of a curve without a split, in order of preference: few tasks measure test before the end."""
+
+
+def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, float | None]:
+    """Return a metric's final value by trial id, for trials that have one; None if it is not a finite number."""
+    query = select(Metrics.c.trial_id, Metrics.c.value).where(
+        Metrics.c.step == FINAL, Metrics.c.name == str(MetricName.parse(metric))
+    )
+    values: dict[str, float | None] = {}
+    with reading(store.engine) as connection:
+        for id, value in connection.execute(query.where(in_list(connection, Metrics.c.trial_id, ids))):
+            values[id] = value
+    return values
+
+
+def results(
+    store: Store,
+    words: Sequence[str] = (),
+    *,
+    ids: Sequence[str] | None = None,
+    metrics: Sequence[str] = (),
+    group_by: Sequence[str] = (),
+    aggregates: Sequence[str] = DEFAULT_AGGREGATES,
+) -> list[Row]:
+    """Return one row per suite, configuration and metric, or per metric and values of the `group_by` keys.
+
+    Args:
+        store: the database.
+        words: a filter (`db.store.filters`).
+        ids: only these trials.
+        metrics: names, ``accuracy`` for the test set, ``all`` for every final value; default: those of the test set.
+        group_by: columns of a configuration, ``suite``, ``seed``, parameters of regularizers, or overrides.
+        aggregates: the aggregates over seeds (`db.queries.aggregates`).
+
+    Returns:
+        suite, task, data, model, regularizer, params, schedule, align, preset, overrides, metric, the aggregates,
+        published, state; with `group_by`, its keys instead of the columns before `metric`, and no `published`. A row
+        without a result yet has n = 0.
+
+    Raises:
+        InputError: a word, metric, key or aggregate is unknown.
+    """
+    aggregate([], aggregates)  # report unknown ones even if there is nothing to aggregate
+    with reading(store.engine) as connection:
+        filter = filters.parse(connection, words)
+        if ids is not None:
+            filter.clauses.append(in_list(connection, Trials.c.id, ids))
+        groups = grouped(connection, filter, group_by, metrics)
+    published = Published()
+    requested = [MetricName.parse(name).label for name in metrics if name != "all"]
+    return [
+        row
+        for group in sorted(groups, key=_order)
+        for row in _rows(group, published, requested, aggregates, grouped=bool(group_by))
+    ]  # fmt: skip
+
+
+def curves(
+    store: Store,
+    words: Sequence[str],
+    name: str,
+    *,
+    group_by: Sequence[str] = (),
+    aggregates: Sequence[str] = DEFAULT_AGGREGATES,
+    every: int = 1,
+) -> list[Row]:
+    """Return the points of a curve by configuration: a row for each step at which any seed has a point.
+
+    Args:
+        store: the database.
+        words: a filter (`db.store.filters`).
+        name: ``train/loss``; without a split, the first of `CURVE_SPLITS` that has such a curve.
+        group_by: as of `results`.
+        aggregates: as of `results`.
+        every: return only every n-th point of a configuration, starting with the first, and the last.
+
+    Returns:
+        the label's columns as of `results`, metric, step, the aggregates.
+
+    Raises:
+        InputError: a word, key or aggregate is unknown, or no trial has such a curve.
+    """
+    aggregate([], aggregates)
+    names = [*dict.fromkeys(MetricName.parse(name, split) for split in CURVE_SPLITS)]
+    with reading(store.engine) as connection:
+        keys = GroupKeys(filters.parse(connection, words), group_by)
+        groups = Groups(connection, keys, group_by)
+        for full_name in names:
+            points = _points(connection, groups, str(full_name))
+            if points:
+                return _curve_rows(points, full_name.label, aggregates, every)
+        known = set(connection.scalars(select(Metrics.c.name).where(Metrics.c.step != FINAL).distinct()))
+    if known and known.isdisjoint(map(str, names)):
+        raise unknown_name("curve", name, known)
+    return []
+
+
+def _points(connection: Connection, groups: Groups, name: str) -> list[tuple[Group, dict[int, list[float | None]]]]:
+    """Return the values by step of each group that has such a curve."""
+    curves: dict[int, tuple[Group, dict[int, list[float | None]]]] = {}
+    for key, points in groups.keys.points(connection, name):
+        group = groups.at(key)
+        by_step = curves.setdefault(id(group), (group, {}))[1]
+        for *_, step, value in points:
+            by_step.setdefault(step, []).append(value)
+    return sorted(curves.values(), key=lambda curve: _order(curve[0]))
+
+
+def _curve_rows(
+    points: Iterable[tuple[Group, dict[int, list[float | None]]]], metric: str, aggregates: Sequence[str], every: int
+) -> list[Row]:
+    rows = []
+    for group, by_step in points:
+        label = {**group.label, "metric": metric}
+        steps = sorted(by_step)
+        for step in [*steps[:-1:every], steps[-1]]:
+            rows.append({**label, "step": step, **aggregate(by_step[step], aggregates)})
+    return rows
+
+
+def _rows(
+    group: Group, published: Published, requested: Sequence[str], aggregates: Sequence[str], *, grouped: bool
+) -> Iterable[Row]:
+    state = min(group.states, key=STATE_PRIORITY.index)
+    names = sorted(group.values, key=lambda name: (MetricName.parse(name).split != TEST, name))
+    labels: list[str | None] = [MetricName.parse(name).label for name in names] or [*requested] or [None]
+    for position, label in enumerate(labels):
+        metric = label if grouped or label else published.metric(group.label["suite"])
+        values = group.values[names[position]] if names else ()
+        row = {**group.label, "metric": metric, **aggregate(values, aggregates)}
+        if not grouped:
+            row["published"] = published.value(group.label, metric)
+        yield {**row, "state": state}
+
+
+def _order(group: Group) -> list[tuple[int, float, str]]:
+    return [sort_key(value) for value in group.label.values()]

@@ -1,0 +1,163 @@
+"""The figure of a suite, drawn from its table and from the arrays of analyses in the run directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+
+from db.report.figures.distributions import arrays_of, distributions
+from db.report.view.view import CellResult, View
+from harness.analysis import analysis_of
+from harness.analysis.figures import png
+from harness.analysis.pictures.attention_figure import SCALE, draw_between, draw_over
+from harness.errors import InputError
+
+COLORS = ("#666666", "#9ecae1", "#08519c", "#fdae6b", "#d94801", "#74c476", "#006d2c", "#bcbddc", "#54278f")
+MARKERS = "osD^vP*Xh"
+AXES = {"sparsity": ("largest attention weight × sentence length", "share of the weights")}
+"""Axis labels of histograms that do not count one value per sample."""
+
+
+def figure(view: View, runs: Path) -> bytes:
+    """Return the figure as the content of a PNG file.
+
+    Args:
+        view: the table of the suite.
+        runs: the root of the run directories.
+
+    Raises:
+        InputError: the suite has no figure, or no trial has the data to draw.
+    """
+    spec = view.suite.figure
+    if spec is None:
+        raise InputError(f"suite {view.suite.name} is a table, no figure: expected a --format other than png")
+    drawn = {"curves": _curves, "histograms": _histograms, "maps": _maps}[spec.kind](view, runs)
+    drawn.suptitle(f"{view.suite.title}\n{_subtitle(view)}", fontsize=10)
+    return png(drawn)
+
+
+def _subtitle(view: View) -> str:
+    data = list(dict.fromkeys(result.cell.request.data for result in view.cells.values()))
+    counts = sorted({result.n for result in view.cells.values() if result.n})
+    seeds = "–".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
+    return f"{', '.join(data)}; preset {view.preset}; seeds: {seeds}"
+
+
+def _panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    drawn = Figure(figsize=(width * columns, height * rows + 0.7), layout="constrained")
+    panels = list(drawn.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels[count:]:
+        axes.remove()
+    for axes in panels[:count]:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    return drawn, panels[:count]
+
+
+def _curves(view: View, runs: Path) -> Figure:
+    """Draw one panel per model and data set: our means with their std, published values as hollow markers."""
+    assert view.suite.figure is not None
+    over = view.suite.figure.over
+    groups: dict[tuple[str, str], dict[str, list[CellResult]]] = {}
+    for result in view.cells.values():
+        request = result.cell.request
+        groups.setdefault((request.model, request.data), {}).setdefault(result.row, []).append(result)
+    if not any(result.mean is not None for result in view.cells.values()):
+        raise _no_data(view)
+    columns = len({data for _, data in groups})
+    drawn, panels = _panels(len(groups), max(2, columns), 4.2, 3.0)
+    for axes, ((model, data), rows) in zip(panels, groups.items(), strict=True):
+        for number, (row, results) in enumerate(rows.items()):
+            color, marker = COLORS[2 + 2 * number % 7], MARKERS[number % len(MARKERS)]
+            ours = sorted(
+                (_x(result, over), result.mean, result.std or 0.0) for result in results if result.mean is not None
+            )
+            if ours:
+                x, mean, std = (np.array(values) for values in zip(*ours, strict=True))
+                axes.errorbar(x, mean, std, color=color, marker=marker, markersize=5, capsize=3, label=row)
+            published = [(_x(result, over), result.published) for result in results if result.published is not None]
+            for index, (ratio, value) in enumerate(published):
+                label = f"{row}, published" if not index else None
+                axes.plot(ratio, value, marker, color=color, markersize=9, fillstyle="none", label=label)
+        metric = next(iter(rows.values()))[0].metric
+        axes.set_title(f"{model}, {data}", fontsize=9)
+        axes.set_xlabel("drop ratio" if over == "ratio" else over, fontsize=9)
+        axes.set_ylabel(metric.name + (" (%)" if metric.unit == "%" else ""), fontsize=9)
+        axes.grid(axis="y", alpha=0.3)
+        axes.legend(fontsize=8, frameon=False)
+    return drawn
+
+
+def _x(result: CellResult, over: str) -> float:
+    return 0.0 if result.cell.request.regularizer == "none" else float(result.regularizer[over])
+
+
+def _histograms(view: View, runs: Path) -> Figure:
+    """Draw one panel per column, with one outline per row of the values of all its seeds."""
+    columns = [(column, rows) for column in view.columns if (rows := distributions(view.column(column), runs))]
+    if not columns:
+        raise _no_data(view)
+    drawn, panels = _panels(len(columns), 2, 5.4, 3.6)
+    for axes, (column, rows) in zip(panels, columns, strict=True):
+        highest, headroom = 0.0, 1.15 + 0.09 * len(rows)  # space for the legend above the outlines
+        for number, row in enumerate(rows):
+            highest = max(highest, row.shares.max())
+            color = COLORS[number % len(COLORS)]
+            axes.stairs(row.shares, row.edges, color=color, linewidth=1.6, label=f"{row.row}: {row.mean:.3f}")
+            axes.axvline(row.mean, ymax=1 / headroom, color=color, linewidth=0.8, linestyle=":")
+        kind = analysis_of(view.column(column)[0].cell.metric)
+        x_label, y_label = AXES.get(str(kind), (f"{kind}, by sample", "share of the samples"))
+        axes.set_title(column, fontsize=9)
+        axes.set_xlabel(x_label, fontsize=9)
+        axes.set_ylabel(y_label, fontsize=9)
+        axes.set_ylim(0, highest * headroom)
+        axes.legend(title="mean", title_fontsize=8, fontsize=8, frameon=False, loc="upper left")
+    return drawn
+
+
+def _maps(view: View, runs: Path) -> Figure:
+    """Draw the samples in the first line, and below them one line of maps per row, from its first seed."""
+    rows = []
+    for row in view.rows:
+        arrays = next(arrays_of(view.cells[row, view.columns[0]], runs), None)
+        if arrays is not None:
+            rows.append((row, arrays))
+    if not rows:
+        raise _no_data(view)
+    first = rows[0][1]
+    samples = [first[name] for name in first if name.startswith("shown.")]
+    if any(image.dtype.kind != "u" for image in samples):
+        raise InputError(f"suite {view.suite.name}: maps are drawn over images: expected a task on images")
+    drawn = Figure(figsize=(1.7 * len(samples) + 2.2, 1.75 * (len(rows) + 1) + 0.8), layout="constrained")
+    grid = drawn.subplots(len(rows) + 1, len(samples), squeeze=False)
+    for axes in grid.flat:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+    maps = [[arrays[f"map.{sample}"] for sample in range(len(samples))] for _, arrays in rows]
+    top = max(1.0, *(float(weights.max() * weights.size) for line in maps for weights in line))
+    scale: ScalarMappable | None = None
+    for sample, image in enumerate(samples):
+        grid[0, sample].imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        for line, (_, arrays) in enumerate(rows):
+            axes, weights = grid[line + 1, sample], maps[line][sample]
+            if f"places.{sample}" in arrays:
+                scale = draw_between(axes, image, arrays[f"places.{sample}"], int(arrays["query"]), weights, top)
+            else:
+                scale = draw_over(axes, image, weights, top)
+    for axes, label in zip(grid[:, 0], ("sample", *(row for row, _ in rows)), strict=True):
+        axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
+    assert scale is not None
+    unit = "tokens" if "places.0" in first else "patches"
+    drawn.colorbar(scale, ax=grid, shrink=0.6).set_label(SCALE.format(unit), fontsize=9)
+    return drawn
+
+
+def _no_data(view: View) -> InputError:
+    return InputError(f"suite {view.suite.name}: nothing to draw yet: run `dropbench run {view.suite.name}`")

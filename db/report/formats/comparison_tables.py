@@ -1,0 +1,112 @@
+"""Comparisons and rankings as tables of texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from db.report.formats.listing import TextTable, format_value, results_table
+
+if TYPE_CHECKING:
+    from db.queries.rank import Ranking
+    from db.store.rows import Row
+
+MAX_NAMED = 10
+"""Configurations present on one side only that are named; the others are counted."""
+
+
+def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[str]]:
+    """Return the values shared by all rows as lines, the rows that both sides have, and a summary as lines."""
+    both = [row for row in rows if row["only"] is None]
+    sides = {(_differing(row, "old"), _differing(row, "new")) for row in both}
+    alike = len(both) > 1 and len(sides) == 1
+    above, table = results_table([_columns(row, name_sides=not alike) for row in both])
+    if alike:
+        ((old, new),) = sides
+        above = [*([f"old: {old}"] if old else []), *([f"new: {new}"] if new else []), *above]
+    return above, table, [*_summary(both), *_one_sided(rows)]
+
+
+def ranking_table(ranking: Ranking) -> TextTable:
+    """Return one row per regularizer."""
+    names = [name for name in (ranking.rows[0] if ranking.rows else ()) if name not in ("low", "high")]
+    return names, [[_ranking_text(row, name, ranking.blocks) for name in names] for row in ranking.rows]
+
+
+def _ranking_text(row: Row, name: str, blocks: int) -> str:
+    value = row[name]
+    if value is None:
+        return ""
+    if name == "improvement":
+        return _change(value, row["low"], row["high"], "%")
+    return f"{value:.2f}" if name == "rank" else f"{value}/{blocks}" if name == "won" else str(value)
+
+
+def _columns(row: Row, *, name_sides: bool) -> Row:
+    """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
+    label = {name: row[name] for name in row if name in ("task", "data", "model", "schedule", "align", "preset")}
+    columns = {
+        **label,
+        "regularizer": row["regularizer"],
+        "params": row["params"],
+        "overrides": row["overrides"],
+        "metric": row["metric"],
+        "old": _side(row, "old", name_sides),
+        "new": _side(row, "new", name_sides),
+        "change": _change(row["change"], row["low"], row["high"], like=row["new_mean"]),
+        "pairs": row["pairs"],
+        "verdict": {True: "better", False: "worse", None: None}[row["better"]],
+    }
+    if row["regularizer"] is None:  # the sides differ in it: the parameters they share get columns of their own
+        del columns["params"]
+        return {**row["params"], **columns}
+    return columns
+
+
+def _differing(row: Row, side: str) -> str:
+    return ", ".join(f"{name}={value}" for name, value in row[side].items() if value is not None)
+
+
+def _side(row: Row, side: str, named: bool) -> str:
+    differing = _differing(row, side) if named else ""
+    mean, std, n = (row[f"{side}_{name}"] for name in ("mean", "std", "n"))
+    spread = "" if std is None else f" ± {format_value(std, like=mean)}"
+    text = "–" if mean is None else f"{format_value(mean)}{spread} ({n})"
+    return f"{differing}: {text}" if differing else text
+
+
+def _change(
+    change: float | None, low: float | None, high: float | None, unit: str = "", *, like: float | None = None
+) -> str:
+    if change is None:
+        return ""
+    text = format_value(change, like=like, signed=True) + unit
+    if low is None or high is None:
+        return text
+    return f"{text} [{format_value(low, like=like, signed=True)}, {format_value(high, like=like, signed=True)}]"
+
+
+def _summary(both: Sequence[Row]) -> list[str]:
+    if not both:
+        return ["no configuration is on both sides"]
+    counts = Counter(row["better"] for row in both)
+    significant = sum(row["low"] is not None and (row["low"] > 0 or row["high"] < 0) for row in both)
+    verdicts = f"{counts[True]} better, {counts[False]} worse, {counts[None]} neither"
+    return [f"{len(both)} compared: {verdicts}; intervals without 0: {significant}"]
+
+
+def _one_sided(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    for side in ("old", "new"):
+        names = list(dict.fromkeys(_config(row) for row in rows if row["only"] == side))
+        lines += [f"only in {side}: {name}" for name in names[:MAX_NAMED]]
+        if len(names) > MAX_NAMED:
+            lines.append(f"only in {side}: {len(names) - MAX_NAMED} more; `--json` prints all")
+    return lines
+
+
+def _config(row: Row) -> str:
+    inner = ",".join(f"{key}={value}" for key, value in {**row["params"], **row["overrides"]}.items())
+    texts = [row[name] for name in ("task", "data", "model", "regularizer")] + [inner, row["schedule"], row["preset"]]
+    return " ".join(text for text in texts if text)

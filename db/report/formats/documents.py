@@ -1,0 +1,159 @@
+"""The table of a suite as Markdown, LaTeX, CSV, Parquet and JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from db.report.formats.escaping import MAX_TEXT, latex, latex_definitions, markdown
+from db.report.formats.layout import Entry, Grid, Line, about, incomplete, long_grid, wide_grid
+from db.report.formats.listing import to_csv, to_parquet
+from db.report.view.selection_notes import candidate_record
+from db.report.view.view import CellResult, View
+
+
+def as_markdown(view: View) -> str:
+    """Return a GitHub table; the best are bold."""
+    grid = _grid(view)
+
+    def cell(entry: Entry) -> str:
+        text = markdown(entry.text)
+        return f"**{text}**" if entry.best else text
+
+    def row(texts: list[str]) -> str:
+        return "| " + " | ".join(texts) + " |"
+
+    rows = [row([markdown(text) for text in grid.header]), "| :-- |" + " --: |" * (len(grid.header) - 1)]
+    for line in grid.lines:
+        texts = [*map(cell, line.entries)]
+        if line.kind == "below":
+            texts[0] = f"&emsp;{texts[0]}"
+        rows.append(row(texts))
+    notes = [f"{number}. {markdown(note)}" for number, note in enumerate(grid.notes, 1)]
+    legend = [f"- {markdown(text)}" for text in grid.about]
+    return "\n\n".join(
+        filter(None, [f"### {markdown(grid.title)}", "\n".join(rows), "\n".join(notes), "\n".join(legend)])
+    )
+
+
+def as_latex(view: View) -> str:
+    """Return a table environment for the package booktabs; the best are bold."""
+    grid = _grid(view)
+
+    def cell(entry: Entry) -> str:
+        text = latex(entry.text)
+        return rf"\textbf{{{text}}}" if entry.best else text
+
+    def row(line: Line) -> str:
+        texts = [*map(cell, line.entries)]
+        if line.kind == "below":
+            texts = [rf"\quad {texts[0]}", *texts[1:]]
+        return "  " + " & ".join(texts) + r" \\"
+
+    head = "  " + " & ".join(latex(text) for text in grid.header) + r" \\"
+    notes = [rf"{{[}}{number}{{]}} {latex(note, MAX_TEXT)}" for number, note in enumerate(grid.notes, 1)]
+    lines = [
+        r"  \centering",
+        rf"  \caption{{{latex(grid.title)}}}",
+        rf"  \begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}",
+        r"  \toprule",
+        head,
+        r"  \midrule",
+        *map(row, grid.lines),
+        r"  \bottomrule",
+        r"  \end{tabular}",
+        r"  \par\medskip\footnotesize\raggedright",
+        *(rf"  {text}\par" for text in [*notes, *(latex(text, MAX_TEXT) for text in grid.about)]),
+    ]
+    definitions = [f"  {definition}" for definition in latex_definitions("".join(lines))]
+    return "\n".join([r"\begin{table}", *definitions, *lines, r"\end{table}"])
+
+
+def as_csv(view: View) -> str:
+    """Return one line per cell after a header, with numbers in full."""
+    return to_csv(_flat(view))
+
+
+def as_parquet(view: View) -> bytes:
+    """Return the same as a Parquet file.
+
+    Raises:
+        InputError: pyarrow is not installed.
+    """
+    return to_parquet(_flat(view))
+
+
+def as_json(view: View) -> str:
+    """Return the full table: labels of rows and columns, one record per cell, and the legend."""
+    suite = view.suite
+    content = {
+        "suite": suite.name,
+        "title": suite.title,
+        "source": suite.source,
+        "preset": view.preset,
+        "rows": list(view.rows),
+        "columns": list(view.columns),
+        "cells": [_record(result, view) for result in view.cells.values()],
+        "about": about(view),
+        "notes": list(suite.notes),
+    }
+    return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def _grid(view: View) -> Grid:
+    return wide_grid(view) if len(view.columns) > 1 else long_grid(view)
+
+
+def _flat(view: View) -> list[dict[str, Any]]:
+    """Return the records without their trials, which are lists."""
+    records = [_record(result, view) for result in view.cells.values()]
+    return [{name: value for name, value in record.items() if name != "trials"} for record in records]
+
+
+def _record(result: CellResult, view: View) -> dict[str, Any]:
+    request = result.cell.request
+    done = result.n == len(result.seeds) and result.n > 0
+    states = [seed.state for seed in result.seeds]
+    return {
+        "suite": view.suite.name,
+        "row": result.row,
+        "column": result.column,
+        "task": request.task,
+        "data": request.data,
+        "fingerprint": result.fingerprint,
+        "model": request.model,
+        "regularizer": request.regularizer,
+        "params": dict(result.regularizer),
+        "schedule": result.schedule,
+        "align": request.align,
+        "preset": request.preset,
+        "overrides": dict(request.overrides),
+        "metric": result.metric.name,
+        "higher_is_better": result.metric.higher_is_better,
+        "unit": result.metric.unit,
+        "mean": result.mean,
+        "std": result.std,
+        "n": result.n,
+        "seeds": len(result.seeds),
+        "baseline": result.cell.baseline,
+        "delta": result.delta,
+        "paired": result.paired,
+        "delta_low": result.interval[0] if result.interval else None,
+        "delta_high": result.interval[1] if result.interval else None,
+        "p_value": result.p_value,
+        "published": result.published,
+        "published_std": result.published_std,
+        "delta_published": result.delta_published,
+        "best": result.best,
+        "synthetic": result.synthetic,
+        "subset": bool(result.subset),
+        "states": {state: states.count(state) for state in dict.fromkeys(states)},
+        "chosen": dict(result.chosen) if result.chosen is not None else None,
+        "candidates": [candidate_record(candidate) for candidate in result.candidates],
+        "unasked": result.selection.remaining if result.selection is not None else 0,
+        "incomplete": None if done else (incomplete(result) or ", ".join(dict.fromkeys(states)) or None),
+        "trials": [
+            {"id": seed.id, "seed": seed.seed, "state": seed.state, "reason": seed.reason, "value": seed.value}
+            for seed in result.seeds
+        ],
+    }

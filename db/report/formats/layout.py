@@ -1,0 +1,264 @@
+"""Lay out a table as lines of plain text, which the formats only escape and typeset.
+
+`long_grid` has one line per cell with its numbers as columns, and one section per column of the suite if there are
+several. `wide_grid` has the rows and columns of the source, with the difference and the published value below each
+number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from db.queries.statistics import MIN_PAIRS
+from db.report.view.recipe_notes import recipe_lines
+from db.report.view.selection_notes import chosen_text, lost_candidates, progress_text, selection_lines
+from db.report.view.view import CellResult, View
+from harness.suites.search_space import RECIPE_PREFIX
+from harness.trials.metric import Metric
+
+MINUS = "−"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A text of the table; the best ones are bold."""
+
+    text: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line: the heading of a section, a row of the table, or details below its numbers."""
+
+    kind: Literal["section", "row", "below"]
+    entries: tuple[Entry, ...]
+
+
+@dataclass
+class Grid:
+    """A table of texts with its notes, which are numbered from 1 and cited as ``[1]`` in the entries."""
+
+    title: str
+    about: list[str]
+    header: tuple[str, ...]
+    lines: list[Line] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def cite(self, note: str | None) -> str:
+        """Return the mark of a note, adding the note if it is new; "" for None."""
+        if not note:
+            return ""
+        if note not in self.notes:
+            self.notes.append(note)
+        return f" [{self.notes.index(note) + 1}]"
+
+
+def format_metric(value: float | None, metric: Metric, *, signed: bool = False) -> str:
+    """Return percentages with two decimals, counts with none, others with three; zero after rounding has no sign."""
+    if value is None:
+        return ""
+    digits = {"%": ".2f", "mm": ".2f", "count": ",.0f"}.get(metric.unit, ".3f")
+    text = f"{value:{'+' if signed else ''}{digits}}"
+    if float(text.replace(",", "")) == 0.0:
+        text = text.lstrip("+-")
+    return text.replace("-", MINUS)
+
+
+def mean_std(value: float | None, std: float | None, metric: Metric) -> str:
+    """Return mean ± std; the mean alone without a std."""
+    deviation = f" ± {format_metric(std, metric)}" if value is not None and std is not None else ""
+    return format_metric(value, metric) + deviation
+
+
+def delta_text(result: CellResult, interval: bool = True) -> str:
+    """Return the difference from the baseline, with its confidence interval if known and `interval` is true."""
+    text = format_metric(result.delta, result.metric, signed=True)
+    if result.interval is None or not interval:
+        return text
+    low, high = (format_metric(bound, result.metric, signed=True) for bound in result.interval)
+    return f"{text} [{low}, {high}]"
+
+
+def long_grid(view: View, *, intervals: bool = True) -> Grid:
+    """Return one line per cell, with or without confidence intervals."""
+    grid = Grid(_title(view), about(view, intervals=intervals), ())
+    sections = len(view.columns) > 1
+    results = list(view.cells.values())
+    published = any(result.published is not None for result in results)
+    baseline = any(result.cell.baseline for result in results)
+    chosen = any(result.chosen is not None for result in results)
+    labels = {metric_label(result.metric) for result in results}
+    name = labels.pop() if len(labels) == 1 else "result"
+    grid.header = (
+        "",
+        name,
+        "n",
+        *(["chosen"] if chosen else []),
+        *(["Δ base"] if baseline else []),
+        *(["published", "Δ"] if published else []),
+    )
+    for column in view.columns:
+        cells = view.column(column)
+        if sections:
+            label = column_label(column, cells)
+            if name == "result":
+                label += f", {metric_label(cells[0].metric)}"
+            grid.lines.append(Line("section", (Entry(label),)))
+        for result in cells:
+            entries = [Entry(result.row), *_mean_entries(result, grid)]
+            if chosen:
+                entries.append(Entry(_chosen(result, grid)))
+            if baseline:
+                entries.append(Entry(delta_text(result, intervals)))
+            if published:
+                entries.append(Entry(mean_std(result.published, result.published_std, result.metric)))
+                entries.append(Entry(format_metric(result.delta_published, result.metric, signed=True)))
+            grid.lines.append(Line("row", tuple(entries)))
+    return grid
+
+
+def wide_grid(view: View) -> Grid:
+    """Return the rows and columns of the source."""
+    grid = Grid(_title(view), about(view), ())
+    heads = [(label, view.column(label)) for label in view.columns]
+    grid.header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
+    for row in view.rows:
+        cells = [view.cells.get((row, column)) for column in view.columns]
+        numbers = []
+        for cell in cells:
+            if cell is None:
+                numbers.append(Entry())
+                continue
+            mean, count = _mean_entries(cell, grid)
+            numbers.append(Entry(f"{mean.text} ({count.text})" if cell.n else mean.text, mean.best))
+        grid.lines.append(Line("row", (Entry(row), *numbers)))
+        below = {
+            "chosen": [_chosen(cell, grid) if cell else "" for cell in cells],
+            "Δ base": [delta_text(cell) if cell else "" for cell in cells],
+            "published (Δ)": [_published(cell) if cell else "" for cell in cells],
+        }
+        for name, texts in below.items():
+            if any(texts):
+                grid.lines.append(Line("below", (Entry(name), *map(Entry, texts))))
+    return grid
+
+
+def column_label(label: str, cells: Sequence[CellResult]) -> str:
+    """Return the label of a column, marked if its data are synthetic or a subset of the published ones."""
+    if any(cell.synthetic for cell in cells):
+        return f"{label} (synthetic)"
+    return f"{label} (subset)" if any(cell.subset for cell in cells) else label
+
+
+def metric_label(metric: Metric) -> str:
+    """Return the name of a metric with its direction: ``accuracy ↑``."""
+    return f"{metric.name} {metric.arrow}".rstrip()
+
+
+def _published(cell: CellResult) -> str:
+    text = mean_std(cell.published, cell.published_std, cell.metric)
+    delta = format_metric(cell.delta_published, cell.metric, signed=True)
+    return f"{text} ({delta})" if delta else text
+
+
+def _chosen(result: CellResult, grid: Grid) -> str:
+    """Return the selected candidate, citing a note on lost candidates."""
+    text = chosen_text(result)
+    return text + grid.cite(lost_candidates(result.selection)) if text and result.selection is not None else text
+
+
+def _mean_entries(result: CellResult, grid: Grid) -> tuple[Entry, Entry]:
+    """Return the mean and the number of seeds, or the reason why there is none and an empty entry."""
+    if result.selection is not None and result.chosen is None:
+        return Entry(progress_text(result.selection) + grid.cite(lost_candidates(result.selection))), Entry()
+    states = {seed.state for seed in result.seeds}
+    if result.n == 0 and result.metric.optional and states == {"succeeded"}:
+        return Entry("–"), Entry()
+    mark = grid.cite(incomplete(result))
+    if result.n == 0:
+        order = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "not run", "not analyzed")
+        state = next((state for state in order if state in states), "skipped" if result.reason else "no number")
+        return Entry(state + mark), Entry()
+    count = str(result.n) if result.n == len(result.seeds) else f"{result.n}/{len(result.seeds)}{mark}"
+    return Entry(mean_std(result.mean, result.std, result.metric), result.best), Entry(count)
+
+
+def incomplete(result: CellResult) -> str | None:
+    """Return a note on the seeds without a number; None if there are none or their common state says enough."""
+    if result.reason:
+        return result.reason
+    if result.selection is not None and result.chosen is None:
+        return "; ".join(filter(None, [progress_text(result.selection), lost_candidates(result.selection)]))
+    groups: dict[tuple[str, str | None], list[int]] = {}
+    for seed in result.seeds:
+        if seed.value is None:
+            reason = seed.reason
+            if seed.state == "succeeded":
+                reason = f"the run reported no finite {result.metric.name}"
+            groups.setdefault((seed.state, reason), []).append(seed.seed)
+    if not groups or (result.n == 0 and len(groups) == 1 and next(iter(groups))[1] is None):
+        return None
+    parts = []
+    for (state, reason), seeds in groups.items():
+        numbers = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        parts.append(f"{numbers}: {state}" + (f": {reason}" if reason else ""))
+    return "; ".join(parts)
+
+
+def _title(view: View) -> str:
+    return f"{view.suite.name}: {view.suite.title}"
+
+
+def about(view: View, *, intervals: bool = True) -> list[str]:
+    """Return the legend: source and meaning of the numbers, and how their recipes and data differ from the source."""
+    results = list(view.cells.values())
+    published = any(result.published is not None for result in results)
+    lines = [f"source: {view.suite.source}"]
+    seeds = sorted({seed.seed for result in results for seed in result.seeds})
+    metrics = dict.fromkeys(result.metric for result in results)
+    names = ", ".join(
+        metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics
+    )
+    numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
+    lines.append(f"test {names}: mean ± sample standard deviation over n seeds{numbers}; bold: best in its column")
+    base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
+    if base:
+        baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
+        lines.append(f"Δ base: difference from {baseline}, paired by seed")
+        compared = [result for result in results if result.delta is not None]
+        if intervals and any(result.interval is not None for result in compared):
+            lines[-1] += "; [low, high]: 95 % confidence interval (paired t-test)"
+        if intervals and any(result.interval is None for result in compared):
+            lines.append(f"no confidence interval: row and baseline share fewer than {MIN_PAIRS} seeds")
+    if published:
+        lines.append("published: value in the source; Δ: ours − published")
+    lines += selection_lines(results)
+    lines += recipe_lines(view)
+    if any(result.synthetic for result in results):
+        lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
+    subsets = {(result.cell.request.data, note): None for result in results for note in result.subset}
+    lines += [f"subset: {data}, {note}" for data, note in subsets]
+    overrides = _overrides(view)
+    if overrides:
+        lines.append(f"recipe overridden: {', '.join(overrides)}")
+    return lines
+
+
+def _overrides(view: View) -> list[str]:
+    """Return the overrides that neither the preset nor the suite sets itself."""
+    suite = view.suite
+    axes = (*suite.rows, *suite.columns)
+    declared = [suite.trial.get("overrides", {}), *(axis.trial.get("overrides", {}) for axis in axes)]
+    declared += [axis.presets.get(view.preset, {}) for axis in axes]
+    declared += [suite.presets[view.preset].overrides] if view.preset in suite.presets else []
+    texts: dict[str, None] = {}
+    for result in view.cells.values():
+        for key, value in result.cell.request.overrides.items():
+            if f"{RECIPE_PREFIX}{key}" in (result.chosen or ()):
+                continue
+            if not any(key in overrides and overrides[key] == value for overrides in declared):
+                texts[f"{key}={value}"] = None
+    return list(texts)

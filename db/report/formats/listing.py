@@ -1,0 +1,225 @@
+"""Rows of plain values in every format, for `results`, `compare`, `rank` and `db sql`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from db.queries.aggregates import AGGREGATES
+from db.queries.sorting import METRIC_COLUMNS
+from db.report.formats.escaping import csv_text, latex, markdown, plain
+from harness.errors import InputError
+
+if TYPE_CHECKING:
+    from db.store.rows import Row
+
+TextTable = tuple[list[str], list[list[str]]]
+"""Header and rows of texts."""
+
+NEVER_SHARED = {
+    *("regularizer", "metric", "step", *AGGREGATES, "published", "state"),
+    *("old", "new", "change", "pairs", "verdict"),
+}
+"""Columns that remain columns when all rows agree; in a wide table also ``accuracy mean``, but not ``accuracy n``."""
+
+
+def results_table(rows: Sequence[Row]) -> tuple[list[str], TextTable]:
+    """Return results for reading: the values shared by all rows as lines, and a table of the other columns."""
+    listed_params = _listed_params(rows)
+    texts = [_row_texts(row, listed_params) for row in rows]
+    columns = {_heading(name): name for row in rows for name in row}
+    values = {name: [text.get(name, "") for text in texts] for name in columns}
+    names = [name for name in columns if any(values[name])]
+    shared = [name for name in names if len(rows) > 1 and _shareable(columns[name]) and len(set(values[name])) == 1]
+    header = [name for name in names if name not in shared]
+    lines = [f"{name}: {values[name][0]}" for name in shared]
+    return lines, (header, [[text.get(name, "") for name in header] for text in texts])
+
+
+def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> TextTable:
+    """Return rows of values as a table of texts."""
+    return list(names), [["" if value is None else _scalar(value) for value in row] for row in rows]
+
+
+def print_listing(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = ()) -> None:
+    """Print a table with lines above and below it."""
+    from harness.cli.table import print_table
+
+    header, rows, right = _printable(table)
+    print_table(header, rows, right, rule=True, above=[*map(plain, above)], below=[*map(plain, below)])
+
+
+def to_text(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = ()) -> str:
+    """Return a table with lines above and below it as `print_listing` prints it into a pipe."""
+    from harness.cli.table import table_lines
+
+    return "\n".join([*map(plain, above), *table_lines(*_printable(table), rule=True), *map(plain, below)])
+
+
+def _printable(table: TextTable) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return the table without control characters, and the indices of its numeric columns."""
+    header, rows = table
+    numeric = [
+        index for index in range(len(header)) if rows and all(_is_number(row[index]) for row in rows if row[index])
+    ]
+    return [*map(plain, header)], [[*map(plain, row)] for row in rows], numeric
+
+
+def to_markdown(table: TextTable) -> str:
+    """Return a GitHub table."""
+    header, rows = table
+    lines = [
+        [markdown(name) for name in header],
+        [":--"] * len(header),
+        *([markdown(text) for text in row] for row in rows),
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def to_latex(table: TextTable) -> str:
+    """Return a tabular for the package booktabs."""
+    header, rows = table
+
+    def line(texts: Sequence[str]) -> str:
+        return "  " + " & ".join(latex(text) for text in texts) + r" \\"
+
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{'l' * len(header)}}}",
+            r"  \toprule",
+            line(header),
+            r"  \midrule",
+            *map(line, rows),
+            r"  \bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return one line per row after a header: numbers in full, nested values as JSON."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    names = list(rows[0]) if rows else []
+    writer.writerow([csv_text(name) for name in names])
+    for row in rows:
+        writer.writerow([csv_value(row[name]) for name in names])
+    return file.getvalue().rstrip("\n")
+
+
+def to_json(content: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> str:
+    """Return one JSON object, or a list of them; numbers that are not finite become null."""
+    return json.dumps(_finite(content), ensure_ascii=False, indent=1, allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return a Parquet file; nested values are JSON.
+
+    Raises:
+        InputError: pyarrow is not installed.
+    """
+    import pandas
+
+    flat = [
+        {key: json.dumps(value) if isinstance(value, dict) else value for key, value in row.items()} for row in rows
+    ]
+    try:
+        return pandas.DataFrame(flat).to_parquet(index=False)
+    except ImportError:
+        raise InputError("--format parquet needs the package pyarrow: `pip install pyarrow`") from None
+
+
+def csv_value(value: Any) -> Any:
+    """Return a value as one CSV field."""
+    if isinstance(value, dict | list | bool):
+        return csv_text(json.dumps(value, ensure_ascii=False))
+    return csv_text(value) if isinstance(value, str) else value
+
+
+def _is_number(text: str) -> bool:
+    return text.split(" ± ")[0].replace("−", "-").replace(".", "", 1).lstrip("-").isdigit()
+
+
+def _row_texts(row: Row, listed_params: Mapping[str, set[str]]) -> dict[str, str]:
+    """Return a result as texts: parameters after the regularizer, std after the mean, defaults left out."""
+    texts = {}
+    for name, value in row.items():
+        aggregate = name.split(" ")[-1]
+        prefix = name.removesuffix(aggregate)
+        if name == "params" or value is None or (aggregate == "std" and f"{prefix}mean" in row):
+            continue
+        if name == "regularizer" and "params" in row:
+            params = [f"{key}={part}" for key, part in row["params"].items() if key in listed_params[value]]
+            texts[name] = f"{value}:{','.join(params)}" if params else str(value)
+        elif name == "overrides":
+            texts[name] = ",".join(f"{key}={part}" for key, part in value.items())
+        elif aggregate == "mean":
+            std = row.get(f"{prefix}std")
+            texts[_heading(name)] = format_value(value) + ("" if std is None else f" ± {format_value(std, like=value)}")
+        elif aggregate in METRIC_COLUMNS and aggregate != "n":
+            texts[name] = format_value(value, like=row.get(f"{prefix}mean"))
+        elif (name, value) not in (("schedule", "constant"), ("align", "none")):
+            texts[name] = _scalar(value)
+    return texts
+
+
+def _listed_params(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """Return the parameters to list per regularizer: the ratio, and those with a value other than the default."""
+    listed: dict[str, set[str]] = defaultdict(set)
+    defaults: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        params, name = row.get("params", {}), row.get("regularizer", "")
+        if params and name not in defaults:
+            defaults[name] = _defaults(name)
+        listed[name] |= {key for key, value in params.items() if key == "ratio" or defaults[name].get(key) != value}
+    return listed
+
+
+def _defaults(regularizer: str) -> Mapping[str, Any]:
+    """Return the default parameters of a regularizer; none for one of a plug-in that is not loaded."""
+    from harness.regularizers.spec import complete_spec
+
+    try:
+        return complete_spec(regularizer).params
+    except InputError:
+        return {}
+
+
+def format_value(value: float, like: float | None = None, *, signed: bool = False) -> str:
+    """Return a number with two decimals, or four if it is less than 1.
+
+    Args:
+        value: the number.
+        like: a number shown next to it, whose decimals it takes.
+        signed: also show a plus sign.
+    """
+    digits = 2 if abs(value if like is None else like) >= 1 else 4
+    return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "−")
+
+
+def _heading(name: str) -> str:
+    """Return the heading of a column; the means of a wide table are headed by the metric alone."""
+    return name.removesuffix(" mean")
+
+
+def _shareable(name: str) -> bool:
+    return name.split(" ")[-1] not in NEVER_SHARED or name.endswith(" n")
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)

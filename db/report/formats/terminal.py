@@ -1,0 +1,108 @@
+"""The table of a suite on a terminal, or in a pipe of the same width."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from db.report.formats.escaping import plain
+from db.report.formats.layout import Grid, long_grid, wide_grid
+from db.report.view.view import View
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+MIN_LABEL_WIDTH = 12
+
+
+def print_suite_table(view: View, console: Console) -> None:
+    """Print rows and columns as in the source if they fit, or else one line per cell; numbers never wrap."""
+    from rich.text import Text
+
+    star = not console.is_terminal
+    grid = long_grid(view)
+    if _min_width(grid, star) > console.width:
+        grid = long_grid(view, intervals=False)
+    if len(view.columns) > 1 and _width(wide := wide_grid(view), star, gap=2) <= console.width:
+        grid = wide
+    about = [line if console.is_terminal else line.replace("bold: best", "*: best") for line in grid.about]
+    console.print(Text(plain(grid.title), style="bold"))
+    _print_uncut(_table(grid, star, gap=2 if _width(grid, star, gap=2) <= console.width else 0), grid, console)
+    console.print()
+    for number, note in enumerate(grid.notes, 1):
+        console.print(Text(f"[{number}] {plain(note)}"))
+    for line in about:
+        console.print(Text(plain(line), style="dim"))
+
+
+def _print_uncut(table: Table, grid: Grid, console: Console) -> None:
+    """Print the table; if the terminal is too narrow for its numbers, let it overflow instead of cutting them."""
+    size = console.size
+    console.width = max(console.width, _min_width(grid, not console.is_terminal))
+    console.print(table, highlight=False)
+    if console.width != size.width:
+        console.size = size
+
+
+def _table(grid: Grid, star: bool, gap: int) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold", show_edge=False)
+    labels, numbers = _labels(grid), _numbers(grid, star)
+    table.add_column(Text(labels[0]), overflow="fold", min_width=min(MIN_LABEL_WIDTH, max(map(len, labels))))
+    for texts in numbers:
+        table.add_column(Text(texts[0]), no_wrap=True, min_width=len(texts[0]))
+    for index, line in enumerate(grid.lines, 1):
+        if line.kind == "section":
+            if index > 1:
+                table.add_section()
+            table.add_row(Text(labels[index], style="bold italic"))
+            continue
+        style = "dim" if line.kind == "below" else ""
+        cells = [
+            Text(texts[index], style="bold" if entry.best else style)
+            for texts, entry in zip(numbers, line.entries[1:], strict=True)
+        ]
+        table.add_row(Text(labels[index], style=style), *cells)
+    return table
+
+
+def _labels(grid: Grid) -> list[str]:
+    """Return the first column with its header; labels of lines below a row are indented."""
+    labels = [("  " if line.kind == "below" else "") + plain(line.entries[0].text) for line in grid.lines]
+    return [plain(grid.header[0]), *labels]
+
+
+def _numbers(grid: Grid, star: bool) -> list[list[str]]:
+    """Return the other columns with their headers, padded to one width per column.
+
+    Texts are aligned right; a number without ± is aligned with the means of the others. With `star`, for outputs
+    without bold, the best have a star after them.
+    """
+    columns = []
+    for column in range(1, len(grid.header)):
+        entries = [line.entries[column] if column < len(line.entries) else None for line in grid.lines]
+        texts = [plain(entry.text) if entry else "" for entry in entries]
+        tail = max((len(text) - text.index(" ± ") for text in texts if " ± " in text), default=0)
+        texts = [text + " " * tail if text[-1:].isdigit() and " " not in text else text for text in texts]
+        if star and any(entry is not None and entry.best for entry in entries):
+            stars = [" *" if entry is not None and entry.best else "  " for entry in entries]
+            texts = [text + mark for text, mark in zip(texts, stars, strict=True)]
+        texts = [plain(grid.header[column]), *texts]
+        width = max(map(len, texts))
+        columns.append([text.rjust(width) for text in texts])
+    return columns
+
+
+def _min_width(grid: Grid, star: bool) -> int:
+    """Return the minimum width of the table: labels wrap, numbers do not."""
+    labels = max(map(len, _labels(grid)))
+    return _width(grid, star, gap=0) - max(0, labels - MIN_LABEL_WIDTH)
+
+
+def _width(grid: Grid, star: bool, gap: int) -> int:
+    """Return the width of the table if nothing wraps; rich adds one space to each gap between columns."""
+    numbers = [len(texts[0]) for texts in _numbers(grid, star)]
+    return max(map(len, _labels(grid))) + sum(numbers) + (gap + 1) * len(numbers)

@@ -1,0 +1,261 @@
+"""The table of a suite as numbers: each cell beside its baseline and the published value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.analysis import analysis_of
+from harness.errors import unknown_name
+from harness.suites.cell import Cell
+from harness.suites.search_space import Params
+from harness.suites.suite import Suite
+from harness.trials.metric import Metric, MetricName
+from harness.trials.task import spec_of
+from harness.trials.trial import Trial, TrialState
+
+if TYPE_CHECKING:
+    from db.store.store import Store
+    from db.tuning.candidates import Candidate, Selection
+
+SYNTHETIC = "-synthetic"
+
+
+@dataclass(frozen=True)
+class CellTrials:
+    """A cell with its trials, or the reason why they cannot be created on this machine.
+
+    Attributes:
+        selection: for a swept cell; `cell` and `trials` are those of the selected candidate, if there is one.
+    """
+
+    cell: Cell
+    trials: Sequence[Trial]
+    reason: str | None = None
+    selection: Selection | None = None
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """State and value of one seed; `value` is None without a finite number."""
+
+    id: str
+    seed: int
+    state: TrialState | Literal["not run", "not analyzed"]
+    reason: str | None
+    value: float | None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell with the results in the database.
+
+    Attributes:
+        mean, std, n: over the seeds with a value; std is the sample standard deviation, None for n < 2.
+        delta: difference from the baseline of the same column: the mean of the paired differences over the seeds that
+            both have (`paired` counts them), or the difference of the means if they share none. None for the baseline.
+        interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test; None with fewer than
+            `db.queries.statistics.MIN_PAIRS` shared seeds.
+        published, published_std: the values printed in the source.
+        delta_published: mean − published; None on synthetic data, which the source did not use.
+        best: its mean is the best of the column.
+        reason: why the cell has no trials.
+        selection: the candidates of a swept cell.
+        subset: notes, if its data are a subset of the published ones (`db.report.view.subset_notes`).
+    """
+
+    cell: Cell
+    row: str
+    metric: Metric
+    fingerprint: str | None
+    regularizer: Mapping[str, Any]
+    schedule: str
+    seeds: tuple[SeedResult, ...]
+    reason: str | None
+    mean: float | None = None
+    std: float | None = None
+    n: int = 0
+    delta: float | None = None
+    paired: int = 0
+    interval: tuple[float, float] | None = None
+    p_value: float | None = None
+    published: float | None = None
+    published_std: float | None = None
+    delta_published: float | None = None
+    best: bool = False
+    selection: Selection | None = None
+    subset: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Params | None:
+        """Values selected for a swept cell; None until all of its candidates are done or lost."""
+        chosen = self.selection.chosen if self.selection is not None else None
+        return chosen.params if chosen is not None else None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Candidates of a swept cell."""
+        return self.selection.candidates if self.selection is not None else ()
+
+    @property
+    def column(self) -> str:
+        """Label of its column."""
+        return self.cell.column
+
+    @property
+    def synthetic(self) -> bool:
+        """True for generated data."""
+        return self.cell.request.data.endswith(SYNTHETIC)
+
+
+@dataclass(frozen=True)
+class View:
+    """The table of a suite: labels of its rows and columns, and the cells that the options select."""
+
+    suite: Suite
+    preset: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: Mapping[tuple[str, str], CellResult]
+
+    def column(self, label: str) -> list[CellResult]:
+        """Return the cells of a column from top to bottom."""
+        return [self.cells[row, label] for row in self.rows if (row, label) in self.cells]
+
+
+def metric_of(cell: Cell) -> Metric:
+    """Return the cell's metric with its direction and unit, from its task or an analysis.
+
+    The metric of a task that an analysis measured under a condition (``occlusion/accuracy@0.3``) is that metric.
+
+    Raises:
+        InputError: neither defines the metric.
+    """
+    metrics = {metric.name: metric for metric in spec_of(cell.request.task).metrics}
+    kind = analysis_of(cell.metric)
+    if kind is not None:
+        return metrics.get(MetricName.parse(cell.metric).metric) or Metric(kind, higher_is_better=None, unit="")
+    if cell.metric not in metrics:
+        raise unknown_name(f"metric of {cell.request.task}", cell.metric, metrics)
+    return metrics[cell.metric]
+
+
+def build(
+    suite: Suite, cells: Sequence[CellTrials], store: Store, metric: Callable[[Cell], Metric] = metric_of
+) -> View:
+    """Return the view of cells, with the results of their trials from the database."""
+    from db.queries.results import final_values
+
+    ids = [trial.id for cell in cells for trial in cell.trials]
+    states = store.states(ids)
+    values = {name: final_values(store, ids, name) for name in {cell.cell.metric for cell in cells}}
+    results: dict[tuple[str, str], CellResult] = {}
+    for cell in cells:
+        name = cell.cell.metric
+        seeds = []
+        for trial in cell.trials:
+            row = states.get(trial.id)
+            value = values[name].get(trial.id) if row and row.state == "succeeded" else None
+            seed = SeedResult(trial.id, trial.seed, row.state if row else "not run", row.reason if row else None, value)
+            if seed.state == "succeeded" and trial.id not in values[name] and analysis_of(name):
+                seed = replace(seed, state="not analyzed", reason=f"run `dropbench analyze {suite.name}`")
+            seeds.append(seed)
+        label = _unique_label(results, cell)
+        if label is not None:
+            results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
+    view = View(
+        suite,
+        cells[0].cell.request.preset if cells else "mini",
+        tuple(dict.fromkeys(row for row, _ in results)),
+        tuple(dict.fromkeys(column for _, column in results)),
+        results,
+    )
+    compared = _compared(view)
+    return replace(view, cells={position: compared[position] for position in results})
+
+
+def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrials) -> str | None:
+    """Return the label of the cell's row, numbered if another row has the same; None if the cell is a duplicate."""
+    label, number = cell.cell.row, 1
+    ids = [trial.id for trial in cell.trials]
+    while (present := results.get((label, cell.cell.column))) is not None:
+        if [seed.id for seed in present.seeds] == ids and (ids or present.cell.request == cell.cell.request):
+            return None
+        number += 1
+        label = f"{cell.cell.row} ({number})"
+    return label
+
+
+def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedResult, ...]) -> CellResult:
+    from db.queries.aggregates import summarize
+
+    summary = summarize(seed.value for seed in seeds)
+    published = cell.cell.published
+    value, std = published if isinstance(published, tuple) else (published, None)
+    trial = cell.trials[0] if cell.trials else None
+    request = cell.cell.request
+    result = CellResult(
+        cell=cell.cell,
+        row=row,
+        metric=metric,
+        fingerprint=trial.data.fingerprint if trial else None,
+        regularizer=trial.regularizer.params if trial else request.params,
+        schedule=trial.schedule if trial else request.schedule,
+        seeds=seeds,
+        reason=cell.reason,
+        mean=summary.mean,
+        std=summary.std,
+        n=summary.n,
+        published=value,
+        published_std=std,
+        selection=cell.selection,
+    )
+    if value is None or summary.mean is None or result.synthetic:
+        return result
+    return replace(result, delta_published=summary.mean - value)
+
+
+def baselines(view: View) -> dict[tuple[str, str], CellResult]:
+    """Return the baseline of each cell: the nearest one above it in its column, or else the first below it."""
+    baseline_of: dict[tuple[str, str], CellResult] = {}
+    for column in view.columns:
+        cells = view.column(column)
+        baseline = next((cell for cell in cells if cell.cell.baseline), None)
+        for cell in cells:
+            if cell.cell.baseline:
+                baseline = cell
+            elif baseline is not None:
+                baseline_of[cell.row, column] = baseline
+    return baseline_of
+
+
+def _compared(view: View) -> dict[tuple[str, str], CellResult]:
+    """Return the cells with their differences from the baseline, and the best of each column marked."""
+    baseline_of = baselines(view)
+    compared = {}
+    for column in view.columns:
+        cells = view.column(column)
+        means = [cell.mean for cell in cells if cell.mean is not None]
+        higher = cells[0].metric.higher_is_better
+        # A single result is not marked as best, and some metrics are neither better nor worse.
+        best = (max if higher else min)(means) if len(means) > 1 and higher is not None else None
+        for cell in cells:
+            position = cell.row, column
+            marked = replace(cell, best=best is not None and cell.mean == best)
+            compared[position] = _with_delta(marked, baseline_of.get(position))
+    return compared
+
+
+def _with_delta(cell: CellResult, baseline: CellResult | None) -> CellResult:
+    from db.queries.statistics import paired_t_test
+
+    if baseline is None or cell.mean is None or baseline.mean is None:
+        return cell
+    other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}
+    pairs = [seed.value - other[seed.seed] for seed in cell.seeds if seed.value is not None and seed.seed in other]
+    if not pairs:
+        return replace(cell, delta=cell.mean - baseline.mean)
+    test = paired_t_test(pairs)
+    interval = (test.low, test.high) if test.low is not None and test.high is not None else None
+    return replace(cell, delta=test.mean, paired=test.n, interval=interval, p_value=test.p)

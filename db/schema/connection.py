@@ -1,0 +1,142 @@
+"""Connections: pragmas, transactions that cannot deadlock, and database errors in one line each."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+
+from harness.errors import InputError
+
+BUSY_TIMEOUT_S = 30
+
+CACHE_KIB = 64 * 1024
+"""SQLite's page cache. The default of 2 MB is too small for a million trials, which are read repeatedly."""
+
+_CAUSES = {
+    "file is not a database": "not a SQLite database; delete the file, or set DROPBENCH_DB to another one",
+    "malformed": "the database is damaged; move it away, then run `dropbench db rebuild`",
+    "unable to open database file": "cannot be opened: expected a file in an existing, writable folder",
+    "readonly database": "is read-only: expected a file in a writable folder",
+    "disk is full": "the disk is full; nothing was changed",
+    "disk i/o error": "reading or writing the file failed (disk full or damaged?); nothing was changed",
+    "locked": f"locked by another process for {BUSY_TIMEOUT_S} seconds; try again",
+}
+"""Part of SQLite's message → the message for the user."""
+
+
+def connect(url: str) -> Engine:
+    """Return an engine for a SQLAlchemy URL, without opening the database.
+
+    Raises:
+        InputError: the URL is invalid, or its driver is not installed.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise InputError(
+            "DROPBENCH_DB: expected a SQLAlchemy URL such as sqlite:///dropbench.db or postgresql+psycopg://user@host/name"
+        ) from None
+    name, is_sqlite = parsed.drivername, parsed.get_backend_name() == "sqlite"
+    options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}
+    try:
+        engine = create_engine(parsed, **options)
+    except NoSuchModuleError:
+        raise InputError(f"DROPBENCH_DB: unknown database '{name}': expected sqlite or postgresql") from None
+    except ModuleNotFoundError as error:
+        raise InputError(f"DROPBENCH_DB: '{name}' needs the package '{error.name}': install it with pip") from None
+    if is_sqlite:
+        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+@contextlib.contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Open a read-only transaction, which sees one state of the database."""
+    with translate_errors(engine), engine.connect() as connection:
+        if engine.dialect.name != "sqlite":  # SQLite's transactions always see one state
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
+
+
+@contextlib.contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Open a write transaction. Only one is open at a time on every database, so that read-then-write is safe.
+
+    SQLite takes its write lock at BEGIN IMMEDIATE; on other databases the row with the schema's version is the lock.
+    """
+    with translate_errors(engine), engine.connect() as connection:
+        connection = connection.execution_options(dropbench_immediate=True)
+        with connection.begin():
+            if engine.dialect.name != "sqlite":
+                connection.execute(text("SELECT version_num FROM alembic_version FOR UPDATE"))
+            yield connection
+
+
+@contextlib.contextmanager
+def translate_errors(engine: Engine) -> Iterator[None]:
+    """Turn database errors about the file, disk or server into InputErrors; other errors are bugs and propagate."""
+    try:
+        yield
+    except (DatabaseError, sqlite3.DatabaseError) as error:
+        cause = " ".join(str(getattr(error, "orig", error)).split())
+        for part, message in _CAUSES.items():
+            if engine.dialect.name == "sqlite" and part in cause.lower():
+                raise InputError(f"{database_name(engine)}: {message}") from None
+        if isinstance(error, OperationalError) and engine.dialect.name != "sqlite":
+            raise InputError(f"{database_name(engine)}: {cause}") from None
+        raise
+
+
+def database_name(engine: Engine) -> str:
+    """Return the database's name for messages: the file, or the URL without its password."""
+    if engine.dialect.name == "sqlite":
+        return engine.url.database or "the database in memory"
+    return engine.url.render_as_string(hide_password=True)
+
+
+def _prepare(connection: Any, record: Any) -> None:
+    connection.isolation_level = None  # the driver's own BEGIN comes too late: after the first read
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+
+
+def _begin(connection: Connection) -> None:
+    raw: Any = connection.connection.driver_connection
+    if connection.get_execution_options().get("dropbench_immediate", False):
+        _begin_writing(raw)
+    else:
+        raw.execute("BEGIN")
+
+
+def _begin_writing(raw: sqlite3.Connection) -> None:
+    """Wait for the write lock until the connection's busy timeout.
+
+    SQLite's own busy handler retries less often the longer it has waited, so that one of many writers may starve. This
+    loop retries more often the longer it has waited.
+    """
+    (timeout,) = raw.execute("PRAGMA busy_timeout").fetchone()
+    start = time.monotonic()
+    raw.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - start
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited > timeout / 1000:
+                    raise
+                time.sleep(random.uniform(0.5, 1.5) * max(0.01 / (1 + waited), 0.001))
+            else:
+                return
+    finally:
+        raw.execute(f"PRAGMA busy_timeout = {timeout}")

@@ -1,0 +1,77 @@
+"""Views with stable names and columns, for programs that read the database themselves.
+
+A later migration that recreates one of their tables must drop the views first and create them again.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+NUMBERS = {
+    "sqlite": "CASE WHEN json_type(configs.params, '$.{0}') IN ('integer', 'real') "
+    "THEN json_extract(configs.params, '$.{0}') END",
+    "postgresql": "CASE WHEN json_typeof(configs.params -> '{0}') = 'number' "
+    "THEN (configs.params ->> '{0}')::double precision END",
+}
+"""A parameter of the regularizer if it is a number; a plug-in's may be anything."""
+
+HOURS = {
+    "sqlite": "max(0.0, (julianday(coalesce(attempts.ended_at, 'now')) - julianday(attempts.started_at)) * 24)",
+    "postgresql": "greatest(0.0, extract(epoch FROM coalesce(attempts.ended_at::timestamptz, now()) "
+    "- attempts.started_at::timestamptz)::double precision / 3600)",
+}
+"""The duration of an attempt; a running one lasts until now."""
+
+METRIC = "CASE WHEN substr(metrics.name, 1, 5) = 'test/' THEN substr(metrics.name, 6) ELSE metrics.name END"
+"""The metric as `dropbench results` prints it."""
+
+
+def upgrade() -> None:
+    """Create `v_trials`, `v_results` and `v_curves`."""
+    dialect = op.get_bind().dialect.name
+    trial = f"""
+        trials.id AS trial_id, trials.config_id, configs.task, configs.data, configs.model, configs.regularizer,
+        {NUMBERS[dialect].format("ratio")} AS ratio, {NUMBERS[dialect].format("window")} AS window_size,
+        configs.schedule, configs.align, configs.preset, configs.params, configs.overrides, trials.seed, trials.state
+    """
+    _view("v_trials", f"SELECT {trial}, {_costs(dialect)} FROM trials JOIN configs ON configs.id = trials.config_id")
+    measured = f"""
+        SELECT {trial}, {METRIC} AS metric, %s metrics.value FROM metrics
+        JOIN trials ON trials.id = metrics.trial_id JOIN configs ON configs.id = trials.config_id
+        WHERE metrics.step %s
+    """
+    _view("v_results", measured % ("", "= -1"))
+    _view("v_curves", measured % ("metrics.step,", ">= 0"))
+
+
+def _costs(dialect: str) -> str:
+    """Return the cost columns of a trial, each a subquery, which is not evaluated if it is not selected."""
+
+    def of_attempts(expression: str, name: str) -> str:
+        return f"(SELECT {expression} FROM attempts WHERE attempts.trial_id = trials.id) AS {name}"
+
+    hours = HOURS[dialect]
+    return ", ".join(
+        [
+            "trials.reason",
+            of_attempts("count(*)", "attempts"),
+            of_attempts(f"coalesce(sum({hours} * coalesce(attempts.gpus, 0)), 0.0)", "gpu_hours"),
+            of_attempts(f"coalesce(sum({hours} * coalesce(attempts.cpus, 1)), 0.0)", "cpu_hours"),
+            of_attempts("coalesce(sum(attempts.waited_seconds), 0.0) / 3600", "waited_hours"),
+            of_attempts("max(attempts.peak_memory_bytes)", "peak_memory_bytes"),
+            of_attempts("min(attempts.started_at)", "started_at"),
+            of_attempts("max(attempts.ended_at)", "ended_at"),
+            "trials.created_at",
+            "trials.updated_at",
+        ]
+    )
+
+
+def _view(name: str, query: str) -> None:
+    # text() would take colons for parameters.
+    op.get_bind().exec_driver_sql(f"CREATE VIEW {name} AS {' '.join(query.split())}")

@@ -1,0 +1,1 @@
+"""One file per migration of the schema."""

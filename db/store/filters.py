@@ -1,0 +1,288 @@
+"""Filters of trials, as the command line takes them: words that must all hold.
+
+- a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
+- ``KEY=VALUE`` with a key of state, suite, seed, task, data, model, regularizer, schedule, align, preset, a parameter
+  of the regularizer (``ratio=0.3``), an override (``lr=0.001``), or a metric, which compares its final value
+  (``accuracy=90``: on the test set; ``dev/accuracy``);
+- ``=`` and ``!=`` take a list of values: ``data=mr,trec``; ``<``, ``<=``, ``>``, ``>=`` compare numbers; ``model~t2t*``
+  is a shell pattern;
+- ``not`` negates the next word: ``not failed``.
+
+A comparison is false if the trial has no such value; its negation by ``not`` or ``!=`` is then true.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, select, type_coerce
+
+from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
+from db.store.rows import in_list
+from harness.errors import InputError, unknown_name
+from harness.regularizers.spec import Scalar, parse_scalar
+from harness.trials.metric import MetricName
+from harness.trials.trial import TRIAL_STATES
+
+COLUMNS: dict[str, Any] = {
+    "task": Configs.c.task, "data": Configs.c.data, "model": Configs.c.model, "regularizer": Configs.c.regularizer,
+    "schedule": Configs.c.schedule, "align": Configs.c.align, "preset": Configs.c.preset,
+}  # fmt: skip
+
+_WORD = re.compile(r"(.*?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+Clause = ColumnElement[bool]
+
+
+@dataclass
+class Filter:
+    """Conditions on `Trials`, and the suites that the filter names (none: any)."""
+
+    clauses: list[Clause] = field(default_factory=list)
+    suites: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A parsed word; `comparison` is the operator without the ``!`` of ``!=``."""
+
+    word: str
+    key: str
+    comparison: str
+    value: str
+
+    @cached_property
+    def values(self) -> list[str]:
+        """The listed values, one of which must be the trial's."""
+        values = [part for part in self.value.split(",") if part]
+        if not values:
+            raise self.error(f"expected a value after '{self.comparison}'")
+        return values
+
+    @property
+    def number(self) -> float:
+        """The value as a number."""
+        return self._finite(self.value)
+
+    @property
+    def numbers(self) -> list[float]:
+        """The listed values as numbers."""
+        return [self._finite(part) for part in self.values]
+
+    def matches(self, text: str) -> bool:
+        """Return whether a text matches the shell pattern."""
+        if not self.value:
+            raise self.error("expected a pattern after '~', such as t2t*")
+        return fnmatchcase(text, self.value)
+
+    def error(self, message: str) -> InputError:
+        """Return the error for this word."""
+        return InputError(f"filter '{self.word}': {message}")
+
+    def _finite(self, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise self.error(f"'{text}' is not a number: expected one after '{self.comparison}'")
+        return number
+
+
+class JsonCache(dict[str, Any]):
+    """Parsed JSON by its text. Many configurations share the same parameters, so that few texts are parsed."""
+
+    def __missing__(self, text: str) -> Any:
+        self[text] = value = json.loads(text)
+        return value
+
+
+def parse(connection: Connection, words: Sequence[str]) -> Filter:
+    """Parse the words of a filter.
+
+    Raises:
+        InputError: a word is not a state, suite, id or known key, or a value is impossible.
+    """
+    return _Parser(connection).parse(words)
+
+
+def final_names(connection: Connection) -> list[str]:
+    """Return the names of all final values by an index seek for each; DISTINCT would scan the whole index."""
+    first = select(func.min(Metrics.c.name).label("name")).where(Metrics.c.step == FINAL)
+    names = first.cte("names", recursive=True)
+    following = first.where(Metrics.c.name > names.c.name).scalar_subquery()
+    names = names.union_all(select(following).where(names.c.name.is_not(None)))
+    return list(connection.scalars(select(names.c.name).where(names.c.name.is_not(None))))
+
+
+class _Parser:
+    """Parses words, and queries the database at most once for each kind of name they may be."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def parse(self, words: Sequence[str]) -> Filter:
+        result = Filter()
+        negated = False
+        for word in words:
+            if word == "not":
+                negated = not negated
+                continue
+            if "\0" in word or any("\ud800" <= letter <= "\udfff" for letter in word):
+                raise InputError(f"filter {word!a}: expected text")
+            clause, suites = self._word(word)
+            result.clauses.append(not_(clause) if negated else clause)
+            if not negated:
+                result.suites.update(suites)
+            negated = False
+        if negated:
+            raise InputError("filter 'not': expected a word after it, such as: not failed")
+        return result
+
+    def _word(self, word: str) -> tuple[Clause, Iterable[str]]:
+        """Return the condition of a word, and the suites that it names."""
+        if word in self.suites:
+            return _in_suites([word]), [word]
+        parts = _WORD.fullmatch(word)
+        if parts is None:
+            return self._bare(word), ()
+        key, comparison, value = parts.groups()
+        condition = Condition(word, key, comparison.removeprefix("!"), value)
+        if key == "suite":
+            names = self._suites(condition)
+            clause = _in_suites(names)
+        else:
+            names, clause = [], self._keyed(condition)
+        return (not_(clause), ()) if comparison == "!=" else (clause, names)
+
+    def _bare(self, word: str) -> Clause:
+        if word in TRIAL_STATES:
+            return Trials.c.state == word
+        if len(word) <= 12 and set(word) <= set("0123456789abcdef"):
+            clause = Trials.c.id.startswith(word, autoescape=True)
+            if self.connection.scalar(select(Trials.c.id).where(clause).limit(1)):
+                return clause
+        # A suite without trials in the database matches nothing; any other word is an error.
+        from harness.suites.suite import suite_names
+
+        names = suite_names()
+        if word in names:
+            return false()
+        raise unknown_name("state, suite or trial id", word, {*TRIAL_STATES, *names, *self.suites})
+
+    def _suites(self, condition: Condition) -> list[str]:
+        if condition.comparison == "~":
+            return [name for name in self.suites if condition.matches(name)]
+        _require_equality(condition)
+        return condition.values
+
+    def _keyed(self, condition: Condition) -> Clause:
+        key, comparison = condition.key, condition.comparison
+        if key in COLUMNS:
+            column = COLUMNS[key]
+            if comparison == "~":
+                texts = self.connection.scalars(select(column).distinct())
+                matching = in_list(self.connection, column, [text for text in texts if condition.matches(text)])
+            else:
+                _require_equality(condition)
+                matching = column.in_(condition.values)
+            return Trials.c.config_id.in_(select(Configs.c.id).where(matching))
+        if key == "state":
+            if comparison == "~":
+                return Trials.c.state.in_([state for state in TRIAL_STATES if condition.matches(state)])
+            _require_equality(condition)
+            for name in condition.values:
+                if name not in TRIAL_STATES:
+                    raise unknown_name("state", name, TRIAL_STATES)
+            return Trials.c.state.in_(condition.values)
+        if key == "seed":
+            return _numeric_clause(condition, Trials.c.seed)
+        if any(key in holder for _, *holders in self.holders for holder in holders):
+            return self._parameter(condition)
+        return self._metric(condition)
+
+    def _parameter(self, condition: Condition) -> Clause:
+        """Select configurations by a parameter or override.
+
+        The comparison is done in Python, because databases disagree on the types of values inside JSON.
+        """
+        holds = _predicate(condition)
+        ids = [
+            id
+            for id, *holders in self.holders
+            if any(condition.key in holder and holds(holder[condition.key]) for holder in holders)
+        ]
+        return in_list(self.connection, Trials.c.config_id, ids)
+
+    def _metric(self, condition: Condition) -> Clause:
+        names, key = final_names(self.connection), condition.key
+        name = str(MetricName.parse(key))
+        if name not in names:
+            parameters = {name for _, *holders in self.holders for holder in holders for name in holder}
+            metrics = {MetricName.parse(name).label for name in names}
+            raise unknown_name("key of a filter", key, {*parameters, *metrics, *COLUMNS, "state", "suite", "seed"})
+        value = _numeric_clause(condition, Metrics.c.value)
+        return Trials.c.id.in_(select(Metrics.c.trial_id).where(Metrics.c.step == FINAL, Metrics.c.name == name, value))
+
+    @cached_property
+    def suites(self) -> list[str]:
+        """The suites that have trials."""
+        return list(self.connection.scalars(select(Memberships.c.suite).distinct().order_by(Memberships.c.suite)))
+
+    @cached_property
+    def holders(self) -> list[tuple[str, dict[str, Scalar], dict[str, Scalar]]]:
+        """The id, the parameters and the overrides of every configuration."""
+        cache = JsonCache()
+        rows = self.connection.execute(
+            select(Configs.c.id, cast(Configs.c.params, Text), cast(Configs.c.overrides, Text))
+        )
+        return [(id, cache[params], cache[overrides]) for id, params, overrides in rows]
+
+
+def _in_suites(names: Sequence[str]) -> Clause:
+    return Trials.c.id.in_(select(Memberships.c.trial_id).where(Memberships.c.suite.in_(names)))
+
+
+def _require_equality(condition: Condition) -> None:
+    if condition.comparison != "=":
+        raise condition.error(f"'{condition.comparison}' compares numbers: expected =, != or ~ after {condition.key}")
+
+
+def _numeric_clause(condition: Condition, column: Any) -> Clause:
+    """Return a condition on a column of numbers."""
+    if condition.comparison == "~":
+        raise condition.error(f"{condition.key} is a number: expected =, !=, <, <=, > or >=")
+    clause: Clause
+    if condition.comparison == "=":
+        clause = type_coerce(column, Float).in_(condition.numbers)  # without it PostgreSQL rounds them to integers
+    else:
+        clause = _COMPARE[condition.comparison](column, condition.number)
+    return clause
+
+
+def _predicate(condition: Condition) -> Callable[[object], bool]:
+    """Return the test of a parameter's value, which may have any type; only numbers can be less or greater."""
+    if condition.comparison == "~":
+        return lambda held: condition.matches(held if isinstance(held, str) else str(held).lower())
+    if condition.comparison == "=":
+        values = [parse_scalar(part) for part in condition.values]
+        return lambda held: any(_equal(held, value) for value in values)
+    compare, number = _COMPARE[condition.comparison], condition.number
+    return lambda held: isinstance(held, int | float) and not isinstance(held, bool) and compare(held, number)
+
+
+def _equal(held: object, value: Scalar) -> bool:
+    """Return whether two values are equal; 1 equals 1.0, but no boolean equals a number."""
+    return held == value and isinstance(held, bool) == isinstance(value, bool)

@@ -1,0 +1,60 @@
+"""Rebuild the database from the run directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from db.store.run_record import RunRecord, read_run_record
+from db.store.store import Store
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+
+BATCH_SIZE = 200
+
+
+@dataclass
+class RebuildSummary:
+    """The number of recorded run directories, an error line per damaged one, and the trials without a directory."""
+
+    recorded: int = 0
+    damaged: list[str] = field(default_factory=list)
+    without_directory: int = 0
+
+
+def rebuild(store: Store, runs: Path, progress: Callable[[], None] = lambda: None) -> RebuildSummary:
+    """Record every run directory below `runs`. Repeating or resuming an interrupted rebuild is safe.
+
+    Rows of trials without a run directory do not change: such trials are queued, or their directories are elsewhere.
+    Damaged run directories are skipped and reported.
+
+    Args:
+        store: an empty or outdated database.
+        runs: the root of the run directories.
+        progress: called after each directory.
+
+    Raises:
+        InputError: `runs` does not exist.
+    """
+    if not runs.is_dir():
+        raise InputError(f"{runs}: no such folder: expected the run directories (DROPBENCH_RUNS)")
+    summary = RebuildSummary()
+    ids: set[str] = set()
+    batch: list[RunRecord] = []
+    for directory in RunDirectory.all(runs):
+        ids.add(directory.id)
+        try:
+            batch.append(read_run_record(directory))
+            summary.recorded += 1
+        except InputError as error:
+            summary.damaged.append(str(error))
+        except OSError as error:
+            summary.damaged.append(f"{error.filename or directory.path}: {error.strerror}")
+        progress()
+        if len(batch) == BATCH_SIZE:  # short transactions, between which other processes may write
+            store.record(batch)
+            batch = []
+    store.record(batch)
+    summary.without_directory = len(set(store.find(None)) - ids)
+    return summary

@@ -1,0 +1,172 @@
+"""Write trials and run records as rows. Existing rows are compared first, so that only differences are written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import JSON, ColumnElement, Connection, Table, bindparam, cast, delete, func, insert, select, update
+
+from db.schema.tables import FINAL, Attempts, Configs, Memberships, Metrics, Trials
+from db.store.run_record import RunRecord
+from harness.clock import utc_now_iso
+from harness.trials.trial import Trial, TrialState
+
+T = TypeVar("T")
+Row = dict[str, Any]
+"""Values by the name of their column."""
+
+CHUNK_SIZE = 1000
+"""Run records that are written at a time; each may have thousands of metrics."""
+
+
+def chunks(items: Iterable[T], size: int = CHUNK_SIZE) -> Iterator[list[T]]:
+    """Yield lists of at most `size` items."""
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def in_list(connection: Connection, column: Any, texts: Iterable[str]) -> ColumnElement[bool]:
+    """Return the condition that `column` is one of `texts`, passed as a single parameter.
+
+    The number of parameters of a statement is limited, and SQLAlchemy is slow to name many of them.
+    """
+    values = list(texts)
+    if connection.dialect.name == "sqlite":
+        rows = func.json_each(json.dumps(values)).table_valued("value")
+    else:
+        rows = func.json_array_elements_text(cast(values, JSON)).table_valued("value")
+    condition: ColumnElement[bool] = column.in_(select(rows.c.value))
+    return condition
+
+
+def load_trial(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
+    """Return the trial that a configuration's JSON, a seed and the path of initial weights describe."""
+    if config.get("weights"):
+        config = {**config, "weights": {**config["weights"], "path": weights or ""}}
+    return Trial.model_validate({**config, "seed": seed})
+
+
+def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
+    """Insert the configurations of `trials` that do not exist yet."""
+    by_id = {trial.config_id: trial for trial in trials}
+    existing = set(connection.scalars(select(Configs.c.id).where(in_list(connection, Configs.c.id, by_id))))
+    _insert(connection, Configs, [_config_row(trial) for id, trial in by_id.items() if id not in existing])
+
+
+def add_trials(connection: Connection, trials: Iterable[Trial], state: TrialState, reason: str | None = None) -> None:
+    """Insert trials, none of which may exist yet."""
+    now = utc_now_iso()
+    common = {"state": state, "reason": reason, "submission_id": None, "created_at": now, "updated_at": now}
+    _insert(connection, Trials, [{**_identity(trial), **common} for trial in trials])
+
+
+def add_memberships(connection: Connection, pairs: Iterable[tuple[str, str]]) -> None:
+    """Insert the (suite, trial id) pairs that do not exist yet."""
+    by_suite: dict[str, list[str]] = {}
+    for suite, id in dict.fromkeys(pairs):
+        by_suite.setdefault(suite, []).append(id)
+    for suite, ids in by_suite.items():
+        condition = Memberships.c.suite == suite, in_list(connection, Memberships.c.trial_id, ids)
+        existing = set(connection.scalars(select(Memberships.c.trial_id).where(*condition)))
+        _insert(connection, Memberships, [{"suite": suite, "trial_id": id} for id in ids if id not in existing])
+
+
+def record(connection: Connection, records: Sequence[RunRecord]) -> None:
+    """Make the rows of these trials equal to the records; memberships are only added."""
+    by_id = {record.trial.id: record for record in records}
+    add_configs(connection, [record.trial for record in by_id.values()])
+    _record_trials(connection, by_id)
+    add_memberships(connection, [(suite, id) for id, record in by_id.items() for suite in record.suites])
+    attempts = ({"trial_id": id, **attempt} for id, record in by_id.items() for attempt in record.attempts)
+    _sync_rows(connection, Attempts, by_id, attempts)
+    metrics = (metric_row(record.trial, *metric) for record in by_id.values() for metric in record.metrics)
+    _sync_rows(connection, Metrics, by_id, metrics)
+
+
+def metric_row(trial: Trial, name: str, step: int, value: float | None) -> dict[str, Any]:
+    """Return a row of `Metrics`."""
+    config_id = trial.config_id if step == FINAL else None
+    return {"trial_id": trial.id, "name": name, "step": step, "value": value, "config_id": config_id}
+
+
+def _record_trials(connection: Connection, by_id: dict[str, RunRecord]) -> None:
+    query = select(Trials).where(in_list(connection, Trials.c.id, by_id))
+    existing = {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+    added, changed = [], []
+    for id, record in by_id.items():
+        old = existing.get(id)
+        row = {
+            **_identity(record.trial),
+            "state": record.state,
+            "reason": record.reason,
+            "submission_id": old["submission_id"] if old and record.state in ("submitted", "running") else None,
+            "created_at": record.created_at or (old["created_at"] if old else utc_now_iso()),
+            "updated_at": record.updated_at or utc_now_iso(),
+        }
+        if old is None:
+            added.append(row)
+        elif old != row:
+            changed.append({f"new_{key}": value for key, value in row.items()})
+    _insert(connection, Trials, added)
+    if changed:
+        values: dict[str, Any] = {
+            column.name: bindparam(f"new_{column.name}") for column in Trials.columns if column is not Trials.c.id
+        }
+        connection.execute(update(Trials).where(Trials.c.id == bindparam("new_id")).values(values), changed)
+
+
+def _sync_rows(connection: Connection, table: Table, ids: Iterable[str], rows: Iterable[dict[str, Any]]) -> None:
+    """Make the rows of a table that belong to these trials equal to `rows`; write only the differences."""
+    names = [column.name for column in table.primary_key]
+    target = {tuple(row[name] for name in names): row for row in rows}
+    query = select(table).where(in_list(connection, table.c.trial_id, ids))
+    existing = {tuple(row[name] for name in names): dict(row) for row in connection.execute(query).mappings()}
+    stale = [
+        {f"old_{name}": part for name, part in zip(names, key, strict=True)}
+        for key, row in existing.items()
+        if target.get(key) != row
+    ]
+    new_rows = [row for key, row in target.items() if existing.get(key) != row]
+    if stale:
+        conditions = (table.c[name] == bindparam(f"old_{name}") for name in names)
+        connection.execute(delete(table).where(*conditions), stale)
+    _insert(connection, table, new_rows)
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Insert rows in the order of their keys, which costs an index a fraction of scattered inserts."""
+    if rows:
+        rows.sort(key=operator.itemgetter(*table.primary_key.columns.keys()))
+        connection.execute(insert(table), rows)
+
+
+def _identity(trial: Trial) -> dict[str, Any]:
+    return {
+        "id": trial.id,
+        "config_id": trial.config_id,
+        "seed": trial.seed,
+        "weights": trial.weights.path if trial.weights else None,
+    }
+
+
+def _config_row(trial: Trial) -> dict[str, Any]:
+    config = trial.config()
+    return {
+        "id": trial.config_id,
+        "task": trial.task,
+        "data": trial.data.name,
+        "fingerprint": trial.data.fingerprint,
+        "model": trial.model,
+        "regularizer": trial.regularizer.name,
+        "params": config["regularizer"]["params"],
+        "schedule": trial.schedule,
+        "align": trial.align,
+        "preset": trial.preset,
+        "overrides": config["overrides"],
+        "config": config,
+    }

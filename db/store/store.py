@@ -1,0 +1,288 @@
+"""Operations on the queue and the index of results; every method is one transaction."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from sqlalchemy import Connection, Engine, func, insert, select, update
+
+from db.schema import upgrade
+from db.schema.connection import connect, reading, translate_errors, writing
+from db.schema.tables import Attempts, Configs, Memberships, Submissions, Trials
+from db.store import filters
+from db.store.rows import add_configs, add_memberships, add_trials, chunks, in_list, load_trial, record
+from db.store.run_record import RunRecord
+from harness.clock import utc_now_iso
+from harness.errors import InputError
+from harness.trials.trial import FINAL_STATES, TRIAL_STATES, Trial, TrialState
+
+BULK = 20_000
+"""Trials that are enqueued at a time; the larger, the more of them are adjacent in the tables."""
+
+
+def _username() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        return str(os.getuid())
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial in the queue."""
+
+    id: str
+    config_id: str
+    seed: int
+    state: TrialState
+    reason: str | None
+    submission_id: str | None
+
+
+@dataclass(frozen=True)
+class SubmissionRow:
+    """A job of an executor, submitted by the process `pid` of `username` on `host`."""
+
+    id: str
+    executor: str
+    folder: str
+    host: str
+    pid: int
+    job_id: str | None = None
+    state: Literal["intended", "submitted", "ended"] = "intended"
+    created_at: str = field(default_factory=utc_now_iso)
+    ended_at: str | None = None
+    username: str | None = field(default_factory=_username)
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """New ids, existing ids, and those existing ids that were cancelled or skipped and are queued again."""
+
+    added: list[str]
+    present: list[str]
+    requeued: list[str]
+
+
+def open_store(url: str, *, create: bool = True) -> Store:
+    """Open a database, creating or upgrading its tables if necessary. The store is a context manager.
+
+    Args:
+        url: SQLAlchemy URL.
+        create: create the file if it does not exist.
+
+    Raises:
+        InputError: the database does not exist, is damaged, unreachable, read-only, or has a newer schema.
+    """
+    engine = connect(url)
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    if not create and file and file != ":memory:" and not Path(file).exists():
+        raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
+    try:
+        upgrade.ensure_current(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
+class Store:
+    """An open database (`open_store`). Methods raise InputError if it is locked, full, read-only or damaged."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with translate_errors(self.engine):
+            self.engine.dispose()
+
+    def enqueue(self, items: Iterable[tuple[Trial, str | None]]) -> Enqueued:
+        """Queue trials, each with the suite that contains it if any; all of them or none.
+
+        An existing trial does not change, unless it was cancelled or skipped: it is queued again. A failed one is not;
+        use `set_states`.
+        """
+        added: list[str] = []
+        present: list[str] = []
+        requeued: list[str] = []
+        with writing(self.engine) as connection:
+            for chunk in chunks(items, BULK):
+                trials = {trial.id: trial for trial, _ in chunk}
+                query = select(Trials.c.id, Trials.c.state, Trials.c.weights).where(
+                    in_list(connection, Trials.c.id, trials)
+                )
+                existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
+                new = [trial for id, trial in trials.items() if id not in existing]
+                add_configs(connection, new)
+                add_trials(connection, new, "queued")
+                add_memberships(connection, [(suite, trial.id) for trial, suite in chunk if suite is not None])
+                unqueued = [id for id, (state, _) in existing.items() if state in ("cancelled", "skipped")]
+                if unqueued:
+                    _set(connection, unqueued, state="queued", reason=None, submission_id=None)
+                for id, (_, path) in existing.items():
+                    weights = trials[id].weights
+                    if weights is not None and weights.path != path:  # the same weights, moved
+                        _set(connection, [id], weights=weights.path)
+                added += [trial.id for trial in new]
+                present += [id for id in trials if id in existing]
+                requeued += unqueued
+        added_ids = set(added)
+        return Enqueued(added, [id for id in dict.fromkeys(present) if id not in added_ids], requeued)
+
+    def skip(self, trial: Trial, suite: str | None, reason: str) -> None:
+        """Mark a trial as skipped for a reason; one that has run already does not change."""
+        with writing(self.engine) as connection:
+            state = connection.scalar(select(Trials.c.state).where(Trials.c.id == trial.id))
+            if state is None:
+                add_configs(connection, [trial])
+                add_trials(connection, [trial], "skipped", reason)
+            elif state in ("queued", "skipped"):
+                _set(connection, [trial.id], state="skipped", reason=reason)
+            if suite is not None:
+                add_memberships(connection, {(suite, trial.id)})
+
+    def states(self, ids: Sequence[str] | None = None) -> dict[str, TrialRow]:
+        """Return the rows of the trials in the order of `ids`, omitting unknown ones; None: of all, oldest first."""
+        query = select(*(Trials.c[name] for name in TrialRow.__dataclass_fields__))
+        with reading(self.engine) as connection:
+            if ids is None:
+                rows = connection.execute(query.order_by(Trials.c.created_at, Trials.c.id)).all()
+                return {row.id: TrialRow(*row) for row in rows}
+            rows = connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all()
+        by_id = {row.id: TrialRow(*row) for row in rows}
+        return {id: by_id[id] for id in ids if id in by_id}
+
+    def counts(self, ids: Sequence[str] | None = None) -> dict[TrialState, int]:
+        """Return the number of trials in each state, including states without trials."""
+        counts: dict[TrialState, int] = dict.fromkeys(TRIAL_STATES, 0)
+        query = select(Trials.c.state, func.count()).group_by(Trials.c.state)
+        with reading(self.engine) as connection:
+            if ids is not None:
+                query = query.where(in_list(connection, Trials.c.id, ids))
+            for state, count in connection.execute(query):
+                counts[state] = count
+        return counts
+
+    def trial(self, id: str) -> Trial:
+        """Return the trial with a full id. Raise InputError if there is none."""
+        trials = self.trials([id])
+        if id not in trials:
+            raise InputError(f"no trial '{id}' in the database: `dropbench results` lists them")
+        return trials[id]
+
+    def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
+        """Return the trials with these ids, in the order of `ids`, omitting unknown ones."""
+        query = select(Trials.c.id, Trials.c.config_id, Trials.c.seed, Trials.c.weights)
+        with reading(self.engine) as connection:
+            rows = connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all()
+            config_ids = in_list(connection, Configs.c.id, {row.config_id for row in rows})
+            configs = dict(connection.execute(select(Configs.c.id, Configs.c.config).where(config_ids)).all())
+        validated: dict[tuple[str, str | None], Trial] = {}
+        trials: dict[str, Trial] = {}
+        for id, config_id, seed, weights in rows:
+            trial = validated.get((config_id, weights))
+            if trial is None:
+                trial = validated[config_id, weights] = load_trial(configs[config_id], seed, weights)
+            trials[id] = trial if trial.seed == seed else trial.model_copy(update={"seed": seed})
+        return {id: trials[id] for id in ids if id in trials}
+
+    def suites(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return the suites that contain these trials by trial id, omitting trials of no suite."""
+        suites: dict[str, list[str]] = {}
+        query = select(Memberships.c.trial_id, Memberships.c.suite).order_by(Memberships.c.suite)
+        with reading(self.engine) as connection:
+            for id, suite in connection.execute(query.where(in_list(connection, Memberships.c.trial_id, ids))):
+                suites.setdefault(id, []).append(suite)
+        return suites
+
+    def find(self, filter: str | None) -> list[str]:
+        """Return the ids of the trials that match a filter (`db.store.filters`), oldest first; None matches all.
+
+        Raises:
+            InputError: a word of the filter is invalid.
+        """
+        with reading(self.engine) as connection:
+            query = select(Trials.c.id).order_by(Trials.c.created_at, Trials.c.id)
+            clauses = filters.parse(connection, (filter or "").split()).clauses
+            return list(connection.scalars(query.where(*clauses)))
+
+    def attempted(self, filter: str) -> set[str]:
+        """Return the ids of the trials that match a filter and have an attempt in the database."""
+        with reading(self.engine) as connection:
+            clauses = filters.parse(connection, filter.split()).clauses
+            query = select(Attempts.c.trial_id).join(Trials).where(Attempts.c.number == 1, *clauses)
+            return set(connection.scalars(query))
+
+    def intend(self, ids: Sequence[str], submission: SubmissionRow) -> list[str]:
+        """Claim the queued trials among `ids` for a submission, and store the submission unless there are none.
+
+        Two processes never claim the same trial.
+        """
+        with writing(self.engine) as connection:
+            query = select(Trials.c.id).where(in_list(connection, Trials.c.id, ids), Trials.c.state == "queued")
+            queued = set(connection.scalars(query))
+            claimed = [id for id in dict.fromkeys(ids) if id in queued]
+            if claimed:
+                connection.execute(insert(Submissions).values(**asdict(submission)))
+                _set(connection, claimed, state="submitted", reason=None, submission_id=submission.id)
+        return claimed
+
+    def submitted(self, submission_id: str, job_id: str | None) -> None:
+        """Mark a submission as accepted by the executor."""
+        self._update_submission(submission_id, state="submitted", job_id=job_id)
+
+    def end_submission(self, submission_id: str) -> None:
+        """Mark a submission as ended: nothing of it runs any more."""
+        self._update_submission(submission_id, state="ended", ended_at=utc_now_iso())
+
+    def _update_submission(self, submission_id: str, **values: Any) -> None:
+        with writing(self.engine) as connection:
+            connection.execute(update(Submissions).where(Submissions.c.id == submission_id).values(**values))
+
+    def open_submissions(self) -> list[SubmissionRow]:
+        """Return the submissions that have not ended, oldest first."""
+        columns = [Submissions.c[name] for name in SubmissionRow.__dataclass_fields__]
+        query = (
+            select(*columns).where(Submissions.c.state != "ended").order_by(Submissions.c.created_at, Submissions.c.id)
+        )
+        with reading(self.engine) as connection:
+            return [SubmissionRow(*row) for row in connection.execute(query)]
+
+    def set_states(
+        self, states: Mapping[str, tuple[TrialState, str | None]], only_from: set[TrialState] | None = None
+    ) -> list[str]:
+        """Set states, only of trials in one of the states `only_from` if given. Return the ids that changed."""
+        with writing(self.engine) as connection:
+            query = select(Trials.c.id, Trials.c.state).where(in_list(connection, Trials.c.id, states))
+            eligible = {id for id, state in connection.execute(query) if only_from is None or state in only_from}
+            changed = [id for id in states if id in eligible]
+            by_value: dict[tuple[TrialState, str | None], list[str]] = {}
+            for id in changed:
+                by_value.setdefault(states[id], []).append(id)
+            for (state, reason), ids in by_value.items():
+                submission = {"submission_id": None} if state == "queued" or state in FINAL_STATES else {}
+                _set(connection, ids, state=state, reason=reason, **submission)
+        return changed
+
+    def record(self, records: Iterable[RunRecord]) -> None:
+        """Store the content of run directories, all or none; idempotent."""
+        with writing(self.engine) as connection:
+            for chunk in chunks(records):
+                record(connection, chunk)
+
+
+def _set(connection: Connection, ids: Sequence[str], **values: Any) -> None:
+    query = update(Trials).where(in_list(connection, Trials.c.id, ids))
+    connection.execute(query.values(**values, updated_at=utc_now_iso()))

@@ -1,0 +1,1 @@
+"""Export a database, and merge exported files or other databases into one."""

@@ -1,0 +1,169 @@
+"""Export the database as plain files, and run read-only SQL queries."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, Table, create_engine, select, text
+from sqlalchemy.exc import DBAPIError, ResourceClosedError
+from sqlalchemy.pool import NullPool
+
+from db.schema.connection import BUSY_TIMEOUT_S, connect, reading, translate_errors
+from db.schema.tables import METADATA
+from db.store.store import Store
+from harness.errors import InputError
+from harness.files import atomic_file
+
+_READ_ACTIONS = {
+    getattr(sqlite3, f"SQLITE_{name}") for name in ("SELECT", "READ", "FUNCTION", "RECURSIVE", "PRAGMA")
+}  # fmt: skip
+
+BATCH_SIZE = 10_000
+"""Rows in memory at a time."""
+
+
+def export(store: Store, folder: Path, kind: Literal["csv", "parquet"]) -> list[tuple[Path, int]]:
+    """Write each table to its own file, atomically. Return the files and their numbers of rows.
+
+    Raises:
+        InputError: the folder already has such files or cannot be written, or pyarrow is not installed.
+    """
+    tables = METADATA.sorted_tables
+    files = [folder / f"{table.name}.{kind}" for table in tables]
+    for file in files:
+        if file.exists():
+            raise InputError(f"{file}: exists already: expected an empty folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with reading(store.engine) as connection:
+            write = _csv if kind == "csv" else _parquet
+            return [(file, write(connection, table, file)) for table, file in zip(tables, files, strict=True)]
+    except OSError as error:
+        raise InputError(f"{error.filename or folder}: {error.strerror}: expected a writable folder") from None
+
+
+def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
+    """Run one SQL statement; the database refuses statements that write.
+
+    Returns:
+        the names of the columns, and the rows.
+
+    Raises:
+        InputError: the statement is invalid or writes, or there is no database.
+    """
+    engine = _read_only(url)
+    try:
+        with translate_errors(engine):
+            connection = engine.connect()
+        with connection:
+            if engine.dialect.name == "postgresql":
+                connection = connection.execution_options(postgresql_readonly=True)
+            result = connection.execute(text(statement.replace(":", r"\:")))  # it has no parameters
+            return list(result.keys()), [list(row) for row in result]
+    except ResourceClosedError:
+        raise InputError("sql: the statement returns no rows: expected a SELECT") from None
+    except (DBAPIError, sqlite3.Warning) as error:
+        message = " ".join(str(getattr(error, "orig", error)).split())
+        if "readonly" in message or "authoriz" in message:
+            message = "expected a statement that only reads"
+        raise InputError(f"sql: {message}") from None
+    finally:
+        engine.dispose()
+
+
+def read_only(file: Path, *, transactions: bool = False, views: bool = False) -> Engine:
+    """Return an engine for a SQLite database that refuses every change.
+
+    Args:
+        file: the database.
+        transactions: allow ``BEGIN``, so that several queries see the same state.
+        views: allow views to call any function, as ours call JSON functions; not for files of unknown origin.
+    """
+    allowed = _READ_ACTIONS | ({sqlite3.SQLITE_TRANSACTION} if transactions else set())
+
+    def open_connection() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(file.absolute()))}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None
+        )
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA trusted_schema = {'ON' if views else 'OFF'}")
+        connection.execute("SELECT value FROM json_each('[]')")  # registers json_each, which the authorizer would deny
+        # Read-only mode covers only this file: ATTACH and VACUUM INTO could still create others.
+        connection.set_authorizer(lambda action, *rest: sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY)
+        return connection
+
+    return create_engine("sqlite://", creator=open_connection, poolclass=NullPool)
+
+
+def _read_only(url: str) -> Engine:
+    engine = connect(url)
+    if engine.dialect.name != "sqlite":
+        return engine
+    file = Path(engine.url.database or "")
+    engine.dispose()
+    if not file.is_file():
+        raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
+    return read_only(file, views=True)
+
+
+def _batches(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
+    result = connection.execution_options(yield_per=BATCH_SIZE).execute(select(table).order_by(*table.primary_key))
+    for batch in result.mappings().partitions(BATCH_SIZE):
+        yield [
+            {key: json.dumps(value) if isinstance(value, dict) else value for key, value in row.items()}
+            for row in batch
+        ]
+
+
+class _LineFeeds:
+    """A file whose rows end with a line feed although text with a carriage return (of a progress bar) is quoted.
+
+    Python's CSV writer quotes only the characters of its line terminator, and its reader ends a row at either.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+
+    def write(self, row: str) -> None:
+        self.file.write((row.removesuffix("\r\n") + "\n").encode())
+
+
+def _csv(connection: Connection, table: Table, path: Path) -> int:
+    names = [column.name for column in table.columns]
+    count = 0
+    with atomic_file(path) as file:
+        writer = csv.DictWriter(_LineFeeds(file), names, lineterminator="\r\n")
+        writer.writeheader()
+        for batch in _batches(connection, table):
+            writer.writerows(batch)
+            count += len(batch)
+    return count
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """Return the modules pyarrow and pyarrow.parquet. Raise InputError if they are not installed."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise InputError("Parquet needs the package pyarrow: run `pip install pyarrow`") from None
+
+
+def _parquet(connection: Connection, table: Table, path: Path) -> int:
+    pyarrow, parquet = import_pyarrow()
+    types = {int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema(
+        [(column.name, types.get(column.type.python_type, pyarrow.string())) for column in table.columns]
+    )
+    count = 0
+    with atomic_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
+        for batch in _batches(connection, table):
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+            count += len(batch)
+    return count

@@ -1,0 +1,202 @@
+"""Load exported files into a temporary database, validating every cell."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, Table, create_engine, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.pool import StaticPool
+
+from db.schema.connection import translate_errors
+from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
+from db.store.rows import chunks
+from db.transfer.export import BATCH_SIZE, import_pyarrow
+from harness.errors import InputError, unknown_name
+from harness.trials.metric import RENAMED
+
+Progress = Callable[[], None]
+
+Cells = tuple[Any, ...]
+
+_RENAMED_COLUMNS = {Attempts.name: {"pieces": "micro_batch_splits"}}
+"""Columns of exports up to version 0.1, and their current names."""
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+_MAX_CELL_LENGTH = 2**26
+"""In characters; Python's default limit is shorter than a long message."""
+
+_DESCRIPTIONS = {int: "a whole number", float: "a finite number", str: "text"}
+
+
+def load_export(folder: Path, progress: Progress) -> Engine:
+    """Read a folder of exported files into a temporary database, which is deleted with the engine.
+
+    Args:
+        folder: with a file per table, as `db.transfer.export.export` writes them.
+        progress: called repeatedly meanwhile.
+
+    Raises:
+        InputError: a file is missing, damaged, or has an invalid cell; the message names the place.
+    """
+    formats = [suffix for suffix in ("csv", "parquet") if (folder / f"{Trials.name}.{suffix}").exists()]
+    if len(formats) != 1:
+        files = "trials.csv and trials.parquet" if formats else "no trials.csv or trials.parquet"
+        raise InputError(f"{folder}: {files}: expected one of them, as `dropbench db export` writes it")
+    # A database without a name is a file that SQLite has deleted already: it disappears however this process ends.
+    private = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    private.execute("PRAGMA synchronous = OFF")
+    engine = create_engine("sqlite://", creator=lambda: private, poolclass=StaticPool)
+    try:
+        with translate_errors(engine), engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            METADATA.create_all(connection)
+            for table in METADATA.sorted_tables:
+                _fill(connection, table, folder / f"{table.name}.{formats[0]}", progress)
+            _rename_metrics(connection)
+            for table in METADATA.sorted_tables:
+                _check_references(connection, table, folder, formats[0])
+            connection.commit()
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _fill(connection: Connection, table: Table, file: Path, progress: Progress) -> None:
+    read = _csv if file.suffix == ".csv" else _parquet
+    placeholders = ", ".join("?" * len(table.columns))
+    statement = f"INSERT INTO {table.name} VALUES ({placeholders})"
+    key = ", ".join(column.name for column in table.primary_key)
+    try:
+        for rows in chunks(read(table, file), BATCH_SIZE):
+            try:
+                connection.exec_driver_sql(statement, [cells for _, cells in rows])
+            except IntegrityError:
+                raise InputError(
+                    f"{file}: between {rows[0][0]} and {rows[-1][0]}: two rows have the same {key}: expected one"
+                ) from None
+            progress()
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}: expected a file of `dropbench db export`") from None
+    except UnicodeError:
+        raise InputError(f"{file}: not UTF-8: expected a file of `dropbench db export`") from None
+
+
+def _rename_metrics(connection: Connection) -> None:
+    """Give metrics that an earlier version named otherwise their current names."""
+    for old, new in RENAMED.items():
+        named = or_(Metrics.c.name.endswith(f"/{old}", autoescape=True), Metrics.c.name.contains(f"/{old}@"))
+        query = update(Metrics).where(named).values(name=func.replace(Metrics.c.name, f"/{old}", f"/{new}"))
+        connection.execute(query.prefix_with("OR REPLACE"))
+
+
+def _csv(table: Table, file: Path) -> Iterator[tuple[str, Cells]]:
+    """Yield the rows, each with its position for messages."""
+    limit = csv.field_size_limit(_MAX_CELL_LENGTH)
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as content:
+            reader = csv.reader(content, strict=True)
+            header = _header(table, file, next(reader, []))
+            order = [header.index(column.name) for column in table.columns]
+            columns = list(table.columns)
+            for row in reader:
+                position = f"line {reader.line_num}"
+                if len(row) != len(header):
+                    raise InputError(f"{file}, {position}: {len(row)} values: expected {len(header)}")
+                cells = zip(columns, order, strict=True)
+                yield position, tuple(_parse(column, row[index], file, position) for column, index in cells)
+    except csv.Error as error:
+        raise InputError(f"{file}: not valid CSV: {error}") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _parse(column: Column[Any], text: str, file: Path, position: str) -> Any:
+    """Parse a cell of a CSV file; an empty cell is NULL if the column is nullable."""
+    type_ = _cell_type(column)
+    if not text and column.nullable:
+        return None
+    if type_ is str:
+        return text
+    if (_WHOLE if type_ is int else _NUMBER).fullmatch(text) and math.isfinite(value := type_(text)):
+        return value
+    raise _invalid(column, text, file, position)
+
+
+def _parquet(table: Table, file: Path) -> Iterator[tuple[str, Cells]]:
+    pyarrow, parquet = import_pyarrow()
+    columns = list(table.columns)
+    try:
+        with parquet.ParquetFile(file) as content:
+            header = _header(table, file, content.schema_arrow.names)
+            order = [header.index(column.name) for column in columns]
+            batches = content.iter_batches(BATCH_SIZE)
+            rows = (zip(*(batch.column(index).to_pylist() for index in order), strict=True) for batch in batches)
+            for number, row in enumerate(chain.from_iterable(rows), 1):
+                position, cells = f"row {number}", zip(columns, row, strict=True)
+                yield position, tuple(_checked(column, value, file, position) for column, value in cells)
+    except (pyarrow.ArrowException, ValueError) as error:
+        raise InputError(f"{file}: not valid Parquet: {' '.join(str(error).split())}") from None
+
+
+def _checked(column: Column[Any], value: Any, file: Path, position: str) -> Any:
+    """Return a value of a Parquet file if it fits its column."""
+    type_ = _cell_type(column)
+    if value is None and column.nullable:
+        return None
+    valid = isinstance(value, type_) and not isinstance(value, bool)
+    if isinstance(value, float):
+        valid = valid and math.isfinite(value)
+    elif isinstance(value, int):
+        valid = valid and abs(value) < 2**63  # Parquet's integers may be unsigned
+    if not valid:
+        raise _invalid(column, value, file, position)
+    return value
+
+
+def _cell_type(column: Column[Any]) -> type:
+    """Return the type that a cell is read as; JSON remains text."""
+    type_ = column.type.python_type
+    return type_ if type_ in (int, float) else str
+
+
+def _invalid(column: Column[Any], value: Any, file: Path, position: str) -> InputError:
+    text = repr(value) if len(repr(value)) <= 60 else repr(value)[:60] + "…"
+    expected = _DESCRIPTIONS[_cell_type(column)] + (", or nothing" if column.nullable else "")
+    return InputError(f"{file}, {position}: {column.name} = {text}: expected {expected}")
+
+
+def _header(table: Table, file: Path, header: list[str]) -> list[str]:
+    """Return the current names of a file's columns if they are exactly the table's."""
+    renamed = _RENAMED_COLUMNS.get(table.name, {})
+    header = [renamed.get(name, name) for name in header]
+    names = [column.name for column in table.columns]
+    for name in names:
+        if header.count(name) != 1:
+            problem = "no column" if name not in header else "duplicate column"
+            raise InputError(f"{file}: {problem} '{name}': expected those of `dropbench db export`: {', '.join(names)}")
+    for name in header:
+        if name not in names:
+            raise unknown_name(f"column of {file}", name if name.isprintable() else ascii(name), names)
+    return header
+
+
+def _check_references(connection: Connection, table: Table, folder: Path, suffix: str) -> None:
+    """Raise InputError unless every row's trial, and every trial's configuration, is in the export."""
+    for name, other in (("trial_id", Trials), ("config_id", Configs)):
+        if name in table.columns:
+            column = table.columns[name]
+            missing = connection.scalar(select(column).where(column.not_in(select(other.c.id))).limit(1))
+            if missing is not None:
+                file, other_file = f"{table.name}.{suffix}", f"{other.name}.{suffix}"
+                raise InputError(f"{folder / file}: {name} = {missing!r}: expected one of {other_file}")

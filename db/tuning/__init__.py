@@ -1,0 +1,1 @@
+"""Choose the hyper-parameters of swept cells by their dev scores."""

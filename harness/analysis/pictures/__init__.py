@@ -1,0 +1,1 @@
+"""Analyses that draw single samples: attention maps, interactions, predictions."""

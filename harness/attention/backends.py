@@ -1,0 +1,109 @@
+"""Backends that compute attention with dropped keys: three implementations of one function of the same random bits.
+
+- ``eager``: torch operations on any device; masks and, for `inverse`, weights are stored.
+- ``cpu``: masks from a compiled C kernel. Small masks are kept for the backward pass. Others are recomputed tile by
+  tile in both passes, and SDPA reads them from the cache: nothing of size T × S is stored
+  (`harness.attention.kernels.cpu_blocked`). Needs a C compiler.
+- ``triton``: one fused kernel on CUDA that samples as it goes (`harness.attention.kernels.triton_kernels`).
+
+The fastest backend that supports a call is used, unless one is requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+
+from harness.attention.kernels.c_library import build_error, load_library
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from harness.attention.reference.drop_masks import DropSpec
+    from harness.attention.reference.units import Rescale
+
+Backend = Literal["eager", "cpu", "triton"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+MAX_CPU_KEYS = 1 << 20
+"""The CPU kernel holds some rows of decisions on the stack."""
+
+_requested: ContextVar[Backend | None] = ContextVar("backend", default=None)
+_used: set[Backend] = set()
+
+
+@contextmanager
+def backend(name: str) -> Iterator[None]:
+    """Request a backend by name, or the fastest with any other name; `used_backends` is reset on entry."""
+    token = _requested.set(next((known for known in BACKENDS if known == name), None))
+    _used.clear()
+    try:
+        yield
+    finally:
+        _requested.reset(token)
+
+
+def used_backends() -> list[Backend]:
+    """Return the backends that computed something since `backend` was entered."""
+    return sorted(_used)
+
+
+def select_backend(q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None) -> Backend:
+    """Return the backend for a call: the requested or else the fastest; ``eager`` if that does not support it."""
+    preferred: Backend = _preferred(q.device.type)
+    supported = unsupported_reason(preferred, q, k, v, spec, rescale, mask) is None
+    selected: Backend = _record(preferred if supported else "eager")
+    return selected
+
+
+# torch.compile evaluates these while it traces a graph, and treats their results as constants.
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _preferred(device: str) -> Backend:
+    return _requested.get() or ("cpu" if device == "cpu" else "triton")
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _record(name: Backend) -> Backend:
+    _used.add(name)
+    return name
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _build_error() -> str | None:
+    return build_error("cpu_masks") if load_library("cpu_masks") is None else None
+
+
+def unsupported_reason(
+    name: Backend, q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None
+) -> str | None:
+    """Return why a backend cannot compute a call, or None if it can."""
+    if name == "eager":
+        return None
+    if mask is not None and mask.requires_grad:
+        return "the mask requires gradients"
+    if not q.numel() or not k.numel() or not v.numel():
+        return "q, k or v is empty"
+    if name == "triton":
+        from harness.attention.kernels import triton_launch
+
+        return triton_launch.unsupported_reason(q, v, spec)
+    if q.device.type != "cpu":
+        return f"its kernels run on CPUs, not on {q.device.type}"
+    if k.shape[-2] > MAX_CPU_KEYS:
+        return f"{k.shape[-2]} keys are more than {MAX_CPU_KEYS}"
+    if rescale == "inverse":
+        if spec.unit == "column":
+            return "columns are dropped from the values"
+        if not q.dtype == k.dtype == v.dtype == torch.float32:
+            return "its softmax supports float32 only"
+    if q.shape[-1] != v.shape[-1] or not q.dtype == k.dtype == v.dtype:
+        return "torch's kernel needs one head dimension and dtype"
+    if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
+        return "torch's kernel needs a contiguous last axis"
+    error: str | None = _build_error()
+    return error

@@ -1,0 +1,176 @@
+"""Attention with dropped keys as one autograd operation, computed by the fastest backend.
+
+`harness.attention.backends` describes the backends. All compute the same function of the same random bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from harness.attention.backends import select_backend
+from harness.attention.kernels.cpu_blocked import BlockedAttention, lse_dtype
+from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
+from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller
+from harness.attention.kernels.triton_launch import TritonAttention
+from harness.attention.reference import eager
+from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
+from harness.attention.reference.sdpa import with_causal
+from harness.attention.reference.units import Rescale
+
+MAX_STORED_NUMEL = 2**24
+"""Cells of a mask that is stored for the backward pass, 64 MiB; recomputing it in tiles takes a tenth longer."""
+
+
+def drop_attention(
+    q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, ratio: float, *, mask: Tensor | None = None,
+    causal: bool = False, scale: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Return attention to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the rescaling modes.
+
+    Args:
+        q: queries (B, H, T, d).
+        k: keys (B, H, S, d).
+        v: values (B, H, S, e).
+        spec: what is dropped.
+        rescale: rescaling mode of a row.
+        ratio: drop ratio; `inverse` divides by 1 − ratio.
+        mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S).
+        causal: query i attends to keys 0 … i only, in addition to `mask`.
+        scale: factor of the logits; None: d^-1/2.
+
+    Returns:
+        (B, H, T, e).
+    """
+    if torch.is_autocast_enabled(q.device.type):
+        q, k, v = (_autocast(tensor) for tensor in (q, k, v))
+    batch, heads, seqlen_q, seqlen_k = *q.shape[:-1], k.shape[-2]
+    backend = select_backend(q, k, v, spec, rescale, mask)
+    if backend == "eager":
+        merged = with_causal(mask, seqlen_q, seqlen_k, q.device) if causal else mask
+        keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, seqlen_k), q.device)
+        return eager.drop_attention(q, k, v, keep_mask, rescale, ratio, mask=merged, scale=scale)
+    out: Tensor
+    if _rows_share_keys(spec, mask, causal=causal):
+        rows, store_mask = 1, not should_gather(batch, heads, seqlen_q, seqlen_k)
+    else:
+        rows, store_mask = seqlen_q, batch * heads * seqlen_q * seqlen_k <= MAX_STORED_NUMEL
+    if backend == "cpu" and rescale == "renormalize" and store_mask:
+        stored = torch.ops.dropbench.drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
+        return scaled_dot_product_attention(q, k, v, attn_mask=stored.to(q.dtype), scale=scale)
+    keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    out, *_ = torch.ops.dropbench.drop_attention(q, k, v, mask, *spec.flatten(), backend, keep_scale, causal, scale)
+    return out
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """Cast as autocast does for SDPA; autocast does not apply to custom operations."""
+    if tensor.dtype == torch.float64:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
+
+
+def _rows_share_keys(spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bool:
+    """Return whether all queries of a head may attend to the same keys."""
+    return spec.unit == "column" and not causal and (mask is None or mask.dim() < 2 or mask.shape[-2] == 1)
+
+
+@torch.library.custom_op(
+    "dropbench::drop_mask", mutates_args=(),
+    schema=f"(Tensor? mask, {SPEC_SCHEMA}, SymInt[] shape, bool causal) -> Tensor",
+)  # fmt: skip
+def _additive_drop_mask(mask: Tensor | None, *arguments: Any) -> Tensor:
+    *flat_spec, (batch, heads, seqlen_q, seqlen_k), causal = arguments
+    out = BUFFERS.take(batch * heads * seqlen_q * seqlen_k).view(batch * heads, seqlen_q, seqlen_k)
+    shape = batch, heads, seqlen_q, seqlen_k
+    MaskFiller(unpack_spec(*flat_spec), shape, mask, causal=causal).fill(out, 0, 0)
+    return out.view(shape)
+
+
+@_additive_drop_mask.register_fake
+def _(mask: Tensor | None, *arguments: Any) -> Tensor:
+    *_, shape, _ = arguments
+    return torch.empty(shape)
+
+
+INPUTS_SCHEMA = (
+    f"Tensor q, Tensor k, Tensor v, Tensor? mask, {SPEC_SCHEMA}, "
+    "str backend, float? keep_scale, bool causal, float scale"
+)
+"""Arguments of the forward and, after its own, of the backward operation; see `_kernel`."""
+
+
+def _kernel(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any
+) -> TritonAttention | GatheredAttention | BlockedAttention:
+    *flat_spec, backend, keep_scale, causal, scale = arguments
+    spec = unpack_spec(*flat_spec)
+    if backend == "triton":
+        return TritonAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
+    if _rows_share_keys(spec, mask, causal=causal):
+        return GatheredAttention(q, k, v, mask, spec, scale=scale)
+    return BlockedAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
+
+
+@torch.library.custom_op(
+    "dropbench::drop_attention", mutates_args=(), schema=f"({INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)"
+)
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _kernel(*inputs).forward()
+
+
+@_forward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *flat_spec, backend, keep_scale, causal, _ = arguments
+    batch, heads, seqlen_q, _ = q.shape
+    out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
+    if backend == "triton":
+        return (
+            out,
+            q.new_empty(batch, heads, seqlen_q, dtype=torch.float32),
+            q.new_empty(batch, heads, seqlen_q, dtype=torch.int8),
+        )
+    if _rows_share_keys(unpack_spec(*flat_spec), mask, causal=causal):  # the layout of torch's kernel
+        lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
+        return torch.empty_like(q), lse, q.new_empty(0)
+    stats_shape = (batch, heads, seqlen_q) if keep_scale is None else (2, batch, heads, seqlen_q)
+    return out, q.new_empty(stats_shape, dtype=lse_dtype(q)), q.new_empty(0)
+
+
+@torch.library.custom_op(
+    "dropbench::drop_attention_backward", mutates_args=(),
+    schema=f"(Tensor d_out, Tensor out, Tensor lse, Tensor fully_dropped, {INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)",
+)  # fmt: skip
+def _backward(
+    d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, *inputs: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _kernel(*inputs).backward(d_out, out, lse, fully_dropped)
+
+
+@_backward.register_fake
+def _(
+    d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, q: Tensor, k: Tensor, v: Tensor,
+    mask: Tensor | None, *arguments: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    *flat_spec, backend, _, causal, _ = arguments
+    if backend == "cpu" and _rows_share_keys(unpack_spec(*flat_spec), mask, causal=causal):
+        dq, dk, dv = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
+        return dq, dk, dv
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    q, k, v, mask, philox_seed, *ctx.constants = inputs
+    ctx.save_for_backward(*output, q, k, v, mask, philox_seed)
+
+
+def _differentiate(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Any, ...]:
+    grads = torch.ops.dropbench.drop_attention_backward(d_out, *ctx.saved_tensors, *ctx.constants)
+    return *grads, *(None,) * (2 + len(ctx.constants))
+
+
+_forward.register_autograd(_differentiate, setup_context=_setup_context)

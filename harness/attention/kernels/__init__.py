@@ -1,0 +1,1 @@
+"""Compiled kernels and their callers: C for CPUs, Triton for GPUs."""

@@ -1,0 +1,95 @@
+"""C kernels, compiled on first use and cached; without a compiler, torch operations do the work.
+
+The compiler is ``$CC``, else ``cc``, ``gcc`` or ``clang``. Libraries are cached in ``$XDG_CACHE_HOME/dropbench``
+(default ``~/.cache/dropbench``) under a hash of sources, flags, compiler and CPU: nodes of a cluster that share a home
+directory each use their own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+SOURCE_DIR = Path(__file__).parent
+FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-w")
+COMPILE_TIMEOUT_S = 120.0
+
+
+@cache
+def load_library(name: str) -> ctypes.CDLL | None:
+    """Return the compiled ``<name>.c``, or None if it cannot be compiled (`build_error` gives the reason)."""
+    try:
+        return ctypes.CDLL(str(_build(name)))
+    except _BuildError:
+        return None
+
+
+def build_error(name: str) -> str:
+    """Return the reason why `load_library` returns None, as a message for users; empty if it does not."""
+    try:
+        _build(name)
+    except _BuildError as error:
+        return str(error)
+    return ""
+
+
+class _BuildError(Exception):
+    """No compiler, or it failed; the message gives the reason."""
+
+
+def _build(name: str) -> Path:
+    compiler = _compiler()
+    if compiler is None:
+        raise _BuildError("no C compiler: install cc, gcc or clang")
+    source = SOURCE_DIR / f"{name}.c"
+    contents = [file.read_bytes() for file in (source, *sorted(SOURCE_DIR.glob("*.h")))]
+    hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), _cpu_model()]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dropbench"
+    library = folder / f"{name}-{hashlib.sha256(bytes(1).join(hashed)).hexdigest()[:16]}.so"
+    if library.exists():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
+        os.close(handle)
+        try:
+            command = [compiler, *FLAGS, "-o", draft, str(source)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+            if done.returncode:
+                raise _BuildError(f"{compiler} failed: {' '.join(done.stderr.split())[:200] or 'no error message'}")
+            Path(draft).chmod(0o755)
+            Path(draft).replace(library)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _BuildError(f"{folder}: {' '.join(str(error).split())[:200]}") from None
+    return library
+
+
+def _compiler() -> str | None:
+    from_environment = os.environ.get("CC")
+    candidates = [from_environment] if from_environment else ["cc", "gcc", "clang"]
+    return next((path for name in candidates if (path := shutil.which(name))), None)
+
+
+@cache
+def _compiler_version(compiler: str) -> bytes:
+    return subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+
+
+@cache
+def _cpu_model() -> bytes:
+    """Return the CPU properties that `-march=native` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_bytes().split(b"\n\n")[0].splitlines()
+    except OSError:
+        import platform
+
+        return platform.processor().encode()
+    return b"\n".join(line for line in lines if line.startswith((b"model name", b"flags", b"Features", b"CPU")))

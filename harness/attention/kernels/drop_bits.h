@@ -1,0 +1,142 @@
+/* Drop decisions as bits, one per key: random window starts, dilated to the keys that their windows drop.
+
+   Random bits are Philox 4x32 with 7 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): the
+   block with counter (j / 8, i, b * num_heads + h, stream) decides keys j to j + 7 of query i, with 16 bits each. */
+
+#include <stdint.h>
+#include <string.h>
+
+#include "simd.h"
+
+enum { ELEMENT, COLUMN, BLOCK, CROSS };
+enum { PHILOX_ROUNDS = 7 };
+
+typedef struct {
+    int64_t seqlen_k;
+    uint64_t philox_seed;
+    uint32_t stream, threshold; /* a key is a window start if its 16 random bits are below the threshold */
+    int32_t unit, window, grid_h, grid_w, num_prefix_tokens;
+} DropSpec;
+
+/* Window starts of `rows` consecutive rows as bytes of eight keys each, lowest bit first. Whole vectors are written:
+   `bytes` needs space for LANES - 1 more. */
+static void window_starts(const DropSpec *spec, int64_t off_bh, int64_t row, int64_t rows, uint8_t *bytes) {
+    int64_t blocks = (spec->seqlen_k + 7) / 8;
+    if (spec->threshold > 0xFFFFu) {
+        memset(bytes, 0xFF, (size_t)(rows * blocks));
+        return;
+    }
+    union {
+        Vector vector;
+        uint64_t lane[LANES];
+    } first_c0, first_c1;
+    for (int block = 0; block < LANES; block++) {
+        first_c0.lane[LANE(block)] = (uint64_t)(block % blocks);
+        first_c1.lane[LANE(block)] = (uint64_t)(row + block / blocks);
+    }
+    Vector c0 = first_c0.vector, c1 = first_c1.vector, c2 = broadcast((uint64_t)off_bh), c3 = broadcast(spec->stream);
+    Vector step0 = broadcast((uint64_t)(LANES % blocks)), step1 = broadcast((uint64_t)(LANES / blocks));
+    Vector m0 = broadcast(0xD2511F53u), m1 = broadcast(0xCD9E8D57u);
+    Vector num_blocks = broadcast((uint64_t)blocks), k0[PHILOX_ROUNDS], k1[PHILOX_ROUNDS];
+    for (uint32_t round = 0; round < PHILOX_ROUNDS; round++) {
+        k0[round] = broadcast((uint32_t)spec->philox_seed + round * 0x9E3779B9u);
+        k1[round] = broadcast((uint32_t)(spec->philox_seed >> 32) + round * 0xBB67AE85u);
+    }
+    for (int64_t n = 0; n < rows * blocks; n += LANES) {
+        Vector x[4] = {c0, c1, c2, c3};
+        for (int round = 0; round < PHILOX_ROUNDS; round++) {
+            Vector a = mul_low(x[0], m0), b = mul_low(x[2], m1);
+            x[0] = xor3(high_word(b), x[1], k0[round]);
+            x[1] = b;
+            x[2] = xor3(high_word(a), x[3], k1[round]);
+            x[3] = a;
+        }
+        uint64_t decisions = below_threshold(x, spec->threshold);
+        memcpy(bytes + n, &decisions, LANES);
+        advance(&c0, &c1, num_blocks, step0, step1);
+    }
+}
+
+/* words |= words << shift, for a row of `count` words of 64 keys. */
+static void or_shifted(uint64_t *words, int64_t count, int64_t shift) {
+    int64_t word_shift = shift / 64, bit_shift = shift % 64;
+    for (int64_t n = count - 1; n >= word_shift; n--) {
+        uint64_t shifted = words[n - word_shift] << bit_shift;
+        if (bit_shift && n > word_shift) shifted |= words[n - word_shift - 1] >> (64 - bit_shift);
+        words[n] |= shifted;
+    }
+}
+
+/* Set the window - 1 keys to the right of each start, `step` apart. */
+static void dilate_right(uint64_t *words, int64_t count, int64_t window, int64_t step) {
+    int64_t width = 1;
+    while (width < window) {
+        int64_t added = width < window - width ? width : window - width;
+        or_shifted(words, count, added * step);
+        width += added;
+    }
+}
+
+/* Side of a window, at most the shorter side of the grid. */
+static int64_t window_side(const DropSpec *spec) {
+    int64_t side = spec->window;
+    if (side > spec->grid_h) side = spec->grid_h;
+    return side > spec->grid_w ? spec->grid_w : side;
+}
+
+/* Keys that may be starts: those whose window fits in the grid. */
+static void valid_starts(const DropSpec *spec, uint64_t *words, int64_t count) {
+    int64_t side = window_side(spec);
+    memset(words, 0, (size_t)count * 8);
+    for (int64_t y = 0; y <= spec->grid_h - side; y++)
+        for (int64_t x = 0; x <= spec->grid_w - side; x++) {
+            int64_t key = spec->num_prefix_tokens + y * spec->grid_w + x;
+            words[key >> 6] |= (uint64_t)1 << (key & 63);
+        }
+}
+
+/* Set the bits of `bits` from `key` on; `length` <= 64 is their number. */
+static inline void or_bits(uint64_t *words, int64_t key, uint64_t bits, int64_t length) {
+    words[key >> 6] |= bits << (key & 63);
+    if ((key & 63) + length > 64) words[(key >> 6) + 1] |= bits >> (64 - (key & 63));
+}
+
+/* Dilate starts to full rows and columns of the grid; `rows` is scratch memory. */
+static void dilate_cross(const DropSpec *spec, uint64_t *words, int64_t count, uint8_t *rows) {
+    int64_t side = window_side(spec), row_words = (spec->grid_w + 63) / 64;
+    uint64_t columns[row_words];
+    memset(rows, 0, (size_t)spec->grid_h);
+    memset(columns, 0, (size_t)row_words * 8);
+    int any_start = 0;
+    for (int64_t n = 0; n < count; n++)
+        for (uint64_t starts = words[n]; starts; starts &= starts - 1) {
+            int32_t cell = (int32_t)(n * 64 + __builtin_ctzll(starts)) - spec->num_prefix_tokens;
+            int32_t start_x = cell % spec->grid_w;
+            memset(rows + cell / spec->grid_w, 1, (size_t)side);
+            for (int64_t x = start_x; x < start_x + side; x++) columns[x >> 6] |= (uint64_t)1 << (x & 63);
+            any_start = 1;
+        }
+    if (!any_start) return;
+    memset(words, 0, (size_t)count * 8);
+    for (int64_t y = 0; y < spec->grid_h; y++)
+        for (int64_t n = 0; n < row_words; n++) {
+            int64_t length = n + 1 < row_words ? 64 : spec->grid_w - n * 64;
+            uint64_t full = ~(uint64_t)0 >> (64 - length);
+            or_bits(words, spec->num_prefix_tokens + y * spec->grid_w + n * 64, rows[y] ? full : columns[n], length);
+        }
+}
+
+/* Dilate the window starts of a row to the keys that they drop. */
+static void dilate(const DropSpec *spec, uint64_t *words, const uint64_t *valid, int64_t count, uint8_t *scratch) {
+    if (spec->unit == ELEMENT || spec->unit == COLUMN) {
+        if (spec->window > 1) dilate_right(words, count, spec->window, 1);
+        return;
+    }
+    for (int64_t n = 0; n < count; n++) words[n] &= valid[n];
+    if (spec->unit == BLOCK) {
+        dilate_right(words, count, window_side(spec), 1);
+        dilate_right(words, count, window_side(spec), spec->grid_w);
+    } else {
+        dilate_cross(spec, words, count, scratch);
+    }
+}

@@ -1,0 +1,1 @@
+"""Reference implementation for all backends: random drop masks and attention in torch operations."""

@@ -1,0 +1,57 @@
+"""Attention with dropped keys in torch operations: the reference computation of `harness.regularizers.drop`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from harness.attention.reference.sdpa import additive, allowed_keys, attention_weights, plain_attention
+
+if TYPE_CHECKING:
+    from harness.attention.reference.units import Rescale
+
+
+def drop_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_mask: Tensor, rescale: Rescale, ratio: float, *, mask: Tensor | None,
+    scale: float | None,
+) -> Tensor:  # fmt: skip
+    """Return attention to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the rescaling modes.
+
+    Arguments and result are those of `harness.attention.dispatch.drop_attention`, except `keep_mask`: boolean,
+    broadcastable to (B, H, T, S), and (B, H, 1, S) if all queries keep the same keys.
+    """
+    if rescale == "renormalize":
+        return scaled_dot_product_attention(q, k, v, attn_mask=merge_keep_mask(keep_mask, mask, q.dtype), scale=scale)
+    # Multiply by 0 instead of filling with 0: filling would hide a NaN.
+    if keep_mask.dim() == 4 and keep_mask.shape[-2] == 1:
+        # Keys dropped for every query are dropped values (DropAttention, Section 4, "(c)").
+        v = v * keep_mask.transpose(-2, -1).to(v.dtype)
+        return plain_attention(q, k, v, mask=mask, scale=scale) / (1.0 - ratio)
+    weights = attention_weights(q, k, mask=mask, scale=scale)
+    return (weights * keep_mask.to(weights.dtype)) @ v / (1.0 - ratio)
+
+
+def merge_keep_mask(keep_mask: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Merge the keep mask into `mask`; rows whose allowed keys are all dropped keep all of them.
+
+    Returns:
+        additive, −inf at dropped keys, broadcastable to (B, H, T, S).
+    """
+    if mask is None:
+        return additive(keep_all_if_empty(keep_mask, keep_mask), dtype)
+    keep_mask = keep_all_if_empty(keep_mask, keep_mask & allowed_keys(mask))
+    if mask.dtype == torch.bool:
+        return additive(keep_mask & mask, dtype)
+    return mask + additive(keep_mask, mask.dtype)
+
+
+def keep_all_if_empty(keep_mask: Tensor, remaining: Tensor) -> Tensor:
+    """Return `keep_mask` with all keys kept in rows where `remaining` is empty."""
+    if torch.compiler.is_compiling():
+        return keep_mask | ~remaining.any(dim=-1, keepdim=True)  # torch 2.13 compiles the code below to invalid C++
+    # uint8 operations are many times faster than boolean ones on CPU.
+    fully_dropped = remaining.view(torch.uint8).amax(dim=-1, keepdim=True) == 0
+    return keep_mask.view(torch.uint8).bitwise_or(fully_dropped.view(torch.uint8)).view(torch.bool)

@@ -1,0 +1,87 @@
+"""Attention from its definition: logits, weights and masks, on top of torch's `scaled_dot_product_attention`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+MASKED_LOGIT_GAP = 80.0
+"""A key counts as masked if an additive mask puts it more than this below the maximum of its row: its weight is then
+below e^-80 = 2e-35 of the maximum's, numerically 0. Libraries mask with -inf, the dtype's minimum, -1e9, -1e4 or -100
+(Swin)."""
+
+SIMD_WIDTH = 16
+"""Without a mask, torch's CPU kernel (as of 2.13) returns 0 for a row of NaN that is shorter than a vector. With a mask
+of zeros it returns NaN, and is otherwise bitwise equal."""
+
+_NEGATIVE_INFINITY = {
+    torch.float16: (torch.int16, -(2**10)),
+    torch.bfloat16: (torch.int16, -(2**7)),
+    torch.float32: (torch.int32, -(2**23)),
+    torch.float64: (torch.int64, -(2**52)),
+}
+"""Bit pattern of -inf as an integer: sign and exponent bits are all ones."""
+
+
+def plain_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Return SDPA that accepts a mask and `causal` together and propagates every NaN; arguments as in `attend`."""
+    if mask is None and q.device.type == "cpu" and k.shape[-2] < SIMD_WIDTH:
+        mask = q.new_zeros(1, k.shape[-2])
+    if causal and mask is not None:
+        mask, causal = with_causal(mask, q.shape[-2], k.shape[-2], q.device), False
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+
+
+def with_causal(mask: Tensor | None, seqlen_q: int, seqlen_k: int, device: torch.device) -> Tensor:
+    """Merge `mask` with the causal mask (T, S), aligned at the first query and key; the mask's dtype is preserved."""
+    lower = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=device).tril()
+    if mask is None:
+        return lower
+    return mask & lower if mask.dtype == torch.bool else mask.masked_fill(~lower, float("-inf"))
+
+
+def allowed_keys(mask: Tensor) -> Tensor:
+    """Return the keys that a mask allows, boolean, of its shape; additive masks: see `MASKED_LOGIT_GAP`."""
+    if mask.dtype == torch.bool:
+        return mask
+    mask = mask.detach()
+    row_max = mask.amax(dim=-1, keepdim=True)
+    # The second condition excludes rows that contain nothing but the dtype's minimum.
+    return (mask > row_max - MASKED_LOGIT_GAP) & (mask > torch.finfo(mask.dtype).min / 2)
+
+
+def additive(keep_mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the mask to add to logits: 0 where `keep_mask`, -inf elsewhere."""
+    # 1 or 0 times the bit pattern of -inf: equal to `where`, in a tenth of the time on CPU.
+    integer, negative_infinity = _NEGATIVE_INFINITY[dtype]
+    return (~keep_mask).view(torch.uint8).to(integer).mul_(negative_infinity).view(dtype)
+
+
+def attention_logits(
+    q: Tensor, k: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Return q kᵀ · scale with the mask applied, (B, H, T, S)."""
+    if causal:
+        mask = with_causal(mask, q.shape[-2], k.shape[-2], q.device)
+    logits = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-2, -1)
+    if mask is None:
+        return logits
+    # Add -inf instead of filling with it: filling would hide a NaN.
+    return logits + (additive(mask, logits.dtype) if mask.dtype == torch.bool else mask)
+
+
+def attention_weights(
+    q: Tensor, k: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Return the unregularized attention weights (B, H, T, S); rows without an allowed key are 0, as in SDPA."""
+    logits = attention_logits(q, k, mask=mask, causal=causal, scale=scale)
+    return logits.softmax(dim=-1) if mask is None else masked_softmax(logits)
+
+
+def masked_softmax(logits: Tensor) -> Tensor:
+    """Return the softmax over the last axis. Rows of -inf give 0 in value and gradient; NaN stays NaN."""
+    empty = logits.detach().amax(dim=-1, keepdim=True) == float("-inf")
+    return logits.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)

@@ -1,0 +1,1 @@
+"""The command line: list of commands, plug-ins on the command line, `dropbench doctor`."""

@@ -1,0 +1,173 @@
+"""The command line. Commands live in each folder's `commands.py` and are imported when they are called."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+from typer.main import get_command
+
+from harness.errors import InputError, unknown_name
+from harness.registry import load
+
+
+class Target(NamedTuple):
+    """Where a command lives, its line in ``dropbench --help``, and whether it knows what plug-ins register."""
+
+    app: str
+    help: str
+    plugins: bool = False
+
+
+COMMANDS = {
+    "run": Target("jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table.", True),
+    "enqueue": Target("jobs.cli.run_commands:app", "Put the trials of suites into the queue.", True),
+    "submit": Target("jobs.cli.run_commands:app", "Hand queued trials to workers, here or on SLURM."),
+    "status": Target("jobs.cli.queue_commands:app", "Count the trials by state."),
+    "watch": Target("jobs.cli.queue_commands:app", "Follow the trials until all are done."),
+    "logs": Target("jobs.cli.queue_commands:app", "Show a trial's log."),
+    "cancel": Target("jobs.cli.queue_commands:app", "Cancel trials."),
+    "retry": Target("jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
+    "collect": Target("jobs.cli.queue_commands:app", "Bring the database up to date with the run directories."),
+    "gc": Target("jobs.cli.queue_commands:app", "Free disk space: what no trial needs any more."),
+    "results": Target("db.cli.query_commands:app", "Query metrics, averaged over seeds."),
+    "compare": Target("db.cli.query_commands:app", "Compare two filters, suites or databases: old, new, change.", True),
+    "rank": Target("db.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
+    "report": Target("jobs.cli.report_commands:app", "Print a suite's table beside the published one.", True),
+    "dashboard": Target("jobs.cli.report_commands:app", "Serve the database as pages that follow what runs.", True),
+    "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),
+    "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
+    "analyze": Target(
+        "jobs.cli.inspect_commands:app",
+        "Measure a trained trial: entropy, occlusion, attention maps and more.",
+        True,
+    ),
+    "list": Target("jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True),
+    "doctor": Target("harness.cli.commands:app", "Say what works on this machine and what is missing."),
+}
+
+
+GARBAGE = 500_000
+"""Objects that a command makes before Python looks for garbage. By default it is 700, and a sixth of a start goes into
+looking through modules that all stay."""
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands' names and helps, and imports a command when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import the folder's commands; a folder with one group of that name gives the group."""
+        if cmd_name not in COMMANDS:
+            raise unknown_name("command", cmd_name, COMMANDS)
+        target = COMMANDS[cmd_name]
+        if target.plugins and not ctx.resilient_parsing:
+            from harness.settings import Settings
+            from harness.trials.plugins import load_all
+
+            load_all(Settings.from_environment())
+        command: Any = get_command(load(target.app))
+        return getattr(command, "commands", {}).get(cmd_name, command)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One line a command, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, target.help) for name, target in COMMANDS.items()])
+
+
+app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def dropbench(
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(help="A Python file that registers regularizers, models or tasks; may stand anywhere."),
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Benchmark attention regularizers: train a paper's table, keep every metric, print it beside the published one.
+
+    Environment: DROPBENCH_DATA (./data), DROPBENCH_RUNS (./runs), DROPBENCH_DB (sqlite:///dropbench.db),
+    DROPBENCH_PLUGINS.
+    """
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(installed("dropbench"))
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; the user's mistakes end in one line and exit code 2."""
+    gc.set_threshold(GARBAGE)
+    code = run(sys.argv[1:])
+    if "torch" not in sys.modules:  # whose libraries complain on leaving of what is not collected
+        gc.freeze()  # or Python looks through all of it once more
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns its exit code."""
+    try:
+        arguments = hoist_plugins(arguments) or ["--help"]
+        result = get_command(app).main(args=arguments, prog_name="dropbench", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except InputError as error:
+        message = str(error)
+    except TyperException as error:
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe went away (`| head`): nothing is wrong, and nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        message = f"{error.filename or 'output'}: {error.strerror}"
+    typer.echo("dropbench: " + " ".join(message.split()), err=True)
+    return 2
+
+
+def hoist_plugins(arguments: list[str]) -> list[str]:
+    """Take ``--plugin FILE`` from anywhere in the arguments into `DROPBENCH_PLUGINS`, which workers inherit.
+
+    Raises:
+        InputError: a ``--plugin`` without a file.
+    """
+    rest, files = [], []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--plugin":
+            file = next(waiting, None)
+            if file is None:
+                raise InputError("--plugin: expected a Python file behind it")
+            files.append(file)
+        elif argument.startswith("--plugin="):
+            files.append(argument.removeprefix("--plugin="))
+        elif argument == "--":
+            rest += [argument, *waiting]
+        else:
+            rest.append(argument)
+    if files:
+        known = os.environ.get("DROPBENCH_PLUGINS", "").split(os.pathsep)
+        absolute = [str(Path(file).absolute()) for file in files]
+        os.environ["DROPBENCH_PLUGINS"] = os.pathsep.join(filter(None, [*known, *absolute]))
+    return rest
+
+
+if __name__ == "__main__":
+    main()

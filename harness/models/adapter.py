@@ -1,0 +1,155 @@
+"""Adapters: the contract for reaching the attention modules of a family of models."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from harness.registry import Registry
+from harness.regularizers.base import Site, SiteKind
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ADAPTERS: Registry[type[Adapter]] = Registry("adapter")
+"""The fact `library` is the package whose modules an adapter handles; an adapter is imported only for models that
+contain such modules.
+
+Adapters registered later take precedence, so register general adapters before special ones.
+"""
+
+for _name, _target, _library, _help in (
+    ("dropbench", "harness.models.adapter:OwnModels", "", "models written for DropBench"),
+    ("torch", "adapters.libraries.torch_attention:TorchModels", "torch", "torch's nn.MultiheadAttention"),
+    ("timm", "adapters.libraries.timm_models:TimmModels", "timm", "timm's ViT, DeiT, EVA, Swin and VOLO"),
+    (
+        "transformers",
+        "adapters.libraries.transformers_models:TransformersModels",
+        "transformers",
+        "transformers models on its AttentionInterface",
+    ),
+    ("fairseq", "adapters.libraries.fairseq_attention:FairseqModels", "fairseq", "fairseq's MultiheadAttention"),
+):
+    ADAPTERS.add(_name, _target, help=_help, library=_library)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One module whose attention can be regularized.
+
+    Attributes:
+        module: the module.
+        site: the description of its attention in the model as it is now; `attach` sets it as the module's `site`.
+        patched: a subclass of the module's class whose forward calls `attend`; None if the module itself calls it.
+        refusal: why the module cannot be regularized although the adapter supports its class; None if it can.
+    """
+
+    module: nn.Module
+    site: Site
+    patched: type[nn.Module] | None = None
+    refusal: str | None = None
+
+    def attach(self) -> None:
+        """Make the module call `attend` with the site; a repeated call replaces the site."""
+        if self.patched is not None:
+            self.module.__class__ = self.patched
+            self.module.site = self.site  # type: ignore[assignment]
+
+    def detach(self) -> None:
+        """Restore the module; do nothing if it was never attached."""
+        self.site.regularizer, self.site.ratio = None, 0.0
+        original = getattr(type(self.module), "unpatched", None)
+        if original is not None:
+            self.module.__class__ = original
+            del self.module.site
+
+
+class Adapter(ABC):
+    """Finds the attention modules of a model and makes them call `attend`.
+
+    Most adapters replace a module's class by a subclass with the same parameters under the same names and no additional
+    state except `site`, so that state_dict, deepcopy, hooks and optimizers are not affected. Every adapter must pass
+    the contract tests in tests/adapters.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def patches(self, model: nn.Module) -> Iterator[Patch]:
+        """Yield each supported module once, including attached ones, with its site in the model as it is now."""
+
+
+class OwnModels(Adapter):
+    """Adapter of models written for DropBench, whose attention modules call `attend` and create their own `site`."""
+
+    name = "dropbench"
+
+    def patches(self, model: nn.Module) -> Iterator[Patch]:
+        """Yield every module with a site. Modules that other adapters attached are claimed by these adapters."""
+        for module in model.modules():
+            site = site_of(module)
+            if site is not None:
+                yield Patch(module, site)
+
+
+def patched_class(original: type[nn.Module]) -> Any:
+    """Class decorator for patched classes: set the class that `unregularize` restores."""
+
+    def decorate(patched: type[nn.Module]) -> type[nn.Module]:
+        patched.unpatched = original  # type: ignore[attr-defined]
+        return patched
+
+    return decorate
+
+
+def site_of(module: nn.Module) -> Site | None:
+    """Return the site of a module, or None."""
+    site = getattr(module, "site", None)
+    return site if isinstance(site, Site) else None
+
+
+def can_use_original_forward(module: nn.Module) -> bool:
+    """Return whether a patched module can use its original forward: in evaluation, and if its site has no hooks."""
+    return not module.training and has_no_hooks(module)
+
+
+def has_no_hooks(module: nn.Module) -> bool:
+    """Return whether nothing observes the attention of a patched module or changes it in evaluation."""
+    site: Any = module.site
+    return all(hook is None for hook in (site.probe, site.module, site.masked_keys, site.mc_samples or None))
+
+
+def stack_of(model: nn.Module, path: str) -> str:
+    """Return the path of the outermost nn.ModuleList that contains a module, as its stack of layers; "" for none."""
+    from torch.nn import ModuleList
+
+    module = model
+    names = path.split(".") if path else []
+    for index, name in enumerate(names):
+        if isinstance(module, ModuleList):
+            return ".".join(names[:index])
+        module = getattr(module, name)
+    return ""
+
+
+def number_layers(modules: Iterable[tuple[str, SiteKind]]) -> list[tuple[int, int]]:
+    """Number the attention modules of a model for the schedules.
+
+    Outlook and self attention of an encoder are counted together, every other kind separately: the third cross
+    attention of a decoder and its third self attention both are in its layer 3.
+
+    Args:
+        modules: the stack and the kind of each module, in order of execution.
+
+    Returns:
+        the layer of each module, from 0, and the depth: the number of layers of this kind in this stack.
+    """
+    depths: dict[tuple[str, str], int] = {}
+    layers = []
+    for stack, kind in modules:
+        key = (stack, "encoder-self" if kind == "outlook" else kind)
+        layers.append((key, depths.get(key, 0)))
+        depths[key] = layers[-1][1] + 1
+    return [(layer, depths[key]) for key, layer in layers]

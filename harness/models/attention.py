@@ -1,0 +1,133 @@
+"""`attend` and `attend_logits`: the attention calls that every regularized model makes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness.attention.reference.sdpa import allowed_keys, attention_weights, plain_attention, with_causal
+from harness.regularizers.base import Regularizer, Site
+from harness.regularizers.output import regularized_heads
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    site: Site,
+    *,
+    training: bool,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Compute scaled dot-product attention, regularized in training by the regularizer of the site.
+
+    In evaluation, or if the site has no regularizer or ratio 0, this is plain `scaled_dot_product_attention`, so that
+    the model equals the unpatched one, unless `masked_keys` or `mc_samples` is set. The site's module, if it has one,
+    is applied to the output in both modes.
+
+    A NaN in q, k, v or an additive mask propagates to every output that it would reach in SDPA. A row that may attend
+    to no key gives 0, with finite gradients, in training and in evaluation.
+
+    Args:
+        q: queries (B, H, T, d). Always 4 axes: fold others into the batch, add missing ones with `unsqueeze`.
+        k: keys (B, H, S, d); if several query heads share a key head, repeat it for each of them.
+        v: values (B, H, S, e).
+        site: the site; it has the regularizer and its ratio.
+        training: whether to regularize.
+        mask: broadcastable to (B, H, T, S): boolean, True where a query may attend; or floating, added to the logits,
+            through which gradients flow.
+        causal: query i attends to keys 0 … i only, in addition to `mask`. For T ≠ S the first query is aligned with
+            the first key, as in SDPA; a decoder with cached keys needs a mask instead.
+        scale: factor of the logits; default d^-1/2.
+
+    Returns:
+        (B, H, T, e).
+
+    Raises:
+        ValueError: q, k or v does not have 4 axes, or the mask is neither boolean nor floating.
+    """
+    if not q.dim() == k.dim() == v.dim() == 4:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (q, k, v))
+        raise ValueError(
+            f"attention '{site.name}': expected q, k, v of shape (batch, heads, tokens, size), got {shapes}"
+        )
+    if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"attention '{site.name}': expected a boolean or floating mask, got {mask.dtype}")
+    if site.masked_keys is not None and not training:
+        mask = _mask_keys(mask, site.masked_keys)
+    if site.mc_samples and not training and site.regularizer is not None and site.ratio > 0.0:
+        joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        weights = _expected_weights(q, k, site, site.regularizer, mask=joined, scale=scale)
+        if site.probe is not None:
+            site.probe(site, _probe_weights(weights, joined))
+        return weights.to(v.dtype) @ v
+    if site.probe is not None:
+        with torch.no_grad():
+            joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            site.probe(site, _probe_weights(attention_weights(q, k, mask=joined, scale=scale), joined))
+    if training and site.regularizer is not None and site.ratio > 0.0:
+        fused = site.regularizer.attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
+        if fused is None:
+            joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            fused = site.regularizer.attend(q, k, v, site, mask=joined, scale=scale)
+        out = fused
+    else:
+        out = plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
+    if site.module is not None:
+        out = regularized_heads(out, site, training=training, keys=k.shape[-2], mask=mask, causal=causal)
+    return out
+
+
+def _expected_weights(
+    q: Tensor, k: Tensor, site: Site, regularizer: Regularizer, *, mask: Tensor | None, scale: float | None
+) -> Tensor:
+    """Return `Regularizer.expected_weights`, computed at least in float32."""
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        mask = mask if mask is None or mask.dtype == torch.bool else mask.to(dtype)
+        return regularizer.expected_weights(q.to(dtype), k.to(dtype), site, mask=mask, scale=scale)
+
+
+def _probe_weights(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Return attention weights for probes, at least in float32: 0 exactly for pairs that the mask forbids.
+
+    Other weights are at least the smallest normal number, so that none is 0 by underflow.
+    """
+    weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    weights = weights.clamp_min(torch.finfo(weights.dtype).tiny)
+    return weights if mask is None else weights * allowed_keys(mask)
+
+
+def _mask_keys(mask: Tensor | None, masked_keys: Tensor) -> Tensor:
+    """Combine `mask` with keys that no query may attend to, (B or 1, S), True if masked."""
+    masked_keys = masked_keys[:, None, None, :]
+    if mask is None:
+        return ~masked_keys
+    return mask & ~masked_keys if mask.dtype == torch.bool else mask.masked_fill(masked_keys, float("-inf"))
+
+
+def attend_logits(
+    logits: Tensor, v: Tensor, site: Site, *, training: bool, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    """Compute `attend` for given logits, with any regularizer.
+
+    Logits equal their product with the identity: they are passed to `attend` as queries, with unit vectors as keys and
+    scale 1. That is exact, because each sum has one nonzero term, and it works for every regularizer. It costs S / d
+    times the product q kᵀ, which is negligible for the 9 keys of outlook attention.
+
+    Args:
+        logits: (B, H, T, S), scaled and finite; forbidden pairs belong in `mask`.
+        v: values (B, H, S, e).
+        site: the site.
+        training: whether to regularize.
+        mask: as in `attend`.
+        causal: as in `attend`.
+
+    Returns:
+        (B, H, T, e).
+    """
+    unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+    keys = unit.expand(*v.shape[:-1], -1)
+    return attend(logits, keys, v, site, training=training, mask=mask, causal=causal, scale=1.0)

@@ -1,0 +1,261 @@
+"""`regularize`: regularize any supported model, in one line; `unregularize` undoes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar, get_args
+
+from torch import backends, nn
+
+from harness.errors import InputError, unknown_name
+from harness.models.adapter import ADAPTERS, Patch, site_of
+from harness.models.site_modules import attention_width, install, uninstall
+from harness.regularizers.base import Probe, Regularizer, Site, SiteKind
+from harness.regularizers.schedules import SCHEDULES
+from harness.regularizers.spec import build_regularizer
+
+Model = TypeVar("Model", bound=nn.Module)
+
+ATTENTION_KINDS: tuple[SiteKind, ...] = ("encoder-self", "decoder-self", "cross", "class", "outlook", "token")
+DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind not in ("class", "token"))
+"""All kinds except attention of only a class token (VOLO's last two layers) and attention that makes the tokens
+(T2T-ViT's T2T module), which the papers do not regularize either."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The sites that `regularize` regularized and those that it skipped.
+
+    Attributes:
+        title: one line with regularizer, schedule, model and number of sites.
+        bound: the regularized sites, in order.
+        skipped: the other sites, each with the reason.
+        shared: by site name, the further paths of a module that occurs more than once in the model; it is one site,
+            with one ratio for all of its uses.
+    """
+
+    title: str
+    bound: list[Site]
+    skipped: list[tuple[Site, str]]
+    shared: dict[str, list[str]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return one line per site."""
+        lines = [self.title]
+        width = max((len(site.name) for site in [*self.bound, *(site for site, _ in self.skipped)]), default=0)
+        for site in self.bound:
+            paths = self.shared.get(site.name, [])
+            same = f"  (one module with {', '.join(paths)})" if paths else ""
+            lines.append(f"  {_describe(site, width)}  ratio {site.ratio:.3f}{same}")
+        for site, reason in self.skipped:
+            lines.append(f"  {_describe(site, width)}  skipped: {reason}")
+        return "\n".join(lines)
+
+
+def regularize(
+    model: Model,
+    regularizer: str | Regularizer,
+    *,
+    schedule: str = "constant",
+    include: Sequence[str] = ("*",),
+    exclude: Sequence[str] = (),
+    kinds: Sequence[SiteKind] = DEFAULT_KINDS,
+    quiet: bool = False,
+    **params: Any,
+) -> Model:
+    """Regularize the attention of a model, in place.
+
+    In training, the regularizer replaces the model's own attention dropout at the regularized sites; other sites do not
+    change. In evaluation the model computes the same function as before, and its state_dict does not change. A second
+    call replaces the regularizer. If nothing can be regularized, the model does not change.
+
+    Call it after the model's layers are final, and before the model is compiled or wrapped for several devices.
+
+    Args:
+        model: any model that an adapter supports.
+        regularizer: a registered name, or a `Regularizer`.
+        schedule: the schedule of the ratio over layers: constant, increasing, decreasing. Layers are counted separately
+            for each stack and kind of site; VOLO's outlook and self attention are counted together, in order of
+            execution.
+        include: patterns of site names (module paths) to regularize, with * and ?.
+        exclude: patterns of site names to skip.
+        kinds: kinds of site to regularize; by default all except "class", attention of only a class token, and "token",
+            attention that makes the tokens.
+        quiet: do not print the report.
+        params: the regularizer's parameters, such as ``ratio=0.3``.
+
+    Returns:
+        the same model.
+
+    Raises:
+        InputError: a name is unknown, a parameter is invalid, or the model has no attention that can be regularized.
+    """
+    report = bind(model, regularizer, schedule=schedule, include=include, exclude=exclude, kinds=kinds, **params)
+    if not quiet:
+        print(report)
+    return model
+
+
+def bind(
+    model: nn.Module,
+    regularizer: str | Regularizer,
+    *,
+    schedule: str = "constant",
+    include: Sequence[str] = ("*",),
+    exclude: Sequence[str] = (),
+    kinds: Sequence[SiteKind] = DEFAULT_KINDS,
+    **params: Any,
+) -> Report:
+    """Regularize as `regularize` does, but return the report and print nothing."""
+    if isinstance(regularizer, str):
+        name, built = regularizer, build_regularizer(regularizer, **params)
+    elif params:
+        raise InputError(f"parameters {', '.join(params)}: set them in the regularizer, which is an object here")
+    else:
+        name, built = type(regularizer).__name__, regularizer
+    for kind in kinds:
+        if kind not in get_args(SiteKind):
+            raise unknown_name("kind of site", kind, get_args(SiteKind))
+    ratio_of = SCHEDULES.get(schedule)
+    patches = find_patches(model)
+    for patch in patches:
+        if patch.site.width is None:
+            patch.site.width = attention_width(patch.module)
+    reasons = [_reason(patch, built, include, exclude, kinds) for patch in patches]
+    bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
+    skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
+    if not bound:
+        raise InputError(_nothing_bound(model, name, skipped))
+    for patch in bound:
+        site, previous = patch.site, site_of(patch.module)
+        site.regularizer, site.ratio = built, built.ratio_at(site, ratio_of)
+        site.probe = previous.probe if previous is not None else None
+        patch.attach()
+        install(model, patch.module, site, built)
+    for patch, _ in skipped:
+        _release(patch)
+    ratio: float | None = getattr(built, "ratio", None)
+    amount = "" if ratio is None else f", ratio {ratio:g}, {schedule}"
+    title = f"{name}{amount}: {len(bound)} of {_count(patches)} of {type(model).__name__}"
+    return Report(
+        title,
+        [patch.site for patch in bound],
+        [(patch.site, reason) for patch, reason in skipped],
+        _shared(model, bound),
+    )
+
+
+def unregularize(model: Model) -> Model:
+    """Restore every patched module and remove all regularizers, in place."""
+    for patch in find_patches(model):
+        _release(patch)
+        patch.site.probe, patch.site.masked_keys, patch.site.mc_samples = None, None, 0
+    return model
+
+
+def sites(model: nn.Module) -> list[Site]:
+    """Return the sites of a regularized model, or of a model written for DropBench, in order of execution."""
+    return [site for site in map(site_of, model.modules()) if site is not None]
+
+
+@contextmanager
+def watch(model: nn.Module, probe: Probe, kinds: Sequence[SiteKind] = ATTENTION_KINDS) -> Iterator[list[Site]]:
+    """Call `probe` with the attention weights of a regularized model's sites of some kinds, in training and evaluation.
+
+    In evaluation, torch's encoder layers compute attention in one native call that bypasses the modules; this fast path
+    is disabled inside the context.
+    """
+    watched = [site for site in sites(model) if site.kind in kinds]
+    previous = [site.probe for site in watched]
+    fastpath = backends.mha.get_fastpath_enabled()
+    backends.mha.set_fastpath_enabled(False)
+    for site in watched:
+        site.probe = probe
+    try:
+        yield watched
+    finally:
+        backends.mha.set_fastpath_enabled(fastpath)
+        for site, previous_probe in zip(watched, previous, strict=True):
+            site.probe = previous_probe
+
+
+def find_patches(model: nn.Module) -> list[Patch]:
+    """Return the patches of all adapters for a model, in the order of its modules.
+
+    Each module belongs to one adapter: the first that does not refuse it, else the first. Adapters of libraries without
+    a module in the model are not imported.
+    """
+    order = {id(module): index for index, module in enumerate(model.modules())}
+    packages = {kind.__module__.partition(".")[0] for module in model.modules() for kind in type(module).__mro__}
+    claimed: dict[int, Patch] = {}
+    for name in reversed(list(ADAPTERS)):
+        if ADAPTERS.entry(name).facts["library"] in packages | {""}:
+            for patch in ADAPTERS.get(name)().patches(model):
+                present = claimed.get(id(patch.module))
+                if present is None or (present.refusal is not None and patch.refusal is None):
+                    claimed[id(patch.module)] = patch
+    return sorted(claimed.values(), key=lambda patch: order[id(patch.module)])
+
+
+def _release(patch: Patch) -> None:
+    uninstall(patch.module, patch.site)
+    patch.detach()
+
+
+def _reason(
+    patch: Patch, regularizer: Regularizer, include: Sequence[str], exclude: Sequence[str], kinds: Sequence[SiteKind]
+) -> str | None:
+    """Return why a site is skipped, or None."""
+    site = patch.site
+    if not _matches(site.name, include) or _matches(site.name, exclude):
+        return "excluded by name"
+    if site.kind not in kinds:
+        return f"kind '{site.kind}' is not selected (kinds=…)"
+    return patch.refusal or regularizer.skip(site)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _shared(model: nn.Module, bound: list[Patch]) -> dict[str, list[str]]:
+    paths: dict[int, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        paths.setdefault(id(module), []).append(path)
+    others = {patch.site.name: [path for path in paths[id(patch.module)] if path != patch.site.name] for patch in bound}
+    return {name: other_paths for name, other_paths in others.items() if other_paths}
+
+
+def _count(patches: list[Patch]) -> str:
+    attention = all(patch.site.kind in ATTENTION_KINDS for patch in patches)
+    return f"{len(patches)} {'attention sites' if attention else 'sites'}"
+
+
+def _nothing_bound(model: nn.Module, name: str, skipped: list[tuple[Patch, str]]) -> str:
+    if skipped:
+        count, reasons = _count([patch for patch, _ in skipped]), sorted({reason for _, reason in skipped})
+        return f"regularize: '{name}' fits none of the {count} of {type(model).__name__}: {'; '.join(reasons)}"
+    unsupported = sorted({type(module).__name__ for module in model.modules() if _looks_like_attention(module)})
+    classes = f" (no adapter supports its {', '.join(unsupported)})" if unsupported else ""
+    supported = ", ".join(ADAPTERS.entry(adapter).help for adapter in ADAPTERS)
+    return f"regularize: no supported attention in {type(model).__name__}{classes}: expected one of {supported}"
+
+
+def _looks_like_attention(module: nn.Module) -> bool:
+    name = type(module).__name__
+    return bool(re.search("attention|attn|performer", name, re.IGNORECASE)) and not any(
+        map(_looks_like_attention, module.children())
+    )
+
+
+def _describe(site: Site, width: int) -> str:
+    keys = (
+        ""
+        if site.grid is None
+        else f"  keys {site.grid[0]}×{site.grid[1]}" + (f"+{site.num_prefix_tokens}" * (site.num_prefix_tokens > 0))
+    )
+    return f"{site.name:{width}}  {site.kind}  layer {site.layer + 1}/{site.depth}  heads {site.heads}{keys}"

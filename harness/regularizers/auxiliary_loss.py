@@ -1,0 +1,70 @@
+"""Auxiliary losses: terms that regularizers and models add to the loss of any task."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from harness.regularizers.output import SiteModule
+
+
+class AuxLoss(nn.Module, ABC):
+    """A model with a loss of its own in addition to the task's, such as one that balances experts."""
+
+    @abstractmethod
+    def aux_loss(self) -> Tensor | None:
+        """Return the scalar to add to the loss of the last training forward pass, once per pass; None: nothing."""
+
+
+def modules_with_aux_loss(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of a model that may add to its loss. A training loop looks them up once, not at each step."""
+    return [module for module in model.modules() if isinstance(module, SiteModule | AuxLoss)]
+
+
+def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
+    """Return the penalty of all forward passes since the last call, to be added to the loss of these passes.
+
+    Args:
+        model: a model, or the result of `modules_with_aux_loss` for it.
+        step: the optimizer step, from 0, for coefficients that have a schedule.
+
+    Returns:
+        a scalar: the mean over all sites that have a penalty, plus the model's own losses; None if there are none.
+
+    Raises:
+        InputError: a penalty that should have a gradient has none.
+    """
+    penalties, losses = [], []
+    for module in modules_with_aux_loss(model) if isinstance(model, nn.Module) else model:
+        if isinstance(module, SiteModule) and (term := module.penalty(step)) is not None:
+            penalties.append(term)
+        if isinstance(module, AuxLoss) and (term := module.aux_loss()) is not None:
+            losses.append(term)
+    if penalties:
+        losses.append(torch.stack(penalties).mean())
+    return torch.stack(losses).sum() if losses else None
+
+
+def with_penalty(loss: Tensor, model: nn.Module | Sequence[nn.Module], step: int) -> Tensor:
+    """Return a loss plus the model's penalty for the same forward pass; see `penalty`."""
+    extra = penalty(model, step)
+    return loss if extra is None else loss + extra
+
+
+def coefficient(step: int, maximum: float, minimum: float = 0.0, rate: float = 0.0) -> float:
+    """Return the coefficient of a penalty at a step (Learned Dropout, "Next steps": the exponential schedule).
+
+    Args:
+        step: optimizer step, from 0.
+        maximum: the constant value, or the limit of a growing one.
+        minimum: the value at step 0 of a growing one.
+        rate: growth per step: exp(rate · step) − 1 + minimum, at most the maximum; 0: constant.
+    """
+    if rate == 0:
+        return maximum
+    # The exponent is clamped so that exp stays a float; the result is far above any maximum by then.
+    return min(math.exp(min(rate * step, 500.0)) - 1.0 + minimum, maximum)

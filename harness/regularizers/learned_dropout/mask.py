@@ -1,0 +1,200 @@
+"""Modules of Learned Dropout: the learned mask and the input of pre-computed masks (Yan 2024, "LearnedDropout")."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from harness.attention.reference.sdpa import with_causal
+from harness.errors import InputError
+from harness.regularizers.auxiliary_loss import coefficient
+from harness.regularizers.learned_dropout.statistics import entropy
+from harness.regularizers.output import SiteModule
+
+if TYPE_CHECKING:
+    from harness.regularizers.learned_dropout.options import MaskOptions
+    from harness.regularizers.learned_dropout.statistics import MaskStatistics
+
+INIT_STD = 0.02
+MAX_PENDING = 32
+"""Forward passes whose penalty may wait to be collected."""
+
+
+class LearnedMask(SiteModule):
+    """X ⊙ rounded M (Yan 2024, "LearnedDropout"); records its penalties in training until `penalty` collects them."""
+
+    def __init__(self, options: MaskOptions, width: int, heads: int) -> None:
+        super().__init__()
+        self.options, self.width, self.heads = options, width, heads
+        self.qkv = nn.Linear(width, 3 * width, bias=options.bias)
+        # Flat, so that optimizers treat it as a vector, which is not decayed.
+        self.shift = nn.Parameter(torch.full((options.harmonics * width,), options.shift_init))
+        if options.harmonics > 1:
+            self.amplitude = nn.Parameter(torch.zeros(options.harmonics * width))
+            nn.init.ones_(self.amplitude[:width].detach())
+        _initialize(self.qkv)
+        self.statistics: MaskStatistics | None = None
+        self.records: list[tuple[Tensor, Tensor]] = []
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        training: bool,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        embed: Tensor | None = None,
+    ) -> Tensor:
+        """Mask an output, (B, T, C) → (B, T, C); see `SiteModule.forward`."""
+        source = x
+        if self.options.dropout_input == "embed":
+            if embed is None:
+                raise InputError("learned-dropout: dropout_input=embed, but the model passes no embeddings")
+            source = embed
+        values = self.values(source.detach() if self.options.detached_input else source, mask=mask, causal=causal)
+        rounded = self.rounded(values, training=training)
+        if training:
+            self.record(values)
+        if self.statistics is not None:
+            self.statistics.add(values.detach(), rounded.detach(), self.l1_norm(values.detach()))
+        return x * rounded.to(x.dtype)
+
+    def values(self, source: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Return the mask before rounding: M (B, T, C) in [0, 1], at least in float32, of a source (B, T, C)."""
+        out = attention_of(self.qkv(source), self.heads, mask=mask, causal=causal)
+        out = out.to(torch.promote_types(out.dtype, torch.float32))
+        if self.options.harmonics == 1:
+            return 0.5 * torch.cos(out + self.shift) + 0.5
+        shifts = self.shift.view(-1, self.width)
+        amplitudes = self.amplitude.view(-1, self.width)
+        # Normalized, so that the series stays in [-1, 1] as the cosine does.
+        amplitudes = amplitudes / amplitudes.abs().sum(dim=0)
+        wave = torch.zeros_like(out)
+        for order, (amplitude, shift) in enumerate(zip(amplitudes, shifts, strict=True), start=1):
+            wave = wave + amplitude * torch.cos(order * out + shift)
+        return 0.5 * wave + 0.5
+
+    def rounded(self, values: Tensor, *, training: bool) -> Tensor:
+        """Return the mask that multiplies X: M rounded as the options say, (B, T, C)."""
+        rounding = self.options.mask_rounding
+        if rounding == "none":
+            return values
+        if rounding.startswith("sigmoid"):
+            steep = torch.sigmoid(self.options.sigmoid_scale * (values - 0.5))
+            return steep if rounding == "sigmoid" else straight_through(steep, values)
+        if training or self.options.evaluation == "probabilistic":
+            kept = torch.rand_like(values) <= values
+        else:
+            kept = values >= 0.5
+        return straight_through(kept.to(values.dtype), values)
+
+    def l1_norm(self, values: Tensor) -> Tensor:
+        """Return the L1 norm penalty (ibid., "Dropout L1 norm penalty"), a mean over elements; 0 for an empty batch."""
+        norms = values.square() / 2 if self.options.l1_norm_penalty == "squared" else values.abs()
+        return norms.sum() / max(1, values.numel())
+
+    def record(self, values: Tensor) -> None:
+        """Record the penalties of a forward pass in training until `penalty` collects them."""
+        options = self.options
+        if options.l1_norm_penalty == "none" and not options.entropy_penalty:
+            return
+        if len(self.records) >= MAX_PENDING:
+            raise InputError(
+                f"learned-dropout: the penalties of {MAX_PENDING} training forward passes were never collected: add"
+                " `auxiliary_loss.penalty(model, step)` to the loss of each, or set l1_norm_penalty=none"
+            )
+        zero = values.new_zeros(())
+        l1_norm = zero if options.l1_norm_penalty == "none" else self.l1_norm(values)
+        record = (l1_norm, entropy(values) if options.entropy_penalty else zero)
+        # Activation checkpointing runs the forward pass again, but the loss has its penalty already.
+        if not _recomputing():
+            self.records.append(record)
+
+    def penalty(self, step: int) -> Tensor | None:
+        """Return each norm times its coefficient at the step; the mean over the forward passes since the last call."""
+        records, self.records = self.records, []
+        if not records:
+            return None
+        options = self.options
+        l1_norm, spread = (torch.stack(norms).mean() for norms in zip(*records, strict=True))
+        if (
+            self.training
+            and torch.is_grad_enabled()
+            and self.shift.requires_grad
+            and not (l1_norm + spread).requires_grad
+        ):
+            raise InputError(
+                "learned-dropout: its penalty has no gradient: expected forward passes with gradients, and activation"
+                " checkpointing with use_reentrant=False"
+            )
+        total = l1_norm * coefficient(step, options.max_coeff, options.min_coeff, options.exp_rate)
+        if options.entropy_penalty:
+            factor = coefficient(step, options.entropy_max_coeff, options.entropy_min_coeff, options.entropy_exp_rate)
+            total = total + spread * factor
+        return total
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Records of forward passes are not copied: torch refuses to copy tensors that have a graph.
+        return {**self.__dict__, "records": [], "statistics": None}
+
+
+class EmbeddingAttention(SiteModule):
+    """The input of all pre-computed masks: attention on the embeddings, then a linear layer (ibid., "A faster …").
+
+    If masks detach their input, no gradient reaches these parameters: they are frozen at their initial values.
+    """
+
+    def __init__(self, width: int, heads: int, *, trained: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        _initialize(self.qkv)
+        _initialize(self.out)
+        self.requires_grad_(trained)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        training: bool,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        embed: Tensor | None = None,
+    ) -> Tensor:
+        """Return the input of the masks (B, T, C) for embeddings (B, T, C)."""
+        derived: Tensor = self.out(attention_of(self.qkv(x), self.heads, mask=mask, causal=causal))
+        return derived
+
+
+def attention_of(qkv: Tensor, heads: int, *, mask: Tensor | None, causal: bool) -> Tensor:
+    """Return multi-head self-attention from concatenated queries, keys and values: (B, T, 3 C) → (B, T, C)."""
+    batch, tokens, width = qkv.shape
+    q, k, v = qkv.view(batch, tokens, 3, heads, width // 3 // heads).permute(2, 0, 3, 1, 4)
+    if causal and mask is not None:
+        mask, causal = with_causal(mask, tokens, tokens, qkv.device), False
+    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    return out.transpose(1, 2).reshape(batch, tokens, width // 3)
+
+
+def straight_through(value: Tensor, gradient: Tensor) -> Tensor:
+    """Return the value of one tensor with the gradient of another; a NaN of either is one of the result.
+
+    With value 1 where kept and 0 where dropped this is the source's M + (1 − M).detached() and M − M.detached(),
+    but exactly 1 and 0: the source's own sum is only after rounding.
+    """
+    return value.detach() + (gradient - gradient.detach())
+
+
+def _initialize(linear: nn.Linear) -> None:
+    nn.init.normal_(linear.weight, std=INIT_STD)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+
+
+def _recomputing() -> bool:
+    """Return whether a backward pass is under way: activation checkpointing then runs the forward pass again."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1

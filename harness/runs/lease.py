@@ -1,0 +1,136 @@
+"""Leases: the right to write into a run directory, across nodes where the kernel's file locks do not reach.
+
+``<run directory>/lease/<n>`` belongs to the n-th worker that took the directory. The worker renews the file's time
+every `HEARTBEAT_S` seconds and sets it to 0 when it ends. The highest number is the holder. A number is taken by
+linking its file into place, which only one worker can do, on every file system. So a worker that was cut off sees on
+its return that it is no longer the holder, and ends silently. The nodes' clocks must agree within half a minute, as
+SLURM requires, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from socket import gethostname
+from types import TracebackType
+
+HEARTBEAT_S = 15.0
+"""Seconds between two heartbeats."""
+
+LEASE_TIMEOUT_S = 90.0
+"""Seconds without a heartbeat after which a worker on another machine counts as dead."""
+
+
+class SupersededError(Exception):
+    """Another worker has taken the run directory because this one had sent no heartbeat for too long."""
+
+
+@cache
+def machine() -> str:
+    """Return an id of this boot of this kernel, within which file locks work; host names may repeat."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return gethostname()
+
+
+def now() -> float:
+    """Return this machine's clock, in seconds."""
+    return time.time()
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The holder of a run directory: number of the lease, machine, and seconds since its last heartbeat."""
+
+    number: int
+    machine: str
+    seconds_since_heartbeat: float
+
+    @property
+    def held_remotely(self) -> bool:
+        """True if the holder is alive on another machine; on this machine the directory's lock decides."""
+        return self.machine != machine() and self.seconds_since_heartbeat < LEASE_TIMEOUT_S
+
+
+def holder(path: Path) -> Holder | None:
+    """Return the current or last holder of a run directory; None if it never had one."""
+    number = max(_numbers(path), default=0)
+    if not number:
+        return None
+    file = path / "lease" / str(number)
+    try:
+        seconds_since_heartbeat = now() - file.stat().st_mtime
+        return Holder(number, str(json.loads(file.read_bytes())["machine"]), seconds_since_heartbeat)
+    except FileNotFoundError:  # removed by a newer lease
+        return holder(path)
+
+
+class Lease:
+    """The right to write into a run directory, renewed by a thread of its own while the context lasts."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        self.folder, self.number = path / "lease", number
+        self.file = self.folder / str(number)
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+
+    @classmethod
+    def take(cls, path: Path) -> Lease | None:
+        """Become the holder. Return None if another worker was faster. The caller holds the directory's lock.
+
+        Raises:
+            FileNotFoundError: the run directory is gone.
+        """
+        before = holder(path)
+        if before is not None and before.held_remotely:
+            return None
+        lease = cls(path, 1 + (before.number if before else 0))
+        lease.folder.mkdir(exist_ok=True)
+        draft = lease.folder / f".{gethostname()}-{os.getpid()}"
+        draft.write_text(json.dumps({"machine": machine(), "host": gethostname(), "pid": os.getpid()}))
+        try:
+            os.link(draft, lease.file)
+        except FileExistsError:
+            return None
+        finally:
+            draft.unlink(missing_ok=True)
+        for number in _numbers(path):
+            if number < lease.number - 1:
+                (lease.folder / str(number)).unlink(missing_ok=True)
+        return lease
+
+    def held(self) -> bool:
+        """Return whether this worker still holds the directory."""
+        return max(_numbers(self.folder.parent), default=0) == self.number
+
+    def __enter__(self) -> Lease:
+        self.thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.over.set()
+        self.thread.join()
+        with contextlib.suppress(OSError):
+            os.utime(self.file, (0, 0))
+
+    def _beat(self) -> None:
+        while not self.over.wait(HEARTBEAT_S):
+            with contextlib.suppress(OSError):  # the disk may be away for a while
+                os.utime(self.file)
+
+
+def _numbers(path: Path) -> list[int]:
+    try:
+        with os.scandir(f"{path}/lease") as files:
+            return [int(file.name) for file in files if file.name.isdigit()]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,255 @@
+"""Run directories: the source of truth about trials, from which the database can be rebuilt."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InputError
+from harness.files import write_atomic, write_json
+from harness.runs.lease import Lease, SupersededError, holder
+from harness.trials.trial import Trial
+
+CANCELLED = "cancelled"
+"""A file of this name in a run directory keeps workers away from the trial and stops the one that runs it."""
+
+BY_THE_USER = "cancelled by the user"
+
+
+class RunDirectory:
+    """``runs/<trial id>/``.
+
+    - ``trial.json``: the trial, canonical.
+    - ``suites.json``: names of the suites that asked for it.
+    - ``attempts/<n>.json``: one file per execution (see `jobs.worker.worker`), rewritten whole.
+    - ``events.jsonl``: append-only. Events that a killed worker wrote after its last checkpoint are revoked by the
+      ``resume`` event of the next one, and `events` skips them.
+    - ``checkpoint/``: the last two, and the selected weights.
+    - ``analysis/<kind>.{json,npz,png}``: findings about the trained model (see `harness.analysis.run`).
+    - ``result.json``: exists if and only if the trial succeeded.
+    - ``cancelled``: exists while the trial must not run; contains the reason, or nothing if the user cancelled it.
+    - ``environment.json``, ``log.txt``, ``lock``, ``lease/`` (see `harness.runs.lease`).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+        self.lease: Lease | None = None
+
+    @classmethod
+    def create(cls, runs: Path, trial: Trial) -> RunDirectory:
+        """Create the directory of a trial, or open the existing one; ``trial.json`` is complete in either case."""
+        directory = cls(runs / trial.id)
+        directory.path.mkdir(parents=True, exist_ok=True)
+        file = directory.path / "trial.json"
+        content = (trial.to_json() + "\n").encode()
+        if not file.exists() or file.read_bytes() != content:
+            write_atomic(file, content)
+        return directory
+
+    @staticmethod
+    def all(runs: Path) -> Iterator[RunDirectory]:
+        """Yield every run directory below `runs`, in order of id."""
+        if runs.is_dir():
+            with os.scandir(runs) as entries:
+                names = sorted(entry.name for entry in entries if len(entry.name) == 12 and entry.is_dir())
+            for name in names:
+                if (runs / name / "trial.json").exists():
+                    yield RunDirectory(runs / name)
+
+    @property
+    def analyses(self) -> Path:
+        """The folder of the analyses."""
+        return self.path / "analysis"
+
+    def trial(self) -> Trial:
+        """Return the trial; raises InputError if its file is missing or damaged."""
+        file = self.path / "trial.json"
+        try:
+            text = file.read_bytes()
+        except FileNotFoundError:
+            raise InputError(f"{self.path}: not a run directory: expected trial.json in it") from None
+        trial = Trial.from_json(text, where=file)
+        if trial.id != self.id:
+            raise InputError(f"{file}: holds trial {trial.id}, expected {self.id}: the folder was renamed or edited")
+        return trial
+
+    def result(self) -> dict[str, Any] | None:
+        """Return the result, or None before the trial has succeeded; raises InputError if it is damaged."""
+        file = self.path / "result.json"
+        try:
+            result = json.loads(file.read_bytes())
+            if not isinstance(result, dict) or not isinstance(result.get("metrics"), dict):
+                raise ValueError("no metrics in it")
+            return result
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise InputError(f"{file}: damaged ({error}); delete it to run the trial again") from None
+
+    @contextlib.contextmanager
+    def held_by(self, lease: Lease) -> Iterator[None]:
+        """Let this object write only while the lease is held."""
+        self.lease = lease
+        try:
+            yield
+        finally:
+            self.lease = None
+
+    def check(self) -> None:
+        """Raise SupersededError if another worker has taken the directory."""
+        if self.lease is not None and not self.lease.held():
+            raise SupersededError
+
+    def succeeded(self) -> bool:
+        """Return whether the trial has a result."""
+        return (self.path / "result.json").exists()
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Write the result atomically; from then on the trial has succeeded."""
+        self.check()
+        write_json(self.path / "result.json", result)
+
+    def append_event(self, event: str, **fields: Any) -> None:
+        """Append one line in one write; start a new line after a torn one (its worker was killed while writing)."""
+        self.check()
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, ensure_ascii=False)
+        with open(self.path / "events.jsonl", "ab+") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    line = "\n" + line
+            file.write((line + "\n").encode())
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events in order, without torn lines and without events that a resume revoked."""
+        kept: list[dict[str, Any]] = []
+        try:
+            lines = (self.path / "events.jsonl").read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return kept
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if not isinstance(event, dict):
+                continue
+            if event.get("event") == "resume":
+                step = event.get("step", 0)
+                kept = [old for old in kept if old.get("step", 0) <= step]
+            kept.append(event)
+        return kept
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Return the attempts in order, as `jobs.worker.worker` wrote them."""
+        found: list[dict[str, Any]] = []
+        # Plain strings and descriptors, here and in `locked`, for speed: a large campaign has thousands of directories.
+        folder = f"{self.path}/attempts"
+        try:
+            with os.scandir(folder) as files:
+                names = [file.name for file in files]
+        except (FileNotFoundError, NotADirectoryError):
+            return found
+        numbers = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
+        for number in numbers:
+            with contextlib.suppress(ValueError), open(f"{folder}/{number}.json", "rb", buffering=0) as file:
+                found.append(json.loads(file.readall()))
+        return found
+
+    def write_attempt(self, number: int, attempt: dict[str, Any]) -> None:
+        """Write attempt `number` (from 1) atomically."""
+        self.check()
+        (self.path / "attempts").mkdir(exist_ok=True)
+        write_json(self.path / "attempts" / f"{number}.json", {"number": number, **attempt})
+
+    def cancelled(self) -> str | None:
+        """Return why this trial must not run; None if it may."""
+        try:
+            return (self.path / CANCELLED).read_text(encoding="utf-8", errors="replace").strip() or BY_THE_USER
+        except FileNotFoundError:
+            return None
+
+    def cancel(self, reason: str = BY_THE_USER) -> None:
+        """Keep workers away from this trial. A cancellation by the user works on a full disk, too."""
+        if reason == BY_THE_USER:
+            (self.path / CANCELLED).touch()
+        else:
+            write_atomic(self.path / CANCELLED, reason.encode())
+
+    def suites(self) -> list[str]:
+        """Return the names of the suites that requested this trial."""
+        try:
+            names = json.loads((self.path / "suites.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return []
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+    def add_suites(self, names: list[str]) -> None:
+        """Record suites that request this trial."""
+        present = self.suites()
+        joined = sorted({*present, *names})
+        if joined != present:
+            write_json(self.path / "suites.json", joined)
+
+    @property
+    def lock_file(self) -> str:
+        """The file that `lock` locks."""
+        return f"{self.path}/lock"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[bool]:
+        """Lock the directory against other workers on this machine; yield False if any worker already holds it.
+
+        The kernel releases the lock when its process ends, however it ends. Kernel locks may not reach other machines,
+        so a worker also takes a `harness.runs.lease.Lease`.
+        """
+        with open(self.lock_file, "ab") as file:
+            for delay in (0.01, 0.02, 0.04, 0.0):  # `locked` holds a shared lock for an instant
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(delay)
+                else:
+                    yield not self._held_remotely()
+                    return
+            yield False
+
+    def locked(self) -> bool:
+        """Return whether a worker holds the directory now."""
+        try:
+            file = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return self._held_remotely()
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+        return self._held_remotely()
+
+    def _held_remotely(self) -> bool:
+        found = holder(self.path)
+        return found is not None and found.held_remotely
+
+
+def find_run(runs: Path, id_prefix: str) -> RunDirectory:
+    """Return the only run directory in `runs` whose id begins with `id_prefix`.
+
+    Raises:
+        InputError: no id begins with it, or several do.
+    """
+    matches = [directory for directory in RunDirectory.all(runs) if directory.id.startswith(id_prefix)]
+    if not id_prefix or not matches:
+        raise InputError(f"no trial '{id_prefix}' in {runs}: run `dropbench results --format json` to list ids")
+    if len(matches) > 1:
+        ids = ", ".join(directory.id for directory in matches[:4]) + (", …" if len(matches) > 4 else "")
+        raise InputError(f"'{id_prefix}' matches {len(matches)} trials in {runs}: {ids}")
+    return matches[0]

@@ -1,0 +1,86 @@
+"""A cell of a suite's table with its trials, and the options that select cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from harness.settings import Settings
+from harness.suites.schema import StrictModel
+from harness.suites.search_space import RECIPE_PREFIX, TRIAL_KEYS, Params, Search, Space, Sweep
+from harness.trials.task import spec_of
+from harness.trials.trial import Seed, Trial, TrialRequest
+
+
+class SuiteOptions(StrictModel):
+    """The part of a suite to run or show, from the command line.
+
+    Attributes:
+        preset: name of the preset.
+        seeds: the seeds; empty: as many as the preset defines, from 0.
+        data: data names, optionally with the suffix "-synthetic"; empty: the preset's, else all.
+        models: model names; empty: all.
+        regularizers: rows to add, as ``name:key=value,…``.
+        overrides: recipe keys (``--set``).
+        weights: path of the initial weights of every trial.
+        sweep: the search space of all cells (``--sweep``); it replaces those of the suite, its presets and its rows.
+        search: how the space is searched (``--search``).
+    """
+
+    preset: str = "mini"
+    seeds: tuple[Seed, ...] = ()
+    data: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    regularizers: tuple[str, ...] = ()
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    weights: str | None = None
+    sweep: Space | None = None
+    search: Search | None = None
+
+
+class Cell(StrictModel):
+    """One cell of a table: a configuration, a metric, the seeds, and the published value.
+
+    Attributes:
+        request: the configuration; for a swept cell, the fields common to all candidates, and the values of suite and
+            row for the swept ones.
+        sweep: the candidates, from which the dev score selects; None: the cell is not swept.
+        published: the value, or the value and its standard deviation; None if the source prints nothing.
+    """
+
+    suite: str
+    row: str
+    column: str
+    metric: str
+    baseline: bool
+    published: float | tuple[float, float] | None
+    request: TrialRequest
+    seeds: tuple[Seed, ...]
+    sweep: Sweep | None = None
+
+    def grid_cells(self) -> list[Cell]:
+        """Return the cells to run that are known before any result: this cell, or one per candidate of its grid."""
+        if self.sweep is None:
+            return [self]
+        return [self.with_params(params) for params in self.sweep.grid()] if self.sweep.is_grid else []
+
+    def with_params(self, params: Params) -> Cell:
+        """Return a candidate as a cell; its trials equal those of an unswept cell with the same values."""
+        request = self.request
+        fields: dict[str, Any] = {"params": dict(request.params), "overrides": dict(request.overrides)}
+        for key, value in params.items():
+            if key.startswith(RECIPE_PREFIX):
+                fields["overrides"][key.removeprefix(RECIPE_PREFIX)] = value
+            elif key in TRIAL_KEYS:
+                fields[key] = str(value)
+            else:
+                fields["params"][key] = value
+        return self.model_copy(update={"request": request.model_copy(update=fields), "sweep": None})
+
+    def trials(self, settings: Settings) -> list[Trial]:
+        """Return one trial per seed; raises InputError for fields that do not fit together, or for missing data."""
+        first = self.request.model_copy(update={"seed": self.seeds[0]})
+        trial = spec_of(first.task).trial_for(first, settings)
+        # The trials of a cell differ only in their seed, and completing a recipe takes a millisecond.
+        return [trial, *(trial.model_copy(update={"seed": seed}) for seed in self.seeds[1:])]

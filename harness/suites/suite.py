@@ -1,0 +1,237 @@
+"""A suite: one table or figure of a source, as a grid of trials with its layout and its published cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from harness.errors import InputError, unknown_name
+from harness.files import read_yaml
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.spec import parse_spec
+from harness.settings import Settings
+from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row, StrictModel
+from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
+from harness.trials.recipe_diff import PAPER
+from harness.trials.trial import Trial, TrialRequest
+from harness.validation import input_error
+
+SUITES = Path(__file__).parent
+SUFFIXES = (".yaml", ".yml")
+BASE_FIELDS = ("task", "model", "data", "weights")
+"""Fields of a trial that define what is trained, apart from its regularization."""
+
+
+class Suite(StrictModel):
+    """One table or figure.
+
+    Attributes:
+        name: ``dropattention/table3``.
+        title: the subject of the table.
+        source: document and number of the table, or the origin of the suite.
+        metric: the metric of the cells, without its split.
+        trial: fields of every trial (`harness.trials.trial.TrialRequest`).
+        sweep: the search space of the cells (`harness.suites.schema.Preset`); that of a row, then that of a preset
+            takes precedence.
+        search: how the space is searched.
+        plugin_rows: whether each regularizer of a plug-in gets a row.
+        figure: how the table is drawn, if the suite reproduces a figure.
+        notes: details that the source leaves open, and how the suite resolves them.
+    """
+
+    name: str
+    title: str
+    source: str
+    metric: CurrentName
+    trial: dict[str, Any]
+    rows: list[Row]
+    columns: list[Axis]
+    presets: dict[str, Preset]
+    sweep: Space | None = None
+    search: Search | None = None
+    plugin_rows: bool = False
+    figure: FigureSpec | None = None
+    notes: list[str] = Field(default_factory=list)
+
+    def cells(self, options: SuiteOptions) -> Iterator[Cell]:
+        """Yield the cells of the table that `options` selects, row by row.
+
+        Raises:
+            InputError: the suite does not have the preset, data set or model, or none of its regularizers has a swept
+                parameter.
+        """
+        if options.preset not in self.presets:
+            raise unknown_name(f"preset of {self.name}", options.preset, self.presets)
+        preset = self.presets[options.preset]
+        rows = list(self.rows)
+        if self.plugin_rows:
+            plugins = [name for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is not None]
+            rows += [row for name in plugins for row in self._added_rows(name)]
+        rows += [row for text in options.regularizers for row in self._added_rows(text)]
+        selected = {"data": options.data or preset.data, "model": options.models or None}
+        present: dict[str, set[str]] = {"data": set(), "model": set()}
+        swept: set[str] = set()
+        for row in rows:
+            for index, column in enumerate(self.columns):
+                fields = {**self.trial, **row.trial, **column.trial}
+                if row.params and row.params[index]:
+                    fields["params"] = {**fields.get("params", {}), **(row.params[index] or {})}
+                base = {key: fields[key].removesuffix("-synthetic") for key in selected}
+                sweep = self._sweep(row, fields, options)
+                if sweep is not None:
+                    swept.update(sweep.space)
+                for key, name in base.items():
+                    present[key].add(name)
+                if any(names is not None and not _contains(names, base[key]) for key, names in selected.items()):
+                    continue
+                fields["data"] = _matching_name(selected["data"], fields["data"])
+                fields["preset"] = options.preset
+                if options.weights is not None:
+                    fields["weights"] = options.weights
+                fields["overrides"] = {
+                    **preset.overrides,
+                    **row.presets.get(options.preset, {}),
+                    **column.presets.get(options.preset, {}),
+                    **fields.get("overrides", {}),
+                    **options.overrides,
+                }
+                yield Cell(
+                    suite=self.name,
+                    row=row.label,
+                    column=column.label,
+                    metric=column.metric or self.metric,
+                    baseline=row.baseline,
+                    published=row.published[index] if row.published else None,
+                    request=_request(fields, f"suite {self.name}"),
+                    seeds=tuple(options.seeds or range(preset.seeds)),
+                    sweep=sweep,
+                )
+        self._check_swept(rows, options, swept)
+        for key, names in selected.items():
+            for name in names or ():
+                if name.removesuffix("-synthetic") not in present[key]:
+                    raise unknown_name(f"{key} of {self.name}", name, present[key])
+
+    def published(self) -> list[Cell]:
+        """Return the cells with a published number, including data that a preset leaves out.
+
+        The overrides of their requests distinguish a cell from others, so those of presets, and sweeps, are left out.
+        """
+        rows = [row.model_copy(update={"presets": {}}) for row in self.rows]
+        columns = [column.model_copy(update={"presets": {}}) for column in self.columns]
+        plain = {"rows": rows, "columns": columns, "presets": {PAPER: Preset(seeds=1)}, "plugin_rows": False}
+        cells = self.model_copy(update=plain).cells(SuiteOptions(preset=PAPER, sweep={}))
+        return [cell for cell in cells if cell.published is not None]
+
+    def _sweep(self, row: Row, fields: dict[str, Any], options: SuiteOptions) -> Sweep | None:
+        """Return the sweep of a cell of `row` whose trial has `fields`."""
+        preset = self.presets[options.preset]
+        space = first_set(options.sweep, row.sweep, preset.sweep, self.sweep)
+        search = first_set(options.search, row.search, preset.search, self.search)
+        where = f"the sweep of row '{row.label}' of {self.name}"
+        strict = options.sweep is None and row.sweep is not None
+        return sweep_for(fields.get("regularizer", "none"), space or {}, search or Search(), where, strict=strict)
+
+    def _check_swept(self, rows: Sequence[Row], options: SuiteOptions, swept: set[str]) -> None:
+        """Raise InputError for a parameter that no row has, or for search options without a sweep."""
+        preset = self.presets[options.preset]
+        unused = [key for key in first_set(options.sweep, preset.sweep, self.sweep) or () if key not in swept]
+        if unused:
+            names = [{**self.trial, **axis.trial}.get("regularizer", "none") for axis in (*rows, *self.columns)]
+            keys = {key for name in dict.fromkeys(names) for key in sweepable_keys(name)}
+            for key in unused:
+                if key not in keys:
+                    raise unknown_name(f"parameter of the regularizers of {self.name}", key, keys)
+        if options.search is not None and not swept:
+            raise InputError(f"--search: {self.name} has no sweep: add `--sweep KEY=VALUES`")
+
+    def _added_rows(self, text: str) -> list[Row]:
+        """Return a row with a regularizer; one per model and data set if the rows of the suite name these."""
+        spec = parse_spec(text)
+        trial_keys = {key: value for key, value in (("schedule", spec.schedule), ("align", spec.align)) if value}
+        bases = dict.fromkeys(
+            tuple((key, row.trial[key]) for key in BASE_FIELDS if key in row.trial) for row in self.rows
+        )
+        return [
+            Row(
+                label=" + ".join([*(str(value) for _, value in fields), text]),
+                trial={**dict(fields), "regularizer": spec.name, "params": spec.params, **trial_keys},
+            )
+            for fields in bases
+        ]
+
+    def trials(self, options: SuiteOptions, settings: Settings) -> list[tuple[Cell, list[Trial]]]:
+        """Return the cells with their trials, one per seed: of a grid for all candidates, of a search none."""
+        return [
+            (cell, [trial for candidate in cell.grid_cells() for trial in candidate.trials(settings)])
+            for cell in self.cells(options)
+        ]
+
+
+@cache
+def suite_names() -> tuple[str, ...]:
+    """Return the sorted names of the suites that come with DropBench."""
+    return tuple(sorted(str(file.relative_to(SUITES).with_suffix("")) for file in SUITES.rglob("*.yaml")))
+
+
+def is_suite(name: str) -> bool:
+    """Return whether a name is a suite's, or the path of a YAML file."""
+    return name.endswith(SUFFIXES) or name in suite_names()
+
+
+def load_suite(name: str) -> Suite:
+    """Read a suite by name, or from the path of a user's YAML file.
+
+    Raises:
+        InputError: there is no suite of that name, or its file is invalid.
+    """
+    if not is_suite(name):
+        raise unknown_name("suite", name, suite_names())
+    file = Path(name) if name.endswith(SUFFIXES) else SUITES / f"{name}.yaml"
+    try:
+        content = read_yaml(file)
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such suite file") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{file}: no valid YAML: {' '.join(str(error).split())}") from None
+    return parse_suite(content, name.removesuffix(".yaml").removesuffix(".yml"), str(file))
+
+
+def parse_suite(content: Any, name: str, where: str) -> Suite:
+    """Validate the content of a suite file; raises InputError naming the wrong key."""
+    if not isinstance(content, dict):
+        raise InputError(f"{where}: expected a mapping with title, source, metric, trial, rows, columns, presets")
+    try:
+        suite = Suite(name=name, **content)
+    except ValidationError as error:
+        raise input_error(error, where, f"key in {where}", Suite.model_fields) from None
+    for row in suite.rows:
+        for key, values in (("params", row.params), ("published", row.published)):
+            if values is not None and len(values) != len(suite.columns):
+                raise InputError(
+                    f"{where}: row '{row.label}': {key} has {len(values)} entries, expected {len(suite.columns)}"
+                )
+    return suite
+
+
+def _contains(names: Sequence[str], base: str) -> bool:
+    return any(name.removesuffix("-synthetic") == base for name in names)
+
+
+def _matching_name(names: Sequence[str] | None, default: str) -> str:
+    """Return the data set as the user wrote it, with or without "-synthetic", else the suite's own."""
+    base = default.removesuffix("-synthetic")
+    return next((name for name in names or () if name.removesuffix("-synthetic") == base), default)
+
+
+def _request(fields: dict[str, Any], where: str) -> TrialRequest:
+    try:
+        return TrialRequest(**fields)
+    except ValidationError as error:
+        raise input_error(error, where, f"field of a trial in {where}", TrialRequest.model_fields) from None

@@ -1,0 +1,1 @@
+"""Train one trial: engine, loop, data loading, checkpoints, trackers."""

@@ -1,0 +1,202 @@
+"""Data loading: every batch is a function of (seed, step) alone; worker processes prefetch batches beside a GPU."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, default_convert
+
+from harness.errors import InputError
+from harness.seeding import derive, seed_all
+from harness.settings import Settings
+from harness.trials.task import Split, Task, cut
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+PREFETCH_FACTOR = 2
+"""Batches that each worker has ready."""
+
+MAX_WORKERS = 16
+"""Workers that are started unless a number is set."""
+
+MIN_STEP_S = 0.005
+"""Seconds that a step takes at least: workers that together make a batch in less would wait."""
+
+MIN_BENEFIT_S = 1.0
+"""Seconds of data loading below which no workers are started: about the time it takes to start some."""
+
+SHARED_MEMORY = "/dev/shm"
+"""Prefetched batches are in shared memory. A container may have as little as 64 MiB of it."""
+
+
+class StepBatches(Dataset[list[Any]]):
+    """Item `step` is the batch of that optimizer step as a list of micro-batches, whatever items were taken before.
+
+    Raises:
+        InputError: when an item is taken, if one of its micro-batches has fewer samples than splits and processes.
+    """
+
+    def __init__(self, task: Task, seed: int, rank: int = 0, ranks: int = 1, micro_batch_splits: int = 1) -> None:
+        self.task, self.seed, self.rank, self.ranks, self.micro_batch_splits = (
+            task,
+            seed,
+            rank,
+            ranks,
+            micro_batch_splits,
+        )
+        self.size = task.recipe.batch_size
+        self._epoch: tuple[int, list[list[int]]] = (-1, [])
+
+    def __getitem__(self, step: int) -> list[Any]:
+        epoch, position = divmod(step, self.task.steps_per_epoch(self.size))
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, list(self.task.epoch(self.size, self.task.epoch_seed(epoch))))
+        indices = self._epoch[1][position]
+        parts = self.task.micro_batches(indices, self.task.recipe.accumulate)
+        if self.micro_batch_splits > 1:
+            if self.micro_batch_splits > (largest := max(map(len, parts))):
+                raise InputError(
+                    f"out of memory even with micro-batches of one sample (the recipe has {largest}): use a larger GPU"
+                )
+            parts = [split for part in parts for split in cut(part, self.micro_batch_splits)]
+        batch = []
+        for micro, part in enumerate(parts):
+            share = part[self.rank :: self.ranks]
+            if not share:
+                raise InputError(f"a micro-batch of {len(part)} samples is too small for {self.ranks} processes")
+            seed_all(derive(self.seed, "data", step, micro, self.rank))
+            batch.append(self.task.batch("train", share))
+        return batch
+
+
+class SplitBatches(Dataset[Any]):
+    """The batches in which a split is evaluated; nothing in them is random."""
+
+    def __init__(self, task: Task, split: Split, micro_batch_splits: int = 1) -> None:
+        self.task, self.split = task, split
+        batches = task.evaluation_batches(split, task.recipe.batch_size)
+        self.parts = [part for batch in batches for part in cut(batch, micro_batch_splits)]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.task.batch(self.split, self.parts[number])
+
+
+def feed(batches: StepBatches, step: int, steps: int, settings: Settings, accelerator: Accelerator) -> Iterator[Any]:
+    """Yield the batches of steps `step` to `steps` - 1 on the device."""
+    batches.rank, batches.ranks = accelerator.process_index, accelerator.num_processes
+    batches.micro_batch_splits = settings.micro_batch_splits
+    return prefetch(batches, range(step, steps), settings, accelerator.device)
+
+
+def prefetch(batches: Dataset[Any], keys: Sequence[int], settings: Settings, device: torch.device) -> Iterator[Any]:
+    """Yield the batches of `keys` in order on the device, prefetched by `settings.num_workers` processes.
+
+    By default there are no workers on a CPU, where the model uses all cores. Beside a GPU there are as many as spare
+    cores, if the time that the first batch takes shows that workers pay.
+
+    Raises:
+        InputError: as the data raise it, from whichever process.
+    """
+    num_workers, first = settings.num_workers, []
+    if num_workers is None:
+        spare = spare_cores(settings) if device.type != "cpu" and len(keys) > 1 else 0
+        if spare:
+            start = time.perf_counter()
+            first = [batches[keys[0]]]
+            keys = keys[1:]
+            seconds = time.perf_counter() - start
+            useful = math.ceil(seconds / MIN_STEP_S) if seconds * len(keys) > MIN_BENEFIT_S else 0
+            spare = min(spare, useful, max_workers_in_memory(first[0]))
+        num_workers = spare
+    num_workers = min(num_workers, len(keys))
+    if not num_workers and device.type == "cpu":  # a DataLoader would only add overhead
+        yield from (default_convert(batches[key]) for key in keys)
+        return
+    loader: DataLoader[Any] = DataLoader(
+        _BatchesOrErrors(batches),
+        batch_size=None,
+        sampler=keys,
+        num_workers=num_workers,
+        prefetch_factor=PREFETCH_FACTOR if num_workers else None,
+        multiprocessing_context="fork" if num_workers else None,
+        worker_init_fn=_ignore_first_sigterm,
+        pin_memory=device.type == "cuda",
+        # A generator of its own, so that the loader draws nothing from the model's.
+        generator=torch.Generator(),
+    )
+    items = iter(loader)  # starts the workers
+    try:
+        for batch in first:
+            yield to_device(batch, device)
+        for item in items:
+            if isinstance(item, InputError):
+                raise item
+            yield to_device(item, device)
+    finally:
+        del items  # stops the workers, even while a traceback keeps this frame; at exit they would be waited for
+
+
+class _BatchesOrErrors(Dataset[Any]):
+    """Batches, or the InputError that making one raised: raised in a worker, it would become a long traceback."""
+
+    def __init__(self, batches: Dataset[Any]) -> None:
+        self.batches = batches
+
+    def __getitem__(self, key: int) -> Any:
+        try:
+            return self.batches[key]
+        except InputError as error:
+            return error
+
+
+def spare_cores(settings: Settings) -> int:
+    """Return how many cores are free for data loading beside a GPU; one core is busy with feeding it."""
+    cores = settings.threads or len(os.sched_getaffinity(0))
+    share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(MAX_WORKERS, max(0, share - 1))
+
+
+def max_workers_in_memory(batch: Any) -> int:
+    """Return how many workers can hold batches like this one in half of the free shared memory."""
+    try:
+        free = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return 0
+    return free.f_bavail * free.f_frsize // 2 // max(1, PREFETCH_FACTOR * _bytes(batch))
+
+
+def _bytes(batch: Any) -> int:
+    if isinstance(batch, torch.Tensor):
+        return batch.nbytes
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
+    return sum(_bytes(part) for part in parts)
+
+
+def _ignore_first_sigterm(worker: int) -> None:
+    """Make a worker ignore its first SIGTERM.
+
+    Schedulers send it to all processes of a job that they end. The training process then finishes its step and writes a
+    checkpoint, for which it needs its workers.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.signal(number, signal.SIG_DFL))
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return a nest of tuples, lists and dicts with its tensors on the device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, list | tuple):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch

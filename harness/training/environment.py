@@ -1,0 +1,45 @@
+"""The environment of a trial, for ``environment.json``: versions, device and threads."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+LIBRARIES = ("dropbench", "torch", "torchvision", "timm", "transformers", "accelerate", "mmdet", "fairseq", "numpy")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Return the versions of Python and the libraries, the machine, the device and the number of threads."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "threads": torch.get_num_threads(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def processor() -> str:
+    """Return the name of this machine's processor."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,79 @@
+"""Second phases: train on without the regularizer, or start from weights of a trial that differs in `align` only."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.training import checkpoint
+from harness.training.monte_carlo import drop_nothing
+from harness.training.train_state import TrainState
+from harness.training.trainer import Trainer
+from harness.trials.alignment import base_trial
+from harness.trials.trial import Trial
+
+
+class _BaseRun(NamedTuple):
+    """The finished run of a base trial: its id, its result, and the weights that it selected."""
+
+    id: str
+    result: dict[str, Any]
+    weights: dict[str, Any]
+
+
+def _finished_base_run(trial: Trial, directory: RunDirectory) -> _BaseRun | None:
+    """Return the base trial's run in the same runs folder, or None if it is unfinished, damaged or not needed."""
+    if trial.align == "none":
+        return None
+    base = RunDirectory(directory.path.parent / base_trial(trial).id)
+    try:
+        result = base.result()
+        if result is None:
+            return None
+        weights = checkpoint.load_weights(base.path / "checkpoint", int(result["selected_step"]))
+    except (InputError, checkpoint.Damaged, KeyError, TypeError, ValueError):
+        return None
+    return _BaseRun(base.id, result, weights)
+
+
+def reuse_base_run(trainer: Trainer) -> None:
+    """Take the first phase of a new run from the base trial's run if that is finished; events name it."""
+    base = _finished_base_run(trainer.task.trial, trainer.directory)
+    if trainer.any_rank(base is None) or base is None:
+        return
+    trainer.log(f"starting from the weights that trial {base.id} selected")
+    if trainer.has_finetuning:
+        finetune(trainer, base.weights, base.id)
+        return
+    state, result = trainer.state, base.result
+    state.step, state.selected = result["steps"], result["selected_step"]
+    state.train_loss, trainer.ends["train"] = result["metrics"]["train/loss"], result["steps"]
+    if trainer.accelerator.is_main_process:
+        checkpoint.save_weights(trainer.checkpoints, state.selected_step(), base.weights)
+    trainer.event("borrowed", step=1, weights_of=base.id)
+
+
+def finetune_selected(trainer: Trainer) -> None:
+    """Begin the second phase from the weights that the first has selected."""
+    trainer.accelerator.wait_for_everyone()  # one process has written the weights that all of them read
+    finetune(trainer, trainer.weights.load(trainer.state), trainer.directory.id)
+
+
+def finetune(trainer: Trainer, weights: dict[str, Any], source: str) -> None:
+    """Begin the second phase from given weights, those of trial `source`, with a fresh optimizer.
+
+    Its steps are counted from the latest possible end of the first phase, and its selection sees its own weights only:
+    the course of the first phase, and the trial that ran it, make no difference.
+    """
+    for model in (trainer.raw_model, trainer.eval_model()):
+        model.load_state_dict(weights)
+    if trainer.average is not None:
+        trainer.average.n_averaged.zero_()
+    trainer.optimizer.state.clear()
+    if trainer.accelerator.scaler is not None:
+        trainer.accelerator.scaler.load_state_dict(trainer.initial_scaler)
+    trainer.loss_sum.zero_()
+    trainer.state = TrainState(step=trainer.steps, phase="finetune")
+    drop_nothing(trainer.raw_model)
+    trainer.event("phase", step=trainer.steps + 1, phase="finetune", weights_of=source)

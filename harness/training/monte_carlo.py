@@ -1,0 +1,45 @@
+"""Evaluate with the mean attention weights over many draws, or with no drops at all (DropKey, Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import backends, nn
+
+from harness.models.regularize import sites
+
+
+def drop_nothing(model: nn.Module) -> None:
+    """Turn regularization off for good; the model's own attention dropout stays replaced."""
+    for site in sites(model):
+        site.ratio = 0.0
+
+
+@contextmanager
+def monte_carlo(model: nn.Module, mc_samples: int) -> Iterator[None]:
+    """Evaluate a regularized model with its mean attention weights over `mc_samples` masks while the context is open.
+
+    Masks are sampled per forward pass and site, from torch's default generator. With 0 samples nothing changes.
+    """
+    averaged_sites = [site for site in sites(model) if site.regularizer is not None]
+    before = [site.mc_samples for site in averaged_sites]
+    with through_attend():
+        for site in averaged_sites:
+            site.mc_samples = mc_samples
+        try:
+            yield
+        finally:
+            for site, previous in zip(averaged_sites, before, strict=True):
+                site.mc_samples = previous
+
+
+@contextmanager
+def through_attend() -> Iterator[None]:
+    """Disable the fast path of torch's encoder layers, which bypasses their attention modules, in this context."""
+    enabled = backends.mha.get_fastpath_enabled()
+    backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        backends.mha.set_fastpath_enabled(enabled)

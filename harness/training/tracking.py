@@ -1,0 +1,125 @@
+"""Experiment trackers, through accelerate: a copy of a run's events for TensorBoard, Weights & Biases or MLflow.
+
+The run directory stays the only source of results. A tracker that fails (no network, no account) is reported once and
+disabled; the trial continues.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import InputError, unknown_name
+from harness.files import write_json
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from harness.runs.run_directory import RunDirectory
+    from harness.trials.trial import Trial
+
+TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+"""Tracker name → the package it needs."""
+PROJECT = "dropbench"
+
+
+def checked_trackers(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names without duplicates.
+
+    Raises:
+        InputError: one is unknown, or its package is not installed.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise unknown_name("tracker", name, TRACKERS)
+        if importlib.util.find_spec(TRACKERS[name]) is None:
+            raise InputError(f"tracker '{name}' needs the package {TRACKERS[name]}: `pip install {TRACKERS[name]}`")
+    return tuple(dict.fromkeys(names))
+
+
+def options(names: Sequence[str], directory: RunDirectory) -> dict[str, Any]:
+    """Return the arguments of `Accelerator` for these trackers."""
+    if not names:
+        return {}
+    from accelerate.utils import ProjectConfiguration
+
+    return {"log_with": list(names), "project_config": ProjectConfiguration(logging_dir=str(directory.path))}
+
+
+class Tracking:
+    """Copies the events of a run to its trackers; does nothing without trackers.
+
+    Args:
+        accelerator: made with `options`.
+        trial: the trial; its configuration goes to the trackers once.
+        directory: its run directory. TensorBoard's files are in its subfolder ``dropbench/``.
+        log: prints a line to the log.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, trial: Trial, directory: RunDirectory, log: Callable[[str], None]
+    ) -> None:
+        self.accelerator, self.trial, self.log = accelerator, trial, log
+        self.ids = directory.path / "trackers.json"
+
+    def event(self, event: str, fields: dict[str, Any]) -> None:
+        """Copy an event of ``events.jsonl`` as named values at its step."""
+        if not self.accelerator.log_with:
+            return
+        if event == "resume":
+            self.guarded(lambda: self.start(first=fields["step"] == 0))
+        elif event == "train":
+            self.log_values({"train/loss": fields["loss"], "train/lr": fields["lr"]}, fields["step"])
+        elif event == "evaluate":
+            self.log_values(
+                {f"{fields['split']}/{name}": value for name, value in fields["metrics"].items()}, fields["step"]
+            )
+        elif event == "end":
+            self.log_values({f"final/{name}": value for name, value in fields["metrics"].items()}, fields["step"])
+
+    def start(self, *, first: bool) -> None:
+        """Start or resume the run of each tracker."""
+        kept = json.loads(self.ids.read_text()) if self.ids.exists() else {}
+        id = self.trial.id
+        self.accelerator.init_trackers(
+            PROJECT,
+            config=_flat(self.trial.config() | {"seed": self.trial.seed}) if first else None,
+            init_kwargs={
+                "wandb": {"id": id, "name": id, "resume": "allow", "dir": str(self.ids.parent)},
+                "mlflow": {"run_name": id, "run_id": kept.get("mlflow")},
+            },
+        )
+        for tracker in self.accelerator.trackers:
+            if tracker.name == "mlflow" and "mlflow" not in kept:
+                write_json(self.ids, {"mlflow": tracker.tracker.info.run_id})
+
+    def log_values(self, values: dict[str, float], step: int) -> None:
+        """Log the values with every tracker."""
+        self.guarded(lambda: self.accelerator.log(values, step=step))
+
+    def close(self) -> None:
+        """End the trackers' runs. `Accelerator.end_training` would also end the process group."""
+        for tracker in getattr(self.accelerator, "trackers", []):
+            self.guarded(tracker.finish)
+
+    def guarded(self, work: Callable[[], Any]) -> None:
+        """Do some work; if a tracker fails, log the error and stop tracking, but not the trial."""
+        try:
+            work()
+        except Exception as error:
+            self.log(f"tracking disabled: {type(error).__name__}: {' '.join(str(error).split())}")
+            self.accelerator.log_with = []
+            self.accelerator.trackers = []
+
+
+def _flat(config: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Return nested values as ``recipe.lr``; values that are not plain as JSON."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{before}{key}.")
+        elif value is not None:
+            flat[before + key] = value if isinstance(value, str | int | float | bool) else json.dumps(value)
+    return flat

@@ -1,0 +1,78 @@
+"""The state of a training run, as checkpoints hold it, and the weights that it has selected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import Diverged
+from harness.training import checkpoint
+
+
+@dataclass
+class TrainState:
+    """The progress of a run. Every checkpoint holds all of it.
+
+    Attributes:
+        step: optimizer steps done.
+        selected: step of the evaluation whose weights count: the best on dev so far, or the last with averaging.
+        best: best value of the selection metric.
+        worse: evaluations since then.
+        averaged: steps whose weights are averaged if the recipe says so; the last one is `selected`.
+        loss_steps: steps since the last train event.
+        train_loss: mean loss of the last train event.
+        phase: "train", or "finetune" for the phase without the regularizer (`harness.trials.alignment`).
+    """
+
+    step: int = 0
+    selected: int | None = None
+    best: float | None = None
+    worse: int = 0
+    averaged: list[int] = field(default_factory=list)
+    loss_steps: int = 0
+    train_loss: float = math.nan
+    phase: Literal["train", "finetune"] = "train"
+
+    def selected_step(self) -> int:
+        """Return the step of the selected weights; raises Diverged if no evaluation gave a finite value."""
+        if self.selected is None:
+            raise Diverged("no evaluation gave a finite value of the selection metric")
+        return self.selected
+
+
+class SelectedWeights:
+    """Files of the weights that a run selects: the best on dev, or the mean over its last evaluations.
+
+    Args:
+        folder: the checkpoint folder of the run.
+        average_last: how many evaluations are averaged; None: none.
+        writes: whether this process writes files.
+    """
+
+    def __init__(self, folder: Path, average_last: int | None, *, writes: bool) -> None:
+        self.folder, self.average_last, self.writes = folder, average_last, writes
+        self.checkpointed: list[tuple[int | None, list[int]]] = []
+        """`selected` and `averaged` of the checkpoints on disk, which may still need these files."""
+
+    def select(self, state: TrainState, weights: dict[str, Any]) -> None:
+        """Select the weights of this step, or their mean with those of the evaluations before."""
+        state.selected = state.step
+        if self.average_last is not None:
+            state.averaged = [*state.averaged, state.step][-self.average_last :]
+        if self.writes:
+            if state.averaged:
+                weights = checkpoint.averaged_weights(self.folder, state.averaged, weights)
+            checkpoint.save_weights(self.folder, state.step, weights)
+            self.delete_unused(state)
+
+    def delete_unused(self, state: TrainState) -> None:
+        """Delete files that neither the run nor one of its checkpoints may need."""
+        needed = [(state.selected, state.averaged), *self.checkpointed]
+        selected = {step for step, _ in needed if step is not None}
+        checkpoint.delete_other_weights(self.folder, selected, {step for _, steps in needed for step in steps})
+
+    def load(self, state: TrainState) -> dict[str, Any]:
+        """Return the selected weights; raises Diverged if there are none and Damaged if their file is."""
+        return checkpoint.load_weights(self.folder, state.selected_step())

@@ -1,0 +1,300 @@
+"""Train one trial: steps, evaluations and checkpoints. Read `Trainer.train_phase` for their order."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from harness.attention.backends import used_backends
+from harness.errors import Diverged, Interrupted
+from harness.files import write_json
+from harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
+from harness.runs.run_directory import RunDirectory
+from harness.seeding import derive, seed_all
+from harness.settings import Settings
+from harness.training import checkpoint, tracking
+from harness.training.data_loading import SplitBatches, StepBatches, feed, prefetch
+from harness.training.environment import environment
+from harness.training.monte_carlo import drop_nothing, monte_carlo
+from harness.training.train_state import SelectedWeights, TrainState
+from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
+from harness.trials.metric import MetricName
+from harness.trials.optimization import divide_gradients, learning_rate, set_rate
+from harness.trials.recipe_diff import recipe_diff
+from harness.trials.regularized_model import bind_trial
+from harness.trials.task import Split, Task
+
+
+class Trainer:
+    """Trains one trial."""
+
+    def __init__(self, task: Task, directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> None:
+        recipe, trial = task.recipe, task.trial
+        # accelerate keeps its state in classes: a worker that runs several trials resets it for each.
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+        # Without a GPU, cpu=True makes several processes train together; otherwise each would train alone.
+        self.accelerator = Accelerator(
+            mixed_precision=recipe.amp, cpu=not settings.uses_cuda(), **tracking.options(settings.trackers, directory)
+        )
+        self.tracking = tracking.Tracking(self.accelerator, trial, directory, self.log)
+        self.task, self.recipe, self.directory, self.settings, self.stop = (task, recipe, directory, settings, stop)
+        self.seed = trial.seed
+        self.checkpoints = directory.path / "checkpoint"
+
+        seed_all(derive(self.seed, "model"))
+        model = task.build_model()
+        self.sites = str(bind_trial(model, trial)).splitlines()
+        self.raw_model: nn.Module = model.to(self.accelerator.device)
+        self.aux_loss_modules = modules_with_aux_loss(self.raw_model)
+        if settings.compile:
+            self.raw_model.compile()
+        self.model: nn.Module = self.accelerator.prepare(self.raw_model)
+        self.optimizer = task.build_optimizer(self.raw_model)
+        if self.accelerator.scaler is not None:  # accelerate's wrapper is needed for its scaler alone, and slow
+            self.optimizer = self.accelerator.prepare(self.optimizer)
+        self.average = (
+            AveragedModel(self.raw_model, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
+            if recipe.ema
+            else None
+        )
+
+        self.epoch_steps = task.steps_per_epoch(recipe.batch_size)
+        self.steps = recipe.steps or (recipe.epochs or 0) * self.epoch_steps
+        align = validate_alignment(trial.align, trial.regularizer)
+        finetune_steps = recipe.finetune_epochs * self.epoch_steps if align == FINETUNE else 0
+        self.ends = {"train": self.steps, "finetune": self.steps + finetune_steps}
+        self.mc_samples = num_mc_samples(align)
+        self.evaluate_every = recipe.evaluate_every or self.epoch_steps
+        self.log_every = max(1, min(self.evaluate_every, self.steps // 100))
+        self.initial_scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None
+        self.state = TrainState()
+        self.weights = SelectedWeights(self.checkpoints, recipe.average_last, writes=self.accelerator.is_main_process)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.accelerator.device)
+        self.saved_at = time.monotonic()
+
+    def train_phase(self) -> None:
+        """Train from the current step to the end of the phase."""
+        state, end = self.state, self.ends[self.state.phase]
+        batches = feed(StepBatches(self.task, self.seed), state.step, end, self.settings, self.accelerator)
+        self.model.train()
+        patience = math.inf if self.recipe.patience is None else self.recipe.patience
+        while state.step < end and state.worse < patience:
+            batch = next(batches)
+            rate = self.rate()
+            set_rate(self.optimizer, rate)
+            self.loss_sum += self.step(batch)
+            state.step += 1
+            state.loss_steps += 1
+            if state.step % self.log_every == 0 or state.step == end:
+                self.log_train(rate)
+            if state.step % self.evaluate_every == 0 or state.step == end:
+                self.evaluate_and_select()
+                self.model.train()
+            if self.any_rank(self.stop()):
+                self.save()
+                raise Interrupted(f"stopped at step {state.step} of {self.last_step}")
+            if self.any_rank(time.monotonic() - self.saved_at > self.settings.checkpoint_seconds):
+                self.save()
+        self.save()
+
+    def rate(self) -> float:
+        """Return the learning rate of the next step."""
+        if self.state.phase == "finetune":
+            return self.recipe.finetune_lr
+        return learning_rate(self.recipe, self.state.step, self.steps)
+
+    def step(self, batch: list[Any]) -> Tensor:
+        """Do one optimizer step over the micro-batches of a batch; return their mean loss, on the device.
+
+        The mean is over the loss terms of all micro-batches and processes (`Task.num_loss_terms`).
+        """
+        total = torch.zeros((), device=self.accelerator.device)
+        terms = [self.task.num_loss_terms(part) for part in batch]
+        # Gradients are averaged over the processes.
+        all_terms = self.all_reduce_sum(sum(terms)) / self.accelerator.num_processes
+        divide_loss, divide_grads = (1.0, all_terms) if self.task.divides_gradients else (all_terms, 1.0)
+        for micro, part in enumerate(batch):
+            # Seeded here and not once per run: all that a model draws depends on (seed, step, micro-batch, rank) alone.
+            rank = self.accelerator.process_index
+            seed_all(derive(self.seed, "step", self.state.step, micro, rank))
+            with self.accelerator.autocast():
+                if micro == len(batch) - 1:
+                    loss = self.task.loss(self.model, part)
+                else:
+                    with self.accelerator.no_sync(self.model):
+                        loss = self.task.loss(self.model, part)
+                loss = with_penalty(loss, self.aux_loss_modules, self.state.step) * terms[micro] / divide_loss
+            self.accelerator.backward(loss)
+            total += loss.detach()
+        if divide_grads != 1.0:
+            divide_gradients(self.raw_model, divide_grads)
+        if self.recipe.clip_norm is not None:
+            self.accelerator.unscale_gradients()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update_parameters(self.raw_model)
+        return total / divide_grads
+
+    def log_train(self, rate: float) -> None:
+        """Write a train event with the mean loss since the last one."""
+        state = self.state
+        state.train_loss = self.mean_loss()
+        self.loss_sum.zero_()
+        state.loss_steps = 0
+        self.event("train", **self.phase_field(), step=state.step, steps=self.last_step, loss=state.train_loss, lr=rate)
+
+    def mean_loss(self) -> float:
+        """Return the mean loss since the last train event over all processes; only here the host waits for the loss."""
+        total = float(self.accelerator.reduce(self.loss_sum, "mean"))
+        if not math.isfinite(total):
+            raise Diverged(f"the loss became {total} at or before step {self.state.step}")
+        return total / max(1, self.state.loss_steps)
+
+    def evaluate_and_select(self) -> None:
+        """Evaluate on dev; select the weights if they are the best so far by the selection metric."""
+        state, metric = self.state, self.task.selection_metric
+        metrics = self.evaluate("dev")
+        self.event("evaluate", **self.phase_field(), step=state.step, split="dev", metrics=metrics)
+        value = metrics[metric.name]
+        if state.best is None or metric.score(value) > metric.score(state.best):
+            state.best, state.worse = value, 0
+        else:
+            state.worse += 1
+        if state.worse == 0 or self.recipe.average_last is not None:
+            self.weights.select(state, self.eval_model().state_dict())
+        loss = f"{state.train_loss:.4f}"
+        self.log(f"step {state.step}/{self.last_step}  loss {loss}  dev {metric.name} {value:.4f}")
+
+    def evaluate(self, split: Split) -> dict[str, float]:
+        """Return the task's metrics on a split, with the averaged weights if the recipe averages them."""
+        model = self.eval_model()
+        model.eval()
+        seed_all(derive(self.seed, "evaluate", self.state.step))  # some models draw here too
+        parts = SplitBatches(self.task, split, self.settings.micro_batch_splits)
+        batches = prefetch(parts, range(len(parts)), self.settings, self.accelerator.device)
+        with torch.no_grad(), self.accelerator.autocast():
+            return self.task.evaluate(model, split, batches)
+
+    def result(self) -> dict[str, Any]:
+        """Evaluate the selected weights on dev and test; return the content of ``result.json``."""
+        state = self.state
+        self.accelerator.wait_for_everyone()  # one process has written the weights that all of them read
+        self.eval_model().load_state_dict(self.weights.load(state))
+        with monte_carlo(self.eval_model(), self.mc_samples):
+            splits = {split: self.evaluate(split) for split in ("dev", "test")}
+            seed_all(derive(self.seed, "summary", state.step))
+            with torch.no_grad(), self.accelerator.autocast():
+                splits["test"] |= self.task.summary(self.eval_model())
+        metrics = {str(MetricName(split, name)): splits[split][name] for split in splits for name in splits[split]}
+        metrics["train/loss"] = state.train_loss
+        self.event("end", step=state.step, metrics=metrics)
+        notes, selected = list(self.task.notes), state.selected_step()
+        return {"format": 1, "metrics": metrics, "notes": notes, "selected_step": selected, "steps": state.step}
+
+    def resume(self) -> bool:
+        """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0."""
+        saved, problems = checkpoint.load_newest(self.checkpoints)
+        for problem in problems:
+            self.log(f"checkpoint {problem}")
+            self.event("damaged", message=problem)
+        if saved is None:
+            for note in self.task.notes:
+                self.log(f"note: {note}")
+            self.event("resume", step=0)
+            self.event("start", steps=self.last_step, parameters=sum(p.numel() for p in self.raw_model.parameters()))
+        else:
+            self.raw_model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            if self.average is not None:
+                self.average.load_state_dict(saved["average"])
+            if self.accelerator.scaler is not None:
+                self.accelerator.scaler.load_state_dict(saved["scaler"])
+            self.state = TrainState(**saved["progress"])
+            if self.state.phase == "finetune":
+                drop_nothing(self.raw_model)
+            self.loss_sum.copy_(saved["loss_sum"])
+            self.weights.checkpointed = saved["saved_weights"]
+            self.event("resume", step=self.state.step)
+            self.log(f"resumed at step {self.state.step} of {self.last_step}")
+        return saved is not None
+
+    def save(self) -> None:
+        """Write a checkpoint of everything that the next step depends on."""
+        state, weights = self.state, self.weights
+        self.describe()
+        self.directory.check()
+        self.mean_loss()  # raises if the run diverged, so that no valid checkpoint is overwritten
+        weights.checkpointed = [*weights.checkpointed, (state.selected, state.averaged)][-checkpoint.KEEP :]
+        if self.accelerator.is_main_process:
+            content = {
+                "step": state.step,
+                "selected": state.selected,
+                "saved_weights": weights.checkpointed,
+                "loss_sum": self.loss_sum,
+                "progress": asdict(state),
+                "model": self.raw_model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "average": self.average.state_dict() if self.average is not None else None,
+                "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
+            }
+            checkpoint.save(self.checkpoints, content)
+            weights.delete_unused(state)
+        self.saved_at = time.monotonic()
+
+    def describe(self) -> None:
+        """Write ``environment.json``; the backends that were used are known after the first steps."""
+        if self.accelerator.is_main_process:
+            kernels = {"backend": self.settings.backend, "backends": used_backends(), "compile": self.settings.compile}
+            notes = {"notes": self.task.notes, "deviations": recipe_diff(type(self.task), self.task.trial)}
+            content = {**environment(self.accelerator.device), **kernels, "sites": self.sites, **notes}
+            write_json(self.directory.path / "environment.json", content)
+
+    def eval_model(self) -> nn.Module:
+        """Return the model that is evaluated: the averaged one if the recipe averages weights."""
+        return self.average.module if self.average is not None else self.raw_model
+
+    @property
+    def last_step(self) -> int:
+        """The last step of the last phase."""
+        return self.ends["finetune"]
+
+    @property
+    def has_finetuning(self) -> bool:
+        """True if a second phase without the regularizer follows the first."""
+        return self.last_step > self.steps
+
+    def phase_field(self) -> dict[str, str]:
+        """Return the phase as a field of events, if the trial has two phases."""
+        return {"phase": self.state.phase} if self.has_finetuning else {}
+
+    def any_rank(self, condition: bool) -> bool:
+        """Return whether the condition holds in any process, so that all processes act alike."""
+        return self.all_reduce_sum(float(condition)) > 0
+
+    def all_reduce_sum(self, number: float) -> float:
+        """Return the sum of a number over all processes."""
+        alone = self.accelerator.num_processes == 1
+        return number if alone else float(self.accelerator.reduce(torch.tensor(number, device=self.accelerator.device)))
+
+    def log(self, line: str) -> None:
+        """Print a line to the log, from the main process alone."""
+        if self.accelerator.is_main_process:
+            print(line, flush=True)
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Append to ``events.jsonl``, from the main process alone."""
+        if self.accelerator.is_main_process:
+            self.directory.append_event(event, **fields)
+            self.tracking.event(event, fields)

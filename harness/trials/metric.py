@@ -1,0 +1,78 @@
+"""Metrics of tasks, and the names under which their values are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+RENAMED = {"bits-a-byte": "bits-per-byte"}
+"""Names of metrics up to version 0.1, and their current names."""
+
+TEST = "test"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that a task reports.
+
+    Attributes:
+        name: without the split: ``accuracy``; results are stored as ``test/accuracy``.
+        higher_is_better: the direction; None if neither is better.
+        unit: "%" for percentages (values 0 to 100), "mm", "count" for whole numbers, "" for other plain ones.
+        optional: whether some models or regularizers do not report it, which is not an error of the run.
+    """
+
+    name: str
+    higher_is_better: bool | None = True
+    unit: str = "%"
+    optional: bool = False
+
+    @property
+    def arrow(self) -> str:
+        """The direction, as tables show it."""
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
+
+    def score(self, value: float) -> float:
+        """Return `value` with the sign that makes a higher score better, whatever the metric's direction."""
+        return value if self.higher_is_better else -value
+
+
+class MetricName(NamedTuple):
+    """The name of a stored value: ``test/accuracy``, ``occlusion/accuracy@0.3``.
+
+    Attributes:
+        split: the split of the data, or the analysis that measured the value.
+        name: the metric, followed by ``@`` and the condition if it was measured under one.
+    """
+
+    split: str
+    name: str
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def parse(cls, text: str, split: str = TEST) -> MetricName:
+        """Read a name as users and databases write it; a name without a split gets `split`."""
+        text = current_name(text)
+        prefix, separator, name = text.partition("/")
+        return cls(prefix, name) if separator else cls(split, text)
+
+    def __str__(self) -> str:
+        return f"{self.split}/{self.name}"
+
+    @property
+    def label(self) -> str:
+        """The name as results print it: without the split if that is the test set."""
+        return self.name if self.split == TEST else str(self)
+
+    @property
+    def metric(self) -> str:
+        """The metric's name without the condition."""
+        return self.name.partition("@")[0]
+
+
+def current_name(text: str) -> str:
+    """Return the current name of a metric; `text` has its current or its old name, with or without a split."""
+    split, slash, name = text.rpartition("/")
+    metric, at, condition = name.partition("@")
+    return f"{split}{slash}{RENAMED.get(metric, metric)}{at}{condition}"

@@ -1,0 +1,69 @@
+"""Optimizers, and the learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from harness.trials.recipe import Recipe
+
+BACKBONE = "backbone."
+"""What the names of a backbone's parameters begin with, in every model that has one."""
+
+
+def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The recipe's optimizer; weight decay leaves vectors (biases, norms) and position embeddings alone.
+
+    Each group has a `share`: its learning rate is that of the step times it (`set_rate`).
+    """
+    found: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            vector = parameter.ndim < 2 or "pos_embed" in name or "positions" in name or "cls_token" in name
+            share = (name.startswith(BACKBONE) and recipe.backbone_lr) or 1.0
+            found.setdefault((share, bool(recipe.decay_all) or not vector), []).append(parameter)
+    groups = [
+        {"params": parameters, "weight_decay": recipe.weight_decay if decayed else 0.0, "share": share}
+        for (share, decayed), parameters in found.items()
+        if parameters
+    ]
+    betas = (recipe.beta1, recipe.beta2)
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas)
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(groups, lr=recipe.lr, betas=betas)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
+
+
+def divide_gradients(model: nn.Module, number: float) -> None:
+    """Divide every gradient of a model, in place."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    torch._foreach_mul_(gradients, 1 / number)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of the next step."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["share"]
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """The rate of optimizer step `step` (from 0) of `steps`: linear warm-up, then the recipe's schedule."""
+    warmup = recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup
+    if step < warmup:
+        if recipe.warmup_lr is not None:
+            return recipe.warmup_lr + (recipe.lr - recipe.warmup_lr) * step / warmup
+        return recipe.lr * (step + 1) / (math.floor(warmup) + 1)
+    if recipe.lr_schedule == "constant":
+        return recipe.lr
+    if recipe.lr_schedule == "inverse-sqrt":
+        return recipe.lr * math.sqrt(max(warmup, 1.0) / max(step, 1.0))
+    if recipe.lr_drop is not None:
+        drop = recipe.lr_drop * steps if recipe.lr_drop <= 1 else recipe.lr_drop
+        return recipe.lr if step < drop else recipe.lr / 10
+    end = recipe.lr_decay_steps or 1.0
+    progress = min(1.0, (step - warmup) / max(1.0, (end * steps if end <= 1 else end) - warmup))
+    factor = 0.5 * (1 + math.cos(math.pi * progress)) if recipe.lr_schedule == "cosine" else 1 - progress
+    return recipe.min_lr + (recipe.lr - recipe.min_lr) * factor

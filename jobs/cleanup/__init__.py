@@ -1,0 +1,1 @@
+"""`dropbench gc`: delete files that no trial needs any more."""

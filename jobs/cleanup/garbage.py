@@ -1,0 +1,133 @@
+"""The deletable files of run directories and submission folders, in an order that is safe to interrupt."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import InputError
+from harness.runs.run_directory import CANCELLED, RunDirectory
+from harness.trials.trial import TrialState
+from jobs.queue.reconcile import determine_state
+from jobs.worker.stop_requests import STOP_FILE
+
+DAY = 86400.0
+"""Seconds. Also the minimum age of a half-written file if no lock proves that its writer is dead."""
+
+KINDS = {
+    "half-written": "half-written files of killed processes",
+    "states": "training states of trials that succeeded",
+    "weights": "selected weights of trials that succeeded",
+    "checkpoints": "checkpoints of failed, cancelled and skipped trials",
+    "jobs": "files of submissions that have ended",
+}
+"""Kinds of garbage, with their descriptions in the command's output."""
+
+Garbage = tuple[str, Path]
+"""A kind and a file."""
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """The files to keep.
+
+    Attributes:
+        before: seconds since 1970; files modified later are kept.
+        delete_weights: whether the weights of trials that succeeded may be deleted.
+        initial_weights: real paths of the initial weights of trials, which are always kept.
+    """
+
+    before: float
+    delete_weights: bool = False
+    initial_weights: frozenset[str] = frozenset()
+
+    def all_old(self, files: Iterable[Path]) -> bool:
+        """Return whether all files are old enough to be deleted."""
+        return all(_modified_at(file) < self.before for file in files)
+
+    def deletable(self, files: Iterable[Path]) -> Iterator[Path]:
+        """Yield the files that are not the initial weights of a trial."""
+        for file in files:
+            real = Path(os.path.realpath(file))
+            if self.initial_weights.isdisjoint(map(str, (real, *real.parents))):
+                yield file
+
+
+def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy) -> Iterator[Garbage]:
+    """Yield the garbage of a run directory; results, attempts, events, logs and analyses are always kept.
+
+    Raises:
+        OSError, ValueError, LookupError, TypeError: its files cannot be read, or are damaged.
+    """
+    attempts = directory.attempts()
+    done = directory.succeeded()
+    if state in ("submitted", "running") or (not done and attempts and attempts[-1]["state"] == "running"):
+        return  # the attempt may be another database's
+    checkpoints = directory.path / "checkpoint"
+    for folder in (directory.path, checkpoints, directory.path / "attempts"):
+        yield from (("half-written", file) for file in _files(folder, ".*"))
+    # An analysis holds no lock.
+    yield from (("half-written", file) for file in _stale(directory.analyses, ".*"))
+    # Weights are deleted after training states, so that a worker can resume from any training state that is left.
+    states = [*_files(checkpoints, "step-*.pt"), *_files(checkpoints, "part-*.pt")]
+    weights = _files(checkpoints, "weights-*.pt")
+    if done:
+        yield from (("states", file) for file in policy.deletable(states))
+        if policy.delete_weights:
+            yield from (("weights", file) for file in policy.deletable(weights))
+    elif state in ("failed", "cancelled", "skipped"):
+        records = [*_files(directory.path / "attempts", "*.json"), *_files(directory.path, CANCELLED)]
+        if policy.all_old([*states, *weights, *records]):
+            yield from (("checkpoints", file) for file in policy.deletable([*states, *weights]))
+
+
+def state_from_files(directory: RunDirectory) -> TrialState:
+    """Return the state of a trial that is not in the database; "failed" if its ``trial.json`` is damaged.
+
+    The caller does not hold the directory's lock.
+    """
+    try:
+        directory.trial()
+    except InputError:
+        return "failed"
+    return determine_state(directory, None).state
+
+
+def of_submission(folder: Path, policy: RetentionPolicy, *, in_database: bool) -> Iterator[Garbage]:
+    """Yield the garbage of a submission that has ended: pickles at once, other files when they are old.
+
+    If the submission is not in the database, all files must be old. The stop file, which stops a job that starts
+    nevertheless, comes last.
+    """
+    files = sorted(_files(folder, "*"), key=lambda file: (file.suffix != ".pkl", file.name == STOP_FILE))
+    old = policy.all_old(files)
+    yield from (("jobs", file) for file in files if old or (in_database and file.suffix == ".pkl"))
+
+
+def of_commands(jobs_folder: Path) -> Iterator[Garbage]:
+    """Yield the probe files of killed command lines."""
+    yield from (("half-written", file) for file in _stale(jobs_folder, "probe-*"))
+
+
+def _stale(folder: Path, pattern: str) -> list[Path]:
+    return [file for file in _files(folder, pattern) if _modified_at(file) < time.time() - DAY]
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    """Return regular files, sorted by name."""
+    return sorted(file for file in folder.glob(pattern) if stat.S_ISREG(_lstat(file).st_mode))
+
+
+def _modified_at(file: Path) -> float:
+    return _lstat(file).st_mtime
+
+
+def _lstat(file: Path) -> os.stat_result:
+    try:
+        return file.lstat()
+    except FileNotFoundError:  # deleted since it was listed
+        return os.stat_result([0] * 10)

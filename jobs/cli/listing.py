@@ -1,0 +1,118 @@
+"""The items of `dropbench list`, each as a plain mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.registry import Registry
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.schedules import SCHEDULES
+from harness.regularizers.spec import build_regularizer, parse_spec
+from harness.suites.cell import Cell
+from harness.suites.suite import load_suite, suite_names
+from harness.trials.task import TASKS
+from tasks.data import DATASETS
+
+
+def list_items(kind: str) -> list[dict[str, Any]]:
+    """Return the items of a kind: tasks, models, data, regularizers, schedules, suites, or published values."""
+    if kind == "suites":
+        return [_suite(name) for name in suite_names()]
+    if kind == "published":
+        return [_published(cell) for name in suite_names() for cell in load_suite(name).published()]
+    if kind == "models":
+        return [_model(name) for name in MODELS]
+    registries: dict[str, Registry[Any]] = {"tasks": TASKS, "regularizers": REGULARIZERS, "schedules": SCHEDULES}
+    registry = registries.get(kind, DATASETS)
+    items = []
+    for name in registry:
+        entry = registry.entry(name)
+        plugin = {"plugin": entry.plugin} if entry.plugin else {}
+        items.append({"name": name, **entry.facts, "help": entry.help, **plugin})
+    return items
+
+
+def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
+    """Return the attention sites of a model, with each site's ratio in the regularizer's schedule.
+
+    Raises:
+        InputError: the model, the regularizer or a parameter is unknown.
+    """
+    from harness.models.regularize import bind
+
+    spec = parse_spec(regularizer)
+    built = build_regularizer(spec.name, **spec.params)
+    report = bind(build_for_sample(model), built, schedule=spec.schedule or "constant")
+    bound = [(site, "") for site in report.bound]
+    return [
+        {
+            "name": site.name,
+            "kind": site.kind,
+            "layer": site.layer + 1,
+            "depth": site.depth,
+            "heads": site.heads,
+            "grid": "×".join(map(str, site.grid)) if site.grid else "",
+            "prefix": site.num_prefix_tokens,
+            "ratio": site.ratio,
+            "left alone": reason,
+        }
+        for site, reason in [*bound, *report.skipped]
+    ]
+
+
+def _model(name: str) -> dict[str, Any]:
+    entry = MODELS.entry(name)
+    parameters = entry.facts.get("parameters")
+    if parameters is None and "sample" in entry.facts:
+        with suppress(InputError):  # a plug-in's model that cannot be built is listed nevertheless
+            parameters = sum(parameter.numel() for parameter in build_for_sample(name).parameters())
+    return {"name": name, "parameters": parameters, "tasks": list(entry.facts["tasks"]), "help": entry.help}
+
+
+def build_for_sample(name: str) -> Any:
+    """Build a model on torch's meta device for its sample data; raise InputError if it has none."""
+    import torch
+
+    entry = MODELS.entry(name)
+    if "sample" not in entry.facts:
+        raise InputError(f"model '{entry.name}' has no sample data: register it with sample={{…}}")
+    with torch.device("meta"):
+        return MODELS.get(name)(entry.name, {}, **entry.facts["sample"])
+
+
+def _published(cell: Cell) -> dict[str, Any]:
+    """Return a published value with its conditions."""
+    value, std = cell.published if isinstance(cell.published, tuple) else (cell.published, None)
+    request = cell.request
+    names = ("task", "data", "model", "regularizer", "params", "schedule", "align", "overrides")
+    conditions = {"row": cell.row, "column": cell.column, **{name: getattr(request, name) for name in names}}
+    return {"suite": cell.suite, "metric": cell.metric, "value": value, "std": std, "conditions": conditions}
+
+
+def published_lines(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Shorten published values for a table: as printed, with only the main conditions."""
+    return [
+        {
+            "suite": item["suite"],
+            "metric": item["metric"],
+            "value": f"{item['value']:.10g}" + ("" if item["std"] is None else f" ± {item['std']:.10g}"),
+            **{name: item["conditions"][name] for name in ("row", "column", "data", "model")},
+        }
+        for item in items
+    ]
+
+
+def _suite(name: str) -> dict[str, Any]:
+    suite = load_suite(name)
+    published = sum(number is not None for row in suite.rows for number in row.published or ())
+    return {
+        "name": name,
+        "cells": len(suite.rows) * len(suite.columns),
+        "published": published,
+        "title": suite.title,
+        "source": suite.source,
+    }

@@ -1,0 +1,154 @@
+"""The commands on queued trials: `dropbench status`, `watch`, `logs`, `cancel`, `retry`, `collect`, `gc`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from db.cli.output import Json
+from jobs.cli.options import Filter
+from jobs.wording import count_of
+
+if TYPE_CHECKING:
+    from db.store.store import Store
+    from harness.settings import Settings
+
+app = typer.Typer(no_args_is_help=True)
+
+RUN_THEM = "run `dropbench submit` or `dropbench run SUITE`"
+
+
+@contextlib.contextmanager
+def _open_store(*, create: bool = False) -> Iterator[tuple[Store, Settings]]:
+    from db.store.store import open_store
+    from harness.settings import Settings
+
+    settings = Settings.from_environment()
+    with open_store(settings.database, create=create) as store:
+        yield store, settings
+
+
+@app.command()
+def status(
+    usage: Annotated[
+        bool, typer.Option("--usage", help="Print the resources used by collected attempts instead.")
+    ] = False,
+    by: Annotated[str, typer.Option(help="With --usage: suite, user or attempt.")] = "suite",
+    as_json: Json = False,
+) -> None:
+    """Count the trials by state. Reads the run directories of active trials, and changes nothing."""
+    from jobs.queue.status import print_usage, read_status, render
+
+    with _open_store() as (store, settings):
+        if usage:
+            print_usage(store, by, as_json=as_json)
+            return
+        counts = read_status(store, settings)
+    typer.echo(json.dumps(counts.to_json()) if as_json else render(counts))
+
+
+@app.command()
+def watch(
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between two updates.")] = 2.0,
+) -> None:
+    """Follow the trials until none is active, and keep the database up to date meanwhile."""
+    from jobs.queue.status import watch as watch_trials
+
+    with _open_store() as (store, settings):
+        queued = watch_trials(store, settings, interval)
+    if queued:
+        typer.echo(f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.")
+
+
+@app.command()
+def logs(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, or its beginning.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the trial ends.")] = False,
+) -> None:
+    """Print the log of a trial, with all its attempts."""
+    from harness.runs.run_directory import find_run
+    from harness.settings import Settings
+    from jobs.cli.logs import show
+
+    show(find_run(Settings.from_environment().runs, id), sys.stdout, follow=follow)
+
+
+@app.command()
+def cancel(words: Filter) -> None:
+    """Cancel trials; running ones write a checkpoint and stop. `retry` resumes them from there."""
+    from jobs.queue.operations import cancel as cancel_trials
+    from jobs.queue.status import explain_no_match
+
+    with _open_store() as (store, settings):
+        ids = store.find(" ".join(words))
+        done = cancel_trials(store, settings, ids)
+        if not done.cancelled and not done.stopping:
+            typer.echo(explain_no_match(store, ids, words, "queued, submitted or running"))
+            return
+    stopping = f"{len(done.stopping)} running will stop after the current step"
+    typer.echo(f"Cancelled {count_of(len(done.cancelled), 'trial')}; {stopping}.")
+
+
+@app.command()
+def retry(words: Filter) -> None:
+    """Requeue failed and cancelled trials; each resumes from its last checkpoint."""
+    from jobs.queue.operations import retry as retry_trials
+    from jobs.queue.reconcile import collect
+    from jobs.queue.status import explain_no_match
+
+    with _open_store() as (store, settings):
+        collect(store, settings)
+        ids = store.find(" ".join(words))
+        requeued = retry_trials(store, settings, ids)
+        if not requeued:
+            typer.echo(explain_no_match(store, ids, words, "failed or cancelled"))
+            return
+    typer.echo(f"Requeued {count_of(len(requeued), 'trial')}: {RUN_THEM}.")
+
+
+@app.command()
+def collect(as_json: Json = False) -> None:
+    """Bring the database up to date with the run directories."""
+    from jobs.queue.reconcile import collect as collect_trials
+
+    with _open_store(create=True) as (store, settings):
+        changed = collect_trials(store, settings, thorough=True)
+    if as_json:
+        typer.echo(json.dumps(changed))
+        return
+    for id, state in changed.items():
+        typer.echo(f"{id} {state}")
+    typer.echo(f"{count_of(len(changed), 'trial')} changed state.")
+
+
+@app.command()
+def gc(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only the run directories of these trials.")
+    ] = None,
+    older_than: Annotated[
+        float, typer.Option(min=0, metavar="DAYS", help="Minimum age of checkpoints and job logs to delete.")
+    ] = 30.0,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Also delete trained weights, which `dropbench analyze` needs.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be freed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Free disk space: checkpoints of abandoned trials, and leftover files of killed processes and ended jobs."""
+    from jobs.cleanup.gc import gc as collect_garbage
+
+    with _open_store() as (store, settings):
+        ids = store.find(" ".join(words)) if words else None
+        freed = collect_garbage(store, settings, ids, days=older_than, weights=weights, dry_run=dry_run)
+    if as_json:
+        typer.echo(json.dumps(freed.to_json()))
+        return
+    for line in freed.left_out:
+        typer.echo(f"not deleted: {line}", err=True)
+    typer.echo(freed.render())

@@ -1,0 +1,259 @@
+"""The commands that enqueue and start trials: `dropbench run`, `enqueue`, `submit`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from db.cli.output import Json
+from jobs.cli.options import (
+    Backend,
+    CheckpointSeconds,
+    Compile,
+    Data,
+    DataFolder,
+    Device,
+    Model,
+    Override,
+    Parallel,
+    Preset,
+    Search,
+    Seeds,
+    Spec,
+    Sweep,
+    Track,
+    Weights,
+)  # fmt: skip
+from jobs.wording import count_of
+
+if TYPE_CHECKING:
+    from harness.settings import Settings
+    from jobs.queue.run_loop import RunSummary
+    from jobs.submission.dispatch import Plan
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command()
+def run(
+    suite: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.")] = None,
+    preset: Preset = "mini",
+    seeds: Seeds = None,
+    data: Data = None,
+    model: Model = None,
+    regularizer: Spec = None,
+    overrides: Override = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Schedule of the ratio, without a SUITE.")
+    ] = None,
+    weights: Weights = None,
+    sweep: Sweep = None,
+    search: Search = None,
+    parallel: Parallel = None,
+    executor: Annotated[str, typer.Option(help="local: background workers; debug: this process.")] = "local",
+    device: Device = "auto",
+    backend: Backend = None,
+    compile: Compile = False,
+    checkpoint_seconds: CheckpointSeconds = 300.0,
+    track: Track = None,
+    as_json: Json = False,
+) -> None:
+    """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
+    from db.report.printing import print_trials
+    from db.store.store import open_store
+    from jobs.cli.suite_analysis import show_suite
+    from jobs.queue.run_loop import run as run_trials
+    from jobs.queue.trial_request import Options, resolve_request
+
+    plan = _plan(executor, parallel, ("local", "debug"))
+    settings = _settings(data, device, checkpoint_seconds, track, backend, compile)
+    options = Options(
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights,
+        sweep or (), search,
+    )  # fmt: skip
+    request = resolve_request(suite, options, settings)
+    with open_store(settings.database) as store:
+        summary = run_trials(store, settings, request.items, plan, request.searched)
+        if summary.interrupted:
+            done = len(summary.in_states("succeeded"))
+            command = shlex.join(["dropbench", *sys.argv[1:]])
+            _log(f"Stopped: {done} of {count_of(len(summary.rows), 'trial')} done. Resume with `{command}`")
+            raise typer.Exit(130)
+        if not summary.trained:
+            _log(f"nothing to train: {count_of(len(summary.rows), 'trial')} already done")
+        if request.suite is None:
+            print_trials(request.ids, store, as_json=as_json)
+    complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
+    _log(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}")
+    _report_failures(summary)
+    if not complete:
+        raise typer.Exit(1)
+
+
+@app.command()
+def enqueue(
+    suites: Annotated[list[str], typer.Argument(metavar="SUITE…", help="Suites by name, or your own .yaml files.")],
+    preset: Preset = "mini",
+    seeds: Seeds = None,
+    data: Data = None,
+    model: Model = None,
+    regularizer: Spec = None,
+    overrides: Override = None,
+    weights: Weights = None,
+    sweep: Sweep = None,
+    search: Search = None,
+    as_json: Json = False,
+) -> None:
+    """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
+    from db.store.store import open_store
+    from jobs.queue.operations import enqueue as enqueue_trials
+    from jobs.queue.reconcile import collect
+    from jobs.queue.search import Searches
+    from jobs.queue.trial_request import Options, resolve_request
+
+    settings = _settings(data)
+    options = Options(
+        preset, seeds, data or (), model or (), regularizer or (), overrides or (), weights=weights,
+        sweep=sweep or (), search=search,
+    )  # fmt: skip
+    requests = [resolve_request(name, options, settings) for name in suites]
+    items = [item for request in requests for item in request.items]
+    searched = [cell for request in requests for cell in request.searched]
+    with open_store(settings.database) as store:
+        searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
+        enqueued = enqueue_trials(store, settings, items)
+        if searched:
+            collect(store, settings)
+            searches.ask()
+        added, present = [*enqueued.added, *searches.added], [*enqueued.present, *searches.present]
+        queued = store.counts([*added, *present])["queued"]
+    if as_json:
+        requeued = [*enqueued.requeued, *searches.requeued]
+        ids = {"added": added, "present": present, "requeued": requeued}
+        typer.echo(json.dumps({**ids, "unasked": searches.remaining}))
+        return
+    counts = f"Added {count_of(len(added), 'trial')} ({len(present)} already present)"
+    typer.echo(f"{counts}. {queued} queued; run `dropbench submit`.")
+    if searches.remaining:
+        typer.echo(
+            f"{count_of(searches.remaining, 'candidate')} of searches remaining: "
+            "run the same `dropbench enqueue` again when these trials are done."
+        )
+
+
+@app.command()
+def submit(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.")
+    ] = None,
+    executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Profile of dropbench.toml; default: the first that matches a trial."),
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option("--parallel", "--max-parallel", min=1, metavar="N", help="Maximum workers; on SLURM: per array."),
+    ] = None,
+    trials_per_job: Annotated[
+        int, typer.Option(min=1, metavar="N", help="On a cluster: trials per job, one after another.")
+    ] = 1,
+    device: Device = "auto",
+    backend: Backend = None,
+    compile: Compile = False,
+    checkpoint_seconds: CheckpointSeconds = 300.0,
+    track: Track = None,
+    data: DataFolder = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be submitted.")] = False,
+) -> None:
+    """Submit queued trials to workers and return at once; no process needs to keep running here."""
+    from db.store.store import open_store
+    from jobs.queue.reconcile import collect
+    from jobs.submission.submit import group_by_profile, preview
+    from jobs.submission.submit import submit as submit_trials
+
+    plan = _plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
+    settings = _settings(data, device, checkpoint_seconds, track, backend, compile)
+    with open_store(settings.database) as store:
+        if not dry_run:
+            collect(store, settings)
+        ids = store.find(" ".join(["queued", *(words or [])]))
+        groups = list(group_by_profile(store, ids, plan, profile))
+        if not groups:
+            typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry FILTER`.")
+        for group, group_plan in groups:
+            typer.echo(
+                preview(settings, group, group_plan) if dry_run else submit_trials(store, settings, group, group_plan)
+            )
+
+
+def _settings(
+    data: list[str] | None = None,
+    device: str = "auto",
+    checkpoint_seconds: float = 300.0,
+    track: list[str] | None = None,
+    backend: str | None = None,
+    compile: bool = False,
+) -> Settings:
+    from dataclasses import replace
+
+    from harness.errors import unknown_name
+    from harness.settings import Settings
+    from harness.training.tracking import checked_trackers
+    from jobs.queue.trial_request import with_folders
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise unknown_name("device", device, ("auto", "cpu", "cuda"))
+    options = {"device": device, "checkpoint_seconds": checkpoint_seconds, "compile": compile}
+    settings = Settings.from_environment(**options, **({} if backend is None else {"backend": backend}))
+    names = [name for text in track or () for name in text.split(",") if name]
+    settings = replace(settings, trackers=checked_trackers([*settings.trackers, *names]))
+    return with_folders(settings, data)[0] if data else settings
+
+
+def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
+    from harness.errors import unknown_name
+    from jobs.submission.dispatch import Plan
+    from jobs.worker.resources import visible_devices
+
+    if executor not in executors:
+        raise unknown_name("executor", executor, executors)
+    cores = len(os.sched_getaffinity(0))
+    workers = parallel or len(visible_devices()) or cores
+    threads = max(1, cores // workers)
+    # On a shared machine OMP_NUM_THREADS limits the threads: one that waits for a busy core slows all others.
+    if (limit := os.environ.get("OMP_NUM_THREADS", "")).isdecimal() and int(limit):
+        threads = min(threads, int(limit))
+    if executor == "slurm":
+        return Plan(executor, throttle=parallel, trials_per_job=trials_per_job)
+    return Plan(executor, workers, threads)
+
+
+def _report_failures(summary: RunSummary) -> None:
+    """Report failed trials, each cause once, and exit with code 1 if there are any."""
+    from db.tuning.candidates import is_pruned
+
+    rows = [row for row in summary.in_states("failed", "cancelled") if not is_pruned(row)]
+    causes: dict[str, list[str]] = {}
+    for row in rows:
+        causes.setdefault(f"{row.state}: {row.reason or 'cause unknown'}", []).append(row.id)
+    for cause, ids in causes.items():
+        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+        _log(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
+    if rows:
+        _log(
+            f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled: run `dropbench retry FILTER`, "
+            "then this command again."
+        )
+        raise typer.Exit(1)
+
+
+def _log(line: str) -> None:
+    """Print to standard error, so that standard output holds only the table."""
+    typer.echo(line, err=True)

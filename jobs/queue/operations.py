@@ -1,0 +1,98 @@
+"""Operations on the queue: enqueue trials, cancel them, retry failed ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from db.store.store import Enqueued, Store
+from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory
+from harness.settings import Settings
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial
+from jobs.queue.reconcile import collect, import_results
+from jobs.slurm import client
+from jobs.submission.submission import job_name, revoke
+from jobs.worker import slots
+from jobs.worker.retry import EXHAUSTED
+
+
+@dataclass
+class Cancelled:
+    """Ids of cancelled trials, and ids of running trials that were asked to stop."""
+
+    cancelled: list[str] = field(default_factory=list)
+    stopping: list[str] = field(default_factory=list)
+
+
+def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]]) -> Enqueued:
+    """Enqueue trials, each with its suite; import the results of those that are trained already in `settings.runs`.
+
+    Raises:
+        InputError: the database or a run directory cannot be written, or a new trial is impossible.
+    """
+    present = store.states([trial.id for trial, _ in items])
+    new = {trial.config_id: trial for trial, _ in items if trial.id not in present}
+    for trial in new.values():  # one per configuration: seeds make no difference
+        TASKS.get(trial.task).check(trial)
+    directories = [(RunDirectory(settings.runs / trial.id), suite) for trial, suite in items]
+    directories = [(directory, suite) for directory, suite in directories if directory.path.is_dir()]
+    if directories:
+        with slots.dispatch_lock(settings.runs):
+            for directory, suite in directories:
+                _withdraw_cancellation(directory)
+                directory.add_suites([suite] if suite else [])
+    enqueued = store.enqueue(items)
+    import_results(store, settings, [trial.id for trial, _ in items])
+    return enqueued
+
+
+def requeue_exhausted(store: Store, ids: Sequence[str]) -> list[str]:
+    """Requeue trials that were given up after lost attempts: the cause is outside the program, and may be gone."""
+    failed = [row for row in store.states(ids).values() if row.state == "failed"]
+    exhausted = [row.id for row in failed if (row.reason or "").startswith(EXHAUSTED)]
+    return store.set_states(dict.fromkeys(exhausted, ("queued", None)), only_from={"failed"}) if exhausted else []
+
+
+def retry(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
+    """Requeue failed and cancelled trials, which resume from their checkpoints; return their ids."""
+    ended = [id for id, row in store.states(list(ids)).items() if row.state in ("failed", "cancelled")]
+    for id in ended:
+        _withdraw_cancellation(RunDirectory(settings.runs / id))
+    return store.set_states(dict.fromkeys(ended, ("queued", None)), only_from={"failed", "cancelled"})
+
+
+def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = BY_THE_USER) -> Cancelled:
+    """Cancel trials; ask the workers of running ones to write a checkpoint and stop."""
+    collect(store, settings)
+    rows = {id: row for id, row in store.states(list(ids)).items() if row.state in ("queued", "submitted", "running")}
+    for id in rows:
+        if (settings.runs / id).is_dir():
+            RunDirectory(settings.runs / id).cancel(reason)
+    queued = [id for id, row in rows.items() if row.state == "queued"]
+    store.set_states(dict.fromkeys(queued, ("cancelled", reason)), only_from={"queued"})
+    collect(store, settings, always_inspect=rows)
+    _cancel_idle_jobs(store)
+    after = store.states(list(rows))
+    return Cancelled(
+        cancelled=[id for id, row in after.items() if row.state == "cancelled"],
+        stopping=[id for id, row in after.items() if row.state in ("submitted", "running")],
+    )
+
+
+def _cancel_idle_jobs(store: Store) -> None:
+    """Cancel the jobs on a cluster that have no trials left."""
+    submissions = [row for row in store.open_submissions() if row.executor == "slurm"]
+    if submissions:
+        busy = {row.submission_id for row in store.states(store.find("state=submitted,running")).values()}
+        for row in submissions:
+            if row.id not in busy:
+                revoke(Path(row.folder))
+                with contextlib.suppress(client.SlurmCommandError):  # then they exit as soon as they start
+                    client.cancel(job_name(row.id))
+
+
+def _withdraw_cancellation(directory: RunDirectory) -> None:
+    (directory.path / CANCELLED).unlink(missing_ok=True)

@@ -1,0 +1,201 @@
+"""Reconcile the database with the run directories, which take precedence over what the queue says about a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from db.store.run_record import NEXT_STATE, RunRecord, read_run_record
+from db.store.store import Store, TrialRow
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.trials.trial import TrialState
+from jobs.submission.submission import Submission, inspect_submissions, revoke
+from jobs.worker import slots
+from jobs.worker.attempt import attribute_cause, finalize_dead
+
+ACTIVE = "state=submitted,running"
+"""Filter of the trials whose run directory may be newer than the database."""
+
+
+@dataclass(frozen=True)
+class ObservedState:
+    """The observed state of a trial.
+
+    Attributes:
+        state: the state.
+        reason: its reason.
+        died: the last attempt has ended without recording its end.
+        inspected: its run directory was read; it is not for a job that has never started.
+    """
+
+    state: TrialState
+    reason: str | None = None
+    died: bool = False
+    inspected: bool = True
+
+
+class ActiveTrial(NamedTuple):
+    """A trial that the database lists as submitted or running, its submission, and its observed state."""
+
+    row: TrialRow
+    submission: Submission | None
+    observed: ObservedState
+
+
+def determine_state(directory: RunDirectory, submission: Submission | None) -> ObservedState:
+    """Determine the state of a submitted or running trial without changing anything.
+
+    The order of reads matters: the lock, then the attempts, then the result. What is read later is newer, so that a
+    worker that is just starting or just ending is never taken for dead.
+    """
+    locked = directory.locked()
+    attempts = directory.attempts()
+    last = attempts[-1] if attempts else None
+    has_result = directory.succeeded()
+    unfinished = last is not None and last["state"] == "running"
+    alive = submission is not None and submission.is_alive(directory.id)
+    is_remote = submission is not None and not submission.is_local
+    if locked or (unfinished and directory.locked()):
+        return ObservedState("running")
+    if unfinished and not has_result and last and submission is not None and submission.may_run(directory.id, last):
+        return ObservedState("running")
+    if has_result:
+        return ObservedState("succeeded", died=unfinished)
+    if unfinished:
+        end = submission.exit_cause(last) if submission is not None and last is not None else None
+        if end is None and (reason := directory.cancelled()) is not None:
+            return ObservedState("cancelled", reason, died=True)
+        state = NEXT_STATE.get(end[0], "queued") if end else "queued"
+        if state == "queued" and alive and is_remote:
+            state = "submitted"  # requeued
+        return ObservedState(state, end[1] if end else "its worker was killed", died=True)
+    if (reason := directory.cancelled()) is not None:
+        return ObservedState("cancelled", reason)
+    if last is None or (submission is not None and last.get("submission") != submission.id):
+        if alive:
+            return ObservedState("submitted")
+        failure = submission.failed_before_start(directory.id) if submission is not None else None
+        return ObservedState(*(failure or ("queued", None)))
+    if last["state"] == "failed":
+        return ObservedState("failed", last["cause"])
+    if last["state"] == "cancelled":
+        return ObservedState("cancelled", last["cause"])
+    if submission is not None and not alive and (end := submission.exit_cause(last)) and end[0] == "cancelled":
+        return ObservedState("cancelled", end[1])
+    # After a preemption the same job resumes the trial; on a cluster also after SIGTERM, with which a requeue begins.
+    if alive and (last["state"] == "preempted" or is_remote):
+        return ObservedState("submitted", last["cause"])
+    return ObservedState("queued", last["cause"])
+
+
+def inspect_active(store: Store, settings: Settings, *, always_inspect: Collection[str] = ()) -> dict[str, ActiveTrial]:
+    """Inspect every active trial by id, without changing anything.
+
+    The run directories of trials without an attempt are not read while their job waits for a node, except those of
+    `always_inspect`: in a large campaign most trials are such, and reading them takes minutes on a remote file system.
+    """
+    rows = store.states(store.find(ACTIVE))
+    submissions = inspect_submissions(store.open_submissions() if rows else (), settings, with_history=True)
+    any_remote = any(not submission.is_local for submission in submissions.values())
+    attempted = {*always_inspect, *(store.attempted(ACTIVE) if any_remote else ())}
+    active = {}
+    for id, row in rows.items():
+        submission = submissions.get(row.submission_id or "")
+        if row.state == "submitted" and id not in attempted and submission is not None and submission.is_pending(id):
+            observed = ObservedState("submitted", row.reason, inspected=False)
+        else:
+            observed = determine_state(RunDirectory(settings.runs / id), submission)
+        active[id] = ActiveTrial(row, submission, observed)
+    return active
+
+
+def collect(
+    store: Store, settings: Settings, *, thorough: bool = False, always_inspect: Collection[str] = ()
+) -> dict[str, TrialState]:
+    """Bring the database up to date, record the ends of dead attempts, and end dead submissions.
+
+    With `thorough`, also import the curves of running trials, and the results of queued trials that were run elsewhere.
+    Return the new states of the trials that changed. See `inspect_active` for `always_inspect`.
+
+    Raises:
+        InputError: the runs folder or the database cannot be written.
+    """
+    changed: dict[str, TrialState] = {}
+    if thorough:
+        imported = import_results(store, settings, store.find("queued"))
+        changed |= {id: row.state for id, row in store.states(imported).items()}
+    if not store.open_submissions() and not store.find(ACTIVE):
+        return changed
+    snapshots: list[RunRecord] = []
+    unreadable: dict[str, tuple[TrialState, str | None]] = {}
+    busy: set[str | None] = set()
+    with slots.dispatch_lock(settings.runs):
+        for id, (row, submission, observed) in inspect_active(store, settings, always_inspect=always_inspect).items():
+            if not observed.inspected:
+                busy.add(row.submission_id)
+                continue
+            directory = RunDirectory(settings.runs / id)
+            if observed.died:
+                observed = close_dead_attempt(directory, submission)
+            if submission is not None and not submission.is_local:
+                attribute_cause(directory, submission.exit_cause)
+            if observed.state in ("submitted", "running"):
+                busy.add(row.submission_id)
+            if (observed.state, observed.reason) != (row.state, row.reason):
+                changed[id] = observed.state
+            elif not (thorough and observed.state == "running"):
+                continue
+            try:
+                snapshots.append(replace(read_run_record(directory), state=observed.state, reason=observed.reason))
+            except InputError as error:
+                unreadable[id] = _state_of_unreadable(directory, observed, error)
+        store.record(snapshots)
+        store.set_states(unreadable)
+        idle = [row for row in store.open_submissions() if row.id not in busy]
+        for id, submission in inspect_submissions(idle, settings).items():
+            if not submission.alive:
+                if not submission.is_local:
+                    revoke(submission.folder)
+                store.end_submission(id)
+                slots.remove_slots(settings.runs, id)
+    return changed
+
+
+def close_dead_attempt(directory: RunDirectory, submission: Submission | None) -> ObservedState:
+    """Record the end of a dead attempt, unless another worker took the trial meanwhile; return the state after that."""
+    with directory.lock() as locked:
+        if locked:
+            finalize_dead(directory, submission.exit_cause if submission else None)
+    return determine_state(directory, submission)
+
+
+def import_results(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
+    """Import the results of queued trials that were run with another database; return the ids of changed trials."""
+    done = [id for id in ids if RunDirectory(settings.runs / id).succeeded()]
+    snapshots: list[RunRecord] = []
+    unreadable: dict[str, tuple[TrialState, str | None]] = {}
+    for id in [id for id, row in store.states(done).items() if row.state == "queued"]:
+        directory = RunDirectory(settings.runs / id)
+        try:
+            with directory.lock() as locked:
+                if locked:
+                    finalize_dead(directory)
+                    snapshots.append(read_run_record(directory))
+        except InputError as error:
+            unreadable[id] = ("failed", str(error))
+    if snapshots or unreadable:
+        store.record(snapshots)
+        store.set_states(unreadable)
+    return [*(imported.trial.id for imported in snapshots), *unreadable]
+
+
+def _state_of_unreadable(
+    directory: RunDirectory, observed: ObservedState, error: InputError
+) -> tuple[TrialState, str | None]:
+    """Return the state of a trial whose run directory cannot be read: queued if it was deleted, failed if damaged."""
+    if not directory.path.exists():
+        return ("submitted", None) if observed.state == "submitted" else ("queued", "its run directory was deleted")
+    return "failed", str(error)

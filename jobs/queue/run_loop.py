@@ -1,0 +1,162 @@
+"""The loop of `dropbench run`: request trials, start workers as slots become free, collect results, until all are done.
+
+It can be killed at any moment: its state is in the database and the run directories, and its workers continue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from socket import gethostname
+
+from db.store.store import Store, SubmissionRow, TrialRow
+from harness.settings import Settings
+from harness.suites.cell import Cell
+from harness.trials.trial import FINAL_STATES, Trial
+from jobs.queue.operations import enqueue, requeue_exhausted
+from jobs.queue.progress_bar import ProgressBar
+from jobs.queue.reconcile import collect
+from jobs.queue.search import Searches
+from jobs.submission.dispatch import Plan, dispatch
+from jobs.worker import slots
+from jobs.worker.stop_requests import STOP_FILE
+
+POLL_INTERVAL_S = 0.2
+"""Seconds between two inspections of the run directories."""
+
+DRAIN_S = 5.0
+"""Seconds that workers have to exit when all trials are done; they need a fraction of one."""
+
+
+@dataclass
+class RunSummary:
+    """The states of the requested trials after a run.
+
+    Attributes:
+        rows: the trials, as the database has them now.
+        trained: number of trials that were not done before.
+        interrupted: whether Ctrl-C ended the run.
+    """
+
+    rows: dict[str, TrialRow]
+    trained: int = 0
+    interrupted: bool = False
+
+    def in_states(self, *states: str) -> list[TrialRow]:
+        """Return the rows in these states."""
+        return [row for row in self.rows.values() if row.state in states]
+
+
+def run(
+    store: Store,
+    settings: Settings,
+    items: Sequence[tuple[Trial, str | None]],
+    plan: Plan,
+    searched: Sequence[Cell] = (),
+) -> RunSummary:
+    """Run trials, each with its suite, to their end on this machine; request those of `searched` as results come in.
+
+    Raises:
+        InputError: the database or the runs folder cannot be written; running workers continue.
+    """
+    plan = replace(plan, will_poll=True)
+    trials = {trial.id: trial for trial, _ in items}
+    searches = Searches(store, settings, searched, trials)
+    enqueue(store, settings, items)
+    requeue_exhausted(store, list(trials))
+    collect(store, settings)
+    trials |= searches.ask()
+    rows = store.states(list(trials))
+    done = {id for id, row in rows.items() if row.state in FINAL_STATES}
+    summary = RunSummary(rows, trained=len(trials) - len(done))
+    if summary.trained:
+        slots.check_writable(settings.runs)
+        with ProgressBar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
+            try:
+                _run_until_done(store, settings, trials, plan, progress, searches)
+                _drain(store, settings)
+            except KeyboardInterrupt:
+                summary.interrupted = True
+                submissions = _request_stop(store, list(trials))
+                with contextlib.suppress(KeyboardInterrupt):
+                    progress.print_line(
+                        "Stopping: workers are writing checkpoints (Ctrl-C again: do not wait for them)."
+                    )
+                    _wait(settings, submissions)
+                    collect(store, settings)
+        summary.trained += len(trials) - len(rows)
+        summary.rows = store.states(list(trials))
+    return summary
+
+
+def _run_until_done(
+    store: Store, settings: Settings, trials: dict[str, Trial], plan: Plan, progress: ProgressBar, searches: Searches
+) -> None:
+    reported_wait = False
+    while True:
+        start = time.monotonic()
+        collect(store, settings)
+        if new := searches.ask():
+            trials |= new
+            progress.add(new, searches.remaining)
+        rows = store.states(list(trials))
+        progress.update(rows)
+        open_states = {row.state for row in rows.values()} - FINAL_STATES
+        if not open_states:
+            return
+        if dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan) is None:
+            if open_states == {"queued"} and not reported_wait:
+                progress.print_line(f"Waiting: workers of other command lines use all {plan.parallel} worker slots.")
+                reported_wait = True
+            # Inspecting the trials takes a tenth of a core at most, however many they are.
+            time.sleep(max(POLL_INTERVAL_S, 9 * (time.monotonic() - start)))
+
+
+def _drain(store: Store, settings: Settings) -> None:
+    """Wait for this process's idle workers to exit, so that no submission is open when it ends."""
+    _wait(settings, [row for row in store.open_submissions() if _is_mine(row)], DRAIN_S)
+    collect(store, settings)
+
+
+def _request_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
+    """Ask the workers of this process, and orphaned workers of these trials, to stop; defer Ctrl-C meanwhile."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        used = {row.submission_id for row in store.states(ids).values()}
+        submissions = [
+            row for row in store.open_submissions() if _is_mine(row) or (row.id in used and _is_orphaned(row))
+        ]
+        for row in submissions:
+            (Path(row.folder) / STOP_FILE).touch()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    return submissions
+
+
+def _wait(settings: Settings, submissions: Sequence[SubmissionRow], timeout: float = math.inf) -> None:
+    deadline = time.monotonic() + timeout
+    while any(slots.is_alive(settings.runs, row.id) for row in submissions) and time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL_S / 4)
+
+
+def _is_mine(row: SubmissionRow) -> bool:
+    return (row.host, row.pid) == (gethostname(), os.getpid())
+
+
+def _is_orphaned(row: SubmissionRow) -> bool:
+    """Return whether the process that submitted a local submission is dead."""
+    if row.host != gethostname() or row.executor == "slurm":
+        return False
+    try:
+        os.kill(row.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,1 @@
+"""SLURM's command-line programs, the states of its jobs, and cluster profiles."""

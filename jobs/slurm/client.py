@@ -1,0 +1,162 @@
+"""SLURM's command-line programs: run them, and parse their answers into plain values."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from harness.errors import InputError
+from jobs.slurm.execution import Execution
+
+COMMAND_TIMEOUT_S = 60.0
+"""Seconds to wait for an answer; a busy slurmctld may take as long."""
+
+DEFAULT_MAX_ARRAY_SIZE = 1000
+"""Elements of an array if the cluster does not report its limit. SLURM's default is 1001, counted from 0."""
+
+_JOB_LIMIT = re.compile(r"job submit limit|MaxSubmit|MaxJobCount")
+"""In SLURM's answer if a user, an account or the cluster has reached its limit of jobs."""
+
+
+class SlurmCommandError(Exception):
+    """A program is missing, failed or timed out; the message says which and why, in one line."""
+
+    @property
+    def job_limit_reached(self) -> bool:
+        """Return whether SLURM refused because of its limit of jobs."""
+        return bool(_JOB_LIMIT.search(str(self)))
+
+
+class SubmissionRefusedError(InputError):
+    """sbatch refuses a script; `job_limit_reached`: because of its limit of jobs."""
+
+    def __init__(self, message: str, *, job_limit_reached: bool) -> None:
+        super().__init__(message)
+        self.job_limit_reached = job_limit_reached
+
+
+def run_command(*command: str, timeout: float = COMMAND_TIMEOUT_S) -> str:
+    """Run a program and return its standard output.
+
+    Raises:
+        SlurmCommandError: the program is missing, failed or timed out.
+    """
+    environment = dict(os.environ)
+    if command[0] != "sbatch":  # sbatch passes its environment on to the job
+        # Times in UTC, and no output format of the user's.
+        formats = re.compile(r"S(QUEUE|ACCT|LURM_TIME)_")
+        environment = {**{key: value for key, value in environment.items() if not formats.match(key)}, "TZ": "UTC"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True, env=environment)
+    except FileNotFoundError:
+        raise SlurmCommandError(f"{command[0]} not found") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmCommandError(f"{command[0]} did not answer within {timeout:.0f} s") from None
+    except subprocess.CalledProcessError as error:
+        message = " ".join((error.stderr or error.stdout or f"exit code {error.returncode}").split())
+        raise SlurmCommandError(message if message.startswith(command[0]) else f"{command[0]}: {message}") from None
+    return done.stdout
+
+
+def sleep(seconds: float) -> None:
+    """Wait; a simulated cluster advances its clock instead."""
+    time.sleep(seconds)
+
+
+def list_jobs(names: Iterable[str]) -> Iterator[tuple[str, str, int, Execution]]:
+    """Yield the name, job id, array element and current execution of every job with one of these names (squeue).
+
+    Raises:
+        SlurmCommandError: squeue does not answer.
+    """
+    output = run_command(
+        *("squeue", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%N|%S|%j"), f"--name={','.join(names)}"
+    )
+    for job_id, element, state, nodes, started_at, name in _table(output, 6):
+        execution = Execution(state, nodes, _utc(started_at))
+        yield name, job_id, int(element) if element.isdigit() else 0, execution
+
+
+def list_executions(job_ids: Iterable[str]) -> dict[str, list[Execution]]:
+    """Return every execution of some jobs by id, those of an array's elements as ``12_3``, in order (sacct).
+
+    Raises:
+        SlurmCommandError: there is no accounting, or it does not answer.
+    """
+    # --duplicates: a requeued job has one line per execution.
+    output = run_command(
+        *("sacct", "--duplicates", "--noheader", "--parsable2", f"--jobs={','.join(job_ids)}"),
+        "--format=JobID,State,NodeList,Start,ExitCode,MaxRSS",
+    )
+    executions: dict[str, list[Execution]] = {}
+    for id, state, nodes, started_at, exit_code, max_rss in _table(output, 6):
+        id, _, step = id.partition(".")
+        state = state.partition(" ")[0].rstrip("+")  # CANCELLED by 1000
+        if not step:
+            executions.setdefault(id, []).append(Execution(state, nodes, _utc(started_at), exit_code))
+        elif id in executions:
+            last = executions[id][-1]
+            peak = max((value for value in (last.max_rss, _bytes(max_rss)) if value is not None), default=None)
+            executions[id][-1] = replace(last, step_states=(*last.step_states, state), max_rss=peak)
+    return executions
+
+
+def max_array_size() -> int:
+    """Return how many elements an array may have."""
+    try:
+        limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE)
+    except SlurmCommandError:
+        return DEFAULT_MAX_ARRAY_SIZE
+    return max(1, int(limit[1]) - 1) if limit else DEFAULT_MAX_ARRAY_SIZE
+
+
+def list_nodes(partition: str | None) -> set[str]:
+    """Return the nodes of a partition, or of all; empty if sinfo does not answer."""
+    option = [f"--partition={partition}"] if partition else []
+    try:
+        return set(run_command("sinfo", "--noheader", "--Node", "--format=%N", *option).split())
+    except SlurmCommandError:
+        return set()
+
+
+def submit(script: str) -> str:
+    """Submit a script and return the job id.
+
+    Raises:
+        SlurmCommandError: sbatch refuses, or does not answer; then the job may exist nevertheless.
+    """
+    output = run_command("sbatch", "--parsable", script)
+    job_id = output.strip().partition(";")[0]
+    if not job_id.isdigit():
+        raise SlurmCommandError(f"sbatch: expected a job id, got '{' '.join(output.split())}'")
+    return job_id
+
+
+def cancel(name: str) -> None:
+    """Cancel the jobs of a name, pending or running.
+
+    Raises:
+        SlurmCommandError: they may still run.
+    """
+    run_command("scancel", f"--name={name}")
+
+
+def _table(output: str, columns: int) -> list[list[str]]:
+    lines = [line.split("|", columns - 1) for line in output.splitlines()]
+    if bad := next((line for line in lines if len(line) != columns), None):
+        raise SlurmCommandError(f"expected {columns} columns, got '{'|'.join(bad)}'")
+    return lines
+
+
+def _utc(time: str) -> str | None:
+    """Return 2026-01-31T12:00:00 with its offset; None for "Unknown" and "None"."""
+    return f"{time}+00:00" if time[:1].isdigit() else None
+
+
+def _bytes(size: str) -> int | None:
+    match = re.fullmatch(r"([\d.]+)([KMGT]?)", size)
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " ")) if match else None

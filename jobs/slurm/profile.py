@@ -1,0 +1,106 @@
+"""Cluster profiles: the resources that a table ``[profiles.NAME]`` of ``dropbench.toml`` requests, validated."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import InputError, unknown_name
+from harness.validation import input_error
+
+FILE = Path("dropbench.toml")
+
+
+class Profile(BaseModel):
+    """The resources that a job requests from a cluster."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    nodes: int = Field(default=1, ge=1, description="nodes per job")
+    tasks: int = Field(default=1, ge=1, description="processes per node, which share the samples of each micro-batch")
+    gpus: int = Field(default=0, ge=0, description="GPUs per node")
+    cpus: int = Field(default=1, ge=1, description="CPU cores per process")
+    memory: float | None = Field(default=None, gt=0, description="GB per node")
+    time: int = Field(default=60, ge=1, description="time limit of a job in minutes")
+    signal_delay: int = Field(default=90, ge=1, description="seconds between the checkpoint signal and the time limit")
+    setup: list[str] = Field(default_factory=list, description="shell lines to run before the job")
+    environment: dict[str, str] = Field(default_factory=dict, description="environment variables of the job")
+    trials: str | None = Field(default=None, description="filter of the trials that use this profile by default")
+
+    def to_submitit(self) -> dict[str, Any]:
+        """Return the parameters of Submitit's SlurmExecutor."""
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        parameters = {
+            "time": self.time,
+            "nodes": self.nodes,
+            "ntasks_per_node": self.tasks,
+            "cpus_per_task": self.cpus,
+            "gpus_per_node": self.gpus or None,
+            "mem": f"{self.memory * 1024:.0f}MB" if self.memory else None,
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            "signal_delay_s": self.signal_delay,
+            "setup": [*exports, *self.setup] or None,
+        }
+        return {key: value for key, value in parameters.items() if value is not None}
+
+    @property
+    def gpu_hours(self) -> float:
+        """Return the maximum GPU-hours of a job."""
+        return self.nodes * self.gpus * self.time / 60
+
+
+def load_profile(name: str, file: Path = FILE) -> Profile:
+    """Load the table ``[profiles.NAME]`` of a file.
+
+    Raises:
+        InputError: the file or table does not exist, a key is unknown, or a value is invalid.
+    """
+    profiles = _tables(file, name)
+    if name not in profiles:
+        raise unknown_name(f"profile of {file}", name, profiles)
+    return _profile(name, profiles[name], file)
+
+
+def profiles_for_trials(file: Path = FILE) -> dict[str, Profile]:
+    """Load the profiles of a file that have a filter `trials`, in the file's order.
+
+    Raises:
+        InputError: see `load_profile`.
+    """
+    profiles = {name: _profile(name, table, file) for name, table in _tables(file, "default").items()}
+    return {name: profile for name, profile in profiles.items() if profile.trials is not None}
+
+
+def _tables(file: Path, example: str) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{file}: not found: create it with a table [profiles.{example}]") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: invalid TOML: {error}") from None
+    profiles = content.get("profiles", {})
+    if not isinstance(profiles, dict):
+        raise InputError(f"{file}: profiles: expected tables such as [profiles.{example}]")
+    return profiles
+
+
+def _profile(name: str, table: Any, file: Path) -> Profile:
+    if not isinstance(table, dict):
+        raise InputError(f"{file}: profiles.{name}: expected a table [profiles.{name}]")
+    try:
+        return Profile(**table)
+    except ValidationError as error:
+        raise input_error(
+            error, f"{file}: profiles.{name}", f"key of [profiles.{name}]", Profile.model_fields
+        ) from None

@@ -1,0 +1,248 @@
+"""From the queue to jobs. Claims are stored before anything starts, so that no crash submits a trial twice."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
+
+from db.store.rows import chunks
+from db.store.store import BULK, Store, SubmissionRow
+from harness.errors import InputError
+from harness.files import synced_together
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from jobs.slurm import client
+from jobs.slurm.job_states import query_jobs
+from jobs.submission import executors
+from jobs.submission.submission import job_name, revoke, write_elements
+from jobs.worker import resources, retry, slots
+from jobs.worker.attempt import remove_temp_files
+from jobs.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from jobs.slurm.profile import Profile
+    from jobs.worker.slots import WorkerSlot
+
+MAX_SEPARATE_SYNCS = 20
+"""Trials whose files are synced one by one; for more, one sync of the whole file system is quicker."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How jobs are started.
+
+    Attributes:
+        executor: local, debug or slurm.
+        parallel: maximum number of local workers, counting those of other command lines.
+        threads: CPU threads per local worker.
+        profile: the resources to request from a cluster.
+        throttle: maximum number of an array's jobs that run at a time; None: no limit.
+        trials_per_job: trials per job, one after the other.
+        max_array_size: maximum number of jobs per array; None: the cluster's limit.
+        after: id of the array that has to end before this one starts.
+        will_poll: the caller dispatches again later: leave the share of slots in use to that time.
+    """
+
+    executor: str = "local"
+    parallel: int = 1
+    threads: int = 0
+    profile: Profile | None = None
+    throttle: int | None = None
+    trials_per_job: int = 1
+    max_array_size: int | None = None
+    after: str | None = None
+    will_poll: bool = False
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """A new submission: its id, its trials, how many workers share them, and the executor's id of its jobs."""
+
+    submission: str
+    trials: list[str]
+    workers: int
+    job_id: str | None = None
+
+
+def dispatch(
+    store: Store, settings: Settings, ids: Sequence[str], plan: Plan, created: set[str] | None = None
+) -> Dispatched | None:
+    """Start jobs for the queued trials among `ids`, as far as slots are free; with `debug`, run one of them here.
+
+    On a cluster, `created` are the trials whose run directories were created for jobs that were then refused; this call
+    adds those that it creates. Return None if there is nothing to start or no free slot.
+
+    Raises:
+        InputError: nothing can be written, or the executor refuses; the trials stay queued.
+    """
+    max_trials = len(ids)
+    if plan.executor == "slurm":
+        max_trials = (plan.max_array_size or client.max_array_size()) * plan.trials_per_job
+    queued = _queued(store, settings, ids, max_trials)
+    if not queued:
+        return None
+    slots.check_writable(settings.runs)
+    id = uuid.uuid4().hex
+    folder = slots.jobs_folder(settings.runs).absolute() / id
+    submission = SubmissionRow(id=id, executor=plan.executor, folder=str(folder), host=gethostname(), pid=os.getpid())
+    if plan.executor == "slurm":
+        return _start_slurm(store, settings, queued, plan, submission, set() if created is None else created)
+    start = {"local": _start_local, "debug": _start_debug}[plan.executor]
+    return start(store, settings, queued, plan, submission)
+
+
+def _start_local(
+    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow
+) -> Dispatched | None:
+    """Start background workers, which share the trials among themselves."""
+    claimed: list[str] = []
+    job_ids: list[str] = []
+    with slots.dispatch_lock(settings.runs):
+        acquired = slots.acquire(settings.runs, submission.id, len(queued), plan.parallel)
+        try:
+            if acquired:
+                share = len(acquired) / min(len(queued), plan.parallel) if plan.will_poll else 1.0
+                claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
+            devices = resources.visible_devices() if settings.device != "cpu" else []
+            settings = replace(settings, threads=plan.threads)
+            for slot in acquired[: len(claimed)]:
+                worker = _worker(settings, claimed, submission, slot)
+                job_ids.append(executors.start_local(worker, slot, plan.threads, devices))
+            if claimed:
+                store.submitted(submission.id, ",".join(job_ids))
+        finally:
+            for slot in acquired:
+                slot.close()
+            if not claimed:
+                slots.remove_slots(settings.runs, submission.id)
+    return Dispatched(submission.id, claimed, len(job_ids)) if claimed else None
+
+
+def _start_debug(
+    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow
+) -> Dispatched | None:
+    """Run the first trial in this process, holding a slot but not the dispatch lock."""
+    with slots.dispatch_lock(settings.runs):
+        (slot,) = slots.acquire(settings.runs, submission.id, 1, slots.count_workers(settings.runs) + 1)
+        claimed = _claim(store, settings, queued[:1], submission)
+    try:
+        if not claimed:
+            return None
+        store.submitted(submission.id, None)
+        executors.run_debug(_worker(settings, claimed, submission, terminal=True))
+    finally:
+        slot.close()
+    return Dispatched(submission.id, claimed, 1)
+
+
+def _start_slurm(
+    store: Store, settings: Settings, queued: list[str], plan: Plan, submission: SubmissionRow, created: set[str]
+) -> Dispatched | None:
+    """Submit an array of jobs. If this process dies meanwhile, they are found by their name."""
+    assert plan.profile is not None
+    folder, name = Path(submission.folder), job_name(submission.id)
+    queued, excluded = _with_same_exclusions(settings, queued)
+    executor = executors.ArrayExecutor(
+        folder,
+        plan.profile,
+        name,
+        throttle=plan.throttle,
+        after=plan.after,
+        exclude=excluded if excluded and client.list_nodes(plan.profile.partition) - excluded else (),
+    )
+    settings = replace(settings, threads=plan.profile.cpus)
+    with slots.dispatch_lock(settings.runs):
+        claimed = _claim(store, settings, queued, submission, created)
+        if not claimed:
+            return None
+        created.update(claimed)
+        packs = list(chunks(claimed, plan.trials_per_job))
+        try:
+            write_elements(folder, packs)
+            job_id = executors.submit_array([_worker(settings, pack, submission) for pack in packs], executor)
+        except BaseException as error:
+            jobs = query_jobs([(name, None)])
+            if jobs.answered and not jobs.alive(name):
+                revoke(folder)
+                store.set_states(dict.fromkeys(claimed, ("queued", None)), only_from={"submitted"})
+                store.end_submission(submission.id)
+            if not isinstance(error, client.SlurmCommandError):
+                raise
+            if not jobs.answered:
+                unknown = f"{error}; {len(packs)} jobs '{name}' may have been submitted"
+                raise InputError(f"{unknown}: run `dropbench collect` when SLURM answers again") from None
+            if name not in jobs.job_ids:
+                raise client.SubmissionRefusedError(
+                    f"sbatch refuses: {error}", job_limit_reached=error.job_limit_reached
+                ) from None
+            job_id = jobs.job_ids[name]
+        store.submitted(submission.id, job_id)
+    return Dispatched(submission.id, claimed, len(packs), job_id)
+
+
+def _with_same_exclusions(settings: Settings, queued: Sequence[str]) -> tuple[list[str], frozenset[str]]:
+    """Return the trials that exclude the same nodes as the first one, and these nodes."""
+    excluded = {id: retry.excluded_nodes(RunDirectory(settings.runs / id).attempts()) for id in queued}
+    return [id for id in queued if excluded[id] == excluded[queued[0]]], excluded[queued[0]]
+
+
+def _queued(store: Store, settings: Settings, ids: Sequence[str], max_trials: int) -> list[str]:
+    """Return the first `max_trials` queued trials, without reading the rest."""
+    trials: list[str] = []
+    for chunk in chunks(ids, min(BULK, max_trials)):
+        queued = (id for id, row in store.states(chunk).items() if row.state == "queued")
+        # A worker that this database does not know may run one of them.
+        trials += islice((id for id in queued if not _is_locked(settings, id)), max_trials - len(trials))
+        if len(trials) == max_trials:
+            break
+    return trials
+
+
+def _is_locked(settings: Settings, id: str) -> bool:
+    directory = RunDirectory(settings.runs / id)
+    return directory.path.exists() and directory.locked()
+
+
+def _claim(
+    store: Store, settings: Settings, ids: Sequence[str], submission: SubmissionRow, created: Collection[str] = ()
+) -> list[str]:
+    """Create the run directories except those in `created`, then claim the trials; return the claimed ones."""
+    Path(submission.folder).mkdir(parents=True, exist_ok=True)
+    missing = [id for id in ids if id not in created]
+    suites = store.suites(missing)
+    with synced_together(settings.runs) if len(missing) > MAX_SEPARATE_SYNCS else contextlib.nullcontext():
+        for id, trial in store.trials(missing).items():
+            directory = RunDirectory.create(settings.runs, trial)
+            with directory.lock() as locked:
+                if locked:
+                    remove_temp_files(directory.path)
+            directory.add_suites(suites.get(id, []))
+    return store.intend(ids, submission)
+
+
+def _worker(
+    settings: Settings,
+    ids: Sequence[str],
+    submission: SubmissionRow,
+    slot: WorkerSlot | None = None,
+    *,
+    terminal: bool = False,
+) -> Worker:
+    return Worker(
+        [str(settings.runs.absolute() / id) for id in ids],
+        settings.to_payload(),
+        submission=submission.id,
+        folder=submission.folder,
+        executor=submission.executor,
+        slot_file=str(slot.path.absolute()) if slot else None,
+        submitted_at=submission.created_at,
+        terminal=terminal,
+    )

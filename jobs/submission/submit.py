@@ -1,0 +1,107 @@
+"""Submit queued trials to workers without waiting for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from db.store.store import Store
+from harness.settings import Settings
+from jobs.slurm import client
+from jobs.slurm.profile import load_profile, profiles_for_trials
+from jobs.submission import executors
+from jobs.submission.dispatch import Plan, dispatch
+from jobs.wording import count_of
+from jobs.worker import slots
+
+
+def group_by_profile(
+    store: Store, ids: Sequence[str], plan: Plan, name: str | None
+) -> Iterator[tuple[list[str], Plan]]:
+    """Group queued trials by their cluster profile; yield each group with its plan.
+
+    Without a profile `name`, each trial gets the first profile whose filter it matches, or "default".
+
+    Raises:
+        InputError: a profile is missing or invalid.
+    """
+    if plan.executor != "slurm":
+        if ids:
+            yield list(ids), plan
+        return
+    ungrouped = dict.fromkeys(ids)
+    named = load_profile(name) if name is not None else None
+    for profile in profiles_for_trials().values() if named is None else ():
+        group = [id for id in store.find(f"queued {profile.trials}") if id in ungrouped]
+        if group:
+            yield group, replace(plan, profile=profile)
+        for id in group:
+            del ungrouped[id]
+    if ungrouped:
+        yield list(ungrouped), replace(plan, profile=named or load_profile("default"))
+
+
+def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> str:
+    """Start as many trials as possible; return a line that reports them.
+
+    If the cluster refuses an array because of its limit of jobs, submit half of it, and so on.
+
+    Raises:
+        InputError: see `jobs.submission.dispatch.dispatch`; not if `sbatch` has accepted some trials before it refuses.
+    """
+    trials = workers = 0
+    refusal: client.SubmissionRefusedError | None = None
+    created: set[str] = set()
+    while True:
+        try:
+            done = dispatch(store, settings, ids, plan, created)
+        except client.SubmissionRefusedError as error:
+            jobs = plan.max_array_size or min(-(-len(ids) // plan.trials_per_job), client.max_array_size())
+            if error.job_limit_reached and jobs > 1:
+                plan = replace(plan, max_array_size=jobs // 2)
+                continue
+            if not trials:
+                raise
+            refusal = error
+            break
+        if done is None:
+            break
+        trials += len(done.trials)
+        workers += done.workers
+        if plan.executor == "local":
+            break
+        submitted = set(done.trials)
+        ids = [id for id in ids if id not in submitted]
+        if plan.max_array_size is not None and plan.max_array_size > 1:
+            # Twice as many were refused, so the rest of them does not fit.
+            plan = replace(plan, max_array_size=plan.max_array_size // 2)
+        if plan.throttle:  # it applies within an array
+            plan = replace(plan, after=done.job_id)
+    queued = f"{count_of(len(ids), 'trial')} still queued"
+    if not trials:
+        return f"All {plan.parallel} worker slots are in use, {queued}: run `dropbench submit` again later."
+    if plan.executor == "debug":
+        return f"Ran {count_of(trials, 'trial')} in this process: run `dropbench collect` and `dropbench status`."
+    submitted_to = count_of(workers, "worker" if plan.executor == "local" else "job")
+    report = f"Submitted {count_of(trials, 'trial')} to {submitted_to}"
+    if refusal is not None:
+        return f"{report}, {queued} ({refusal}): run `dropbench submit` again later."
+    return f"{report}. Follow them with `dropbench watch`."
+
+
+def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
+    """Return a description of what `submit` would start; for SLURM, the script."""
+    trials = count_of(len(ids), "trial")
+    if plan.executor == "slurm":
+        assert plan.profile is not None
+        folder = slots.jobs_folder(settings.runs).absolute() / "dry-run"
+        jobs = -(-len(ids) // plan.trials_per_job)
+        max_array_size = client.max_array_size()
+        executor = executors.ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
+        arrays = count_of(-(-jobs // max_array_size), "array")
+        summary = (
+            f"{trials} in {count_of(jobs, 'job')}, {arrays}; at most {jobs * plan.profile.gpu_hours:.1f} GPU-hours"
+        )
+        return f"{executor.script(min(jobs, max_array_size))}\n# {summary}"
+    free = plan.parallel - slots.count_workers(settings.runs) if plan.executor == "local" else 1
+    return f"Would submit {trials} to {count_of(max(0, min(free, len(ids))), 'worker')} ({plan.executor})."

@@ -1,0 +1,229 @@
+"""One execution of a trial, recorded in ``attempts/<n>.json`` from start to end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.runs.timestamps import utc_now_iso
+from jobs.worker import resources, retry
+
+LOST = "worker died without reporting an error (killed, out of memory, or node down)"
+
+_MESSAGE_LINES = 15
+
+
+class Attempt:
+    """The attempt that this process runs; the caller holds the directory's lock throughout."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        *,
+        submission: str,
+        executor: str,
+        job_id: str | None,
+        submitted_at: str | None = None,
+        threads: int = 1,
+    ) -> None:
+        """Start the attempt and write its record.
+
+        `job_id` is the executor's id of the job, `submitted_at` is ISO 8601, and `threads` are the CPU cores per
+        process (0: all).
+        """
+        self.directory, self.previous = directory, directory.attempts()
+        self.number = 1 + max((int(file.stem) for file in _attempt_files(directory)), default=0)
+        _reset_peak_memory()
+        self.initial_cpu_seconds, self.start = _cpu_seconds(), time.monotonic()
+        self.record: dict[str, Any] = {
+            "state": "running",
+            "cause": None,
+            "submission": submission,
+            "executor": executor,
+            "job_id": job_id,
+            "host": gethostname(),
+            "node": resources.node_name(),
+            "pid": os.getpid(),
+            "waited_seconds": _waited(submitted_at, self.previous),
+            "cpus": resources.job_cores(threads),
+            "gpus": resources.job_gpus(),
+            "micro_batch_splits": retry.pieces(self.previous),
+            "started_at": utc_now_iso(),
+            **dict.fromkeys(("ended_at", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes")),
+            **dict.fromkeys(("steps_done", "message")),
+        }
+        directory.write_attempt(self.number, self.record)
+
+    def finish(self, state: str, cause: str | None = None, message: str | None = None) -> None:
+        """Record the end of the attempt and the resources it used; on a full disk, overwrite the record in place."""
+        device, gpus, gpu_memory = _accelerator()
+        state, cause = retry.apply_limits(state, cause, checkpoint_step(self.directory), self.previous)
+        self.record |= {
+            "state": state,
+            "cause": cause,
+            "message": message,
+            "ended_at": utc_now_iso(),
+            "device": device,
+            "cpu_seconds": round(_cpu_seconds() - self.initial_cpu_seconds, 3),
+            "gpu_seconds": round((time.monotonic() - self.start) * gpus, 3),
+            "peak_memory_bytes": gpu_memory if gpus else _peak_memory(),
+            "steps_done": _last_step(self.directory),
+        }
+        _rewrite(self.directory, self.number, self.record)
+
+    def fail(self, error: BaseException) -> None:
+        """Record the end by an exception: its type decides the state, its text is the cause, the log gets all of it."""
+        is_input_error = isinstance(error, InputError)
+        lines = [str(error)] if is_input_error else "".join(traceback.format_exception(error)).strip().splitlines()
+        with contextlib.suppress(OSError), open(self.directory.path / "log.txt", "a", encoding="utf-8") as log:
+            log.write("\n".join(lines) + "\n")
+        if is_input_error:
+            self.finish("failed", str(error))
+        else:
+            state = "out_of_memory" if _is_out_of_memory(error) else "failed"
+            self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
+
+
+ExitCause = Callable[[dict[str, Any]], tuple[str, str] | None]
+"""Returns the state and the cause of an attempt whose process died, None if it does not know them."""
+
+
+def attribute_cause(directory: RunDirectory, exit_cause: ExitCause) -> None:
+    """Replace "lost" in the records of attempts by the true cause, which SLURM may report after the trial resumed."""
+    attempts = directory.attempts()
+    for position, attempt in enumerate(attempts):
+        if attempt["state"] == "lost" and (end := exit_cause(attempt)) is not None:
+            state, cause = retry.apply_limits(*end, attempt.get("steps_done"), attempts[:position])
+            attempts[position] = {**attempt, "state": state, "cause": cause}
+            _rewrite(directory, attempt["number"], attempts[position])
+
+
+def finalize_dead(directory: RunDirectory, exit_cause: ExitCause | None = None) -> None:
+    """Record the end of an attempt whose process died without doing so; the caller holds the directory's lock.
+
+    The attempt is "lost", so that the trial resumes from its last checkpoint, unless `exit_cause` knows the cause. See
+    `jobs.worker.retry` for the limits.
+    """
+    attempts = directory.attempts()
+    if not attempts or attempts[-1]["state"] != "running":
+        return
+    last, previous = attempts[-1], attempts[:-1]
+    remove_temp_files(directory.path / "attempts")
+    if directory.succeeded():
+        end = {"state": "succeeded", "steps_done": _last_step(directory)}
+    else:
+        step = checkpoint_step(directory)
+        state_and_cause = (exit_cause(last) if exit_cause else None) or ("lost", LOST)
+        state, cause = retry.apply_limits(*state_and_cause, step, previous)
+        end = {"state": state, "cause": cause, "steps_done": step}
+    files = [directory.path / "events.jsonl", directory.path / "log.txt", _attempt_file(directory, last["number"])]
+    last_write = max(file.stat().st_mtime for file in files if file.exists())
+    ended_at = datetime.fromtimestamp(last_write, UTC).isoformat(timespec="milliseconds")
+    # A file's time is that of the kernel's last tick, some milliseconds ago.
+    _rewrite(directory, last["number"], {**last, **end, "ended_at": max(ended_at, last["started_at"])})
+
+
+def _waited(submitted_at: str | None, previous: list[dict[str, Any]]) -> float | None:
+    """Return the seconds since the attempt could have started: since the submission, or the previous attempt's end."""
+    times = [time for time in (submitted_at, previous[-1].get("ended_at") if previous else None) if time]
+    if not times:
+        return None
+    waited = datetime.now(UTC) - max(map(datetime.fromisoformat, times))
+    return round(max(0.0, waited.total_seconds()), 3)  # the login node's clock may be ahead
+
+
+def remove_temp_files(folder: Path) -> None:
+    """Delete the half-written files of killed writers; the caller holds the locks that exclude live ones."""
+    for file in folder.glob(".*"):
+        file.unlink(missing_ok=True)
+
+
+def checkpoint_step(directory: RunDirectory) -> int:
+    """Return the step from which a new attempt would resume, 0 without a checkpoint."""
+    return max((int(file.stem[5:]) for file in (directory.path / "checkpoint").glob("step-*.pt")), default=0)
+
+
+def _rewrite(directory: RunDirectory, number: int, record: dict[str, Any]) -> None:
+    try:
+        directory.write_attempt(number, record)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # On a full disk only the file's own block is available. A reader that sees a half-written record takes the
+        # attempt for absent and the trial for one to be run again, which loses nothing.
+        record = {**record, "number": number, "message": None}
+        with contextlib.suppress(OSError), open(_attempt_file(directory, number), "rb+") as file:
+            file.write(json.dumps(record).encode().ljust(os.fstat(file.fileno()).st_size))
+            file.truncate()
+
+
+def _attempt_file(directory: RunDirectory, number: int) -> Path:
+    return directory.path / "attempts" / f"{number}.json"
+
+
+def _attempt_files(directory: RunDirectory) -> list[Path]:
+    return [file for file in (directory.path / "attempts").glob("*.json") if file.stem.isdigit()]
+
+
+def _last_step(directory: RunDirectory) -> int:
+    return max((event.get("step", 0) for event in directory.events()), default=0)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or "no message"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {text}"[:500]
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    # If torch raised the error, torch is loaded; it need not be imported here.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def _accelerator() -> tuple[str, int, int]:
+    """Return the device, the number of GPUs of this process, and the peak bytes allocated on the first GPU."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return "cpu", 0, 0
+    return torch.cuda.get_device_name(0), torch.cuda.device_count(), torch.cuda.max_memory_allocated(0)
+
+
+def _cpu_seconds() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _reset_peak_memory() -> None:
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak_memory() -> int:
+    """Return the peak resident memory since `_reset_peak_memory` in bytes; without /proc, of the whole process."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

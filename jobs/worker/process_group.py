@@ -1,0 +1,97 @@
+"""The processes of one job that train one trial together: rank 0 leads, the others follow."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.settings import Settings
+
+JOIN_TIMEOUT_S = 600.0
+"""Seconds to wait for rank 0: the nodes of a job do not start at the same time."""
+
+_POLL_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """This process within its job. All processes make the same calls in the same order.
+
+    Attributes:
+        rank: this process's number, from 0.
+        size: number of processes.
+        cpu: whether they train on the CPU.
+    """
+
+    rank: int = 0
+    size: int = 1
+    cpu: bool = False
+
+    @classmethod
+    def join(cls, folder: Path, job: str, settings: Settings) -> ProcessGroup:
+        """Join the other processes of this job, if there are any.
+
+        Rank 0 writes its address to a file in `folder`, which every process can read, so that no node names or ports
+        need to be agreed on in advance. No other live job has the id `job`.
+
+        Raises:
+            TimeoutError: rank 0 did not start.
+        """
+        from submitit import JobEnvironment
+
+        job_environment = JobEnvironment()
+        if job_environment.num_tasks == 1:
+            return cls()
+        start = os.environ.get("SLURM_RESTART_COUNT", "0")
+        address = folder / f"{job}.{start}.address"
+        if job_environment.global_rank == 0:
+            with socket.socket() as free:
+                free.bind(("", 0))
+                draft = address.with_suffix(".draft")
+                draft.write_text(f"{socket.gethostname()} {free.getsockname()[1]}", encoding="utf-8")
+            draft.rename(address)
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        while not address.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{address}: rank 0 of job {job} did not start within {JOIN_TIMEOUT_S:.0f} s")
+            time.sleep(_POLL_INTERVAL_S)
+        host, port = address.read_text(encoding="utf-8").split()
+        # accelerate reads these.
+        os.environ |= {
+            "MASTER_ADDR": host,
+            "MASTER_PORT": port,
+            "RANK": str(job_environment.global_rank),
+            "LOCAL_RANK": str(job_environment.local_rank),
+            "WORLD_SIZE": str(job_environment.num_tasks),
+            "LOCAL_WORLD_SIZE": str(job_environment.num_tasks // job_environment.num_nodes),
+        }
+        return cls(job_environment.global_rank, job_environment.num_tasks, cpu=not settings.uses_cuda())
+
+    def broadcast(self, directory: str, pieces: int) -> None:
+        """Send the followers the next run directory and its number of pieces."""
+        self._broadcast((directory, pieces))
+
+    def shutdown(self) -> None:
+        """Send the followers the end of the work."""
+        self._broadcast(None)
+
+    def receive(self) -> Iterator[tuple[str, int]]:
+        """Yield what rank 0 broadcasts, until it shuts down."""
+        while (message := self._broadcast(None)) is not None:
+            yield message
+
+    def _broadcast(self, message: tuple[str, int] | None) -> tuple[str, int] | None:
+        if self.size == 1:
+            return message
+        from accelerate.state import PartialState
+        from accelerate.utils import broadcast_object_list
+
+        state = PartialState(cpu=self.cpu)
+        assert state.num_processes == self.size, "accelerate sees other processes than the job has"
+        messages = [message]
+        broadcast_object_list(messages)
+        return messages[0]

@@ -1,0 +1,89 @@
+"""Stop requests to a running worker: signals, and marker files that a login node can write."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.runs.run_directory import RunDirectory
+
+STOP_FILE = "stop"
+"""A file of this name in a submission's folder asks its workers to write a checkpoint and exit."""
+
+PREEMPTION_SIGNAL = signal.SIGUSR2
+"""The signal by which Submitit announces a time limit or a preemption."""
+
+
+class StopRequests:
+    """Stop requests to this worker: signals, the stop file, a cancelled trial. As a context it handles the signals.
+
+    Attributes:
+        directory: the run directory of the current trial.
+    """
+
+    POLL_INTERVAL_S = 0.5
+    """Seconds between two checks for the marker files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.directory: RunDirectory | None = None
+        self.signal: int | None = None
+        self.stopped = False
+        self.cancelled: str | None = None
+        self.last_poll = -self.POLL_INTERVAL_S
+        self.previous_handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequests:
+        for number in (signal.SIGTERM, signal.SIGINT, PREEMPTION_SIGNAL):
+            self.previous_handlers[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.previous_handlers.items():
+            signal.signal(number, handler)
+
+    def watch(self, directory: RunDirectory) -> None:
+        """Make this trial the current one."""
+        self.directory, self.cancelled, self.last_poll = directory, None, -self.POLL_INTERVAL_S
+
+    def __call__(self) -> bool:
+        """Return whether the current trial should stop at its next step."""
+        if time.monotonic() - self.last_poll >= self.POLL_INTERVAL_S:
+            self.last_poll = time.monotonic()
+            self.cancelled = self.directory.cancelled() if self.directory is not None else None
+            self.should_stop()
+        return self.stopped or self.cancelled is not None
+
+    def should_stop(self) -> bool:
+        """Return whether the worker should exit."""
+        self.stopped = self.stopped or self.signal is not None or (self.folder / STOP_FILE).exists()
+        return self.stopped
+
+    def state(self) -> str:
+        """Return the state of an attempt that was stopped."""
+        if self.cancelled is not None:
+            return "cancelled"
+        return "preempted" if self.signal == PREEMPTION_SIGNAL else "interrupted"
+
+    def cause(self) -> str:
+        """Return the cause of an attempt that was stopped."""
+        if self.cancelled is not None:
+            return self.cancelled
+        return f"stopped by {signal.Signals(self.signal).name}" if self.signal else "stopped by the user"
+
+    def forward_signal(self, keyboard: bool) -> None:
+        """Forward the signal after the checkpoint is written: Submitit's own handler requeues the job."""
+        if keyboard and self.signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        handler = self.previous_handlers.get(PREEMPTION_SIGNAL)
+        if self.signal == PREEMPTION_SIGNAL and callable(handler):
+            handler(PREEMPTION_SIGNAL, None)
+
+    def _handle(self, number: int, frame: object) -> None:
+        if number == signal.SIGINT and self.signal == number:
+            raise KeyboardInterrupt  # the second Ctrl-C: exit without a checkpoint
+        if self.signal != PREEMPTION_SIGNAL:  # clusters send SIGTERM together with it
+            self.signal = number
+        self.stopped = True

@@ -1,0 +1,253 @@
+"""The callable inside a job: it runs trials from a list, one after the other, and never opens the database."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import InputError, Interrupted
+from harness.runs.lease import Lease, SupersededError, holder
+from harness.runs.run_directory import RunDirectory
+from harness.runs.timestamps import utc_now_iso
+from harness.settings import Settings
+from jobs.worker import retry, slots
+from jobs.worker.attempt import Attempt, finalize_dead, remove_temp_files
+from jobs.worker.process_group import ProcessGroup
+from jobs.worker.stop_requests import StopRequests
+
+if TYPE_CHECKING:
+    from submitit.core.utils import DelayedSubmission
+
+STARTED_SUFFIX = ".began"
+"""A file ``<job id>.began`` in a submission's folder: the job has reached its worker."""
+
+_ENDED = ("failed", "cancelled")
+_POLL_INTERVAL_S = 1.0
+
+
+class Worker:
+    """The callable that Submitit pickles. It holds paths and no state, so that it can be restarted at any time.
+
+    Several workers may share a list of trials: each runs the next trial that is neither finished nor locked by another
+    worker.
+
+    Args:
+        directories: the run directories, in order of execution.
+        payload: `Settings.to_payload`.
+        submission: the submission's id.
+        folder: the submission's folder.
+        executor: the executor's name, for the attempts.
+        slot_file: the file of its slot (`jobs.worker.slots`), None if the executor limits the workers.
+        submitted_at: when it was submitted, ISO 8601.
+        terminal: leave output on the terminal and exceptions to the caller, for a debugger.
+    """
+
+    def __init__(
+        self,
+        directories: list[str],
+        payload: dict[str, Any],
+        *,
+        submission: str,
+        folder: str,
+        executor: str,
+        slot_file: str | None = None,
+        submitted_at: str | None = None,
+        terminal: bool = False,
+    ) -> None:
+        self.directories, self.payload, self.submission = directories, payload, submission
+        self.folder, self.executor, self.slot_file = folder, executor, slot_file
+        self.submitted_at, self.terminal = submitted_at, terminal
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Restore a pickled worker, also of a job that an earlier version submitted."""
+        renamed = {"place": "slot_file", "since": "submitted_at"}
+        self.__dict__ |= {renamed.get(name, name): value for name, value in state.items()}
+
+    def __call__(self) -> None:
+        with slots.hold(Path(self.slot_file) if self.slot_file else None) as held:
+            if held:
+                self.run_trials()
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Return what Submitit requeues: the same worker, as all state is in the run directories."""
+        from submitit.core.utils import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+    def run_trials(self) -> None:
+        """Run every available trial of the list."""
+        settings = Settings.from_payload(self.payload)
+        job = _job_id()
+        group = ProcessGroup()
+        if self.executor == "slurm" and job is not None:
+            group = ProcessGroup.join(Path(self.folder), job, settings)
+        with StopRequests(Path(self.folder)) as stop_requests:
+            if group.rank:
+                for path, pieces in group.receive():
+                    _follow(RunDirectory(Path(path)), replace(settings, micro_batch_splits=pieces), stop_requests)
+            else:
+                if self.executor == "slurm":
+                    (Path(self.folder) / f"{job}{STARTED_SUFFIX}").touch()
+                proceed = True
+                for path in self.directories:
+                    if stop_requests.should_stop():
+                        break
+                    if not (proceed := self.run_if_available(RunDirectory(Path(path)), settings, stop_requests, group)):
+                        break
+                if proceed:  # otherwise the followers are in another collective call, and end with this process
+                    group.shutdown()
+        stop_requests.forward_signal(keyboard=self.terminal)
+
+    def run_if_available(
+        self, directory: RunDirectory, settings: Settings, stop_requests: StopRequests, group: ProcessGroup
+    ) -> bool:
+        """Run a trial if it is available. Return False if the worker should stop."""
+        try:
+            _wait_for_remote_holder(directory, stop_requests)
+            with directory.lock() as locked:
+                proceed = True
+                while locked and proceed and self.is_pending(directory):
+                    proceed = self.run_attempt(directory, settings, stop_requests, group)
+                    if not retry.can_retry_at_once(directory.attempts()):
+                        break
+                return proceed
+        except SupersededError:
+            return True
+        except FileNotFoundError:
+            if directory.path.is_dir():
+                raise
+            return True  # the run directory was deleted, possibly during training
+
+    def is_pending(self, directory: RunDirectory) -> bool:
+        """Return whether this submission still has to run a trial; record the end of a dead attempt first."""
+        finalize_dead(directory)
+        if directory.succeeded() or directory.cancelled() is not None:
+            return False
+        last = next(reversed(directory.attempts()), None)
+        return last is None or last.get("submission") != self.submission or last["state"] not in _ENDED
+
+    def run_attempt(
+        self, directory: RunDirectory, settings: Settings, stop_requests: StopRequests, group: ProcessGroup
+    ) -> bool:
+        """Run one attempt and record its end. Return False if the next trial would fail, too: on a full disk."""
+        lease = Lease.take(directory.path)
+        if lease is None:
+            return True
+        for folder in ("checkpoint", "attempts"):
+            remove_temp_files(directory.path / folder)
+        with lease, directory.held_by(lease):
+            attempt = Attempt(
+                directory,
+                submission=self.submission,
+                executor=self.executor,
+                job_id=_job_id(),
+                submitted_at=self.submitted_at,
+                threads=settings.threads,
+            )
+            settings = replace(settings, micro_batch_splits=attempt.record["micro_batch_splits"])
+            stop_requests.watch(directory)
+            try:
+                with _redirect_output(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
+                    group.broadcast(str(directory.path), settings.micro_batch_splits)
+                    result = _train(directory, settings, stop_requests)
+                directory.write_result(result)
+            except SupersededError:
+                raise
+            except Interrupted:
+                attempt.finish(stop_requests.state(), stop_requests.cause())
+            except (Exception, SystemExit) as error:
+                attempt.fail(error)
+                if self.terminal and sys.stdin.isatty():
+                    raise
+                # The processes of a group may be out of step now.
+                return group.size == 1 and not slots.is_disk_error(error, directory.path)
+            except BaseException:
+                attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
+                raise
+            else:
+                attempt.finish("succeeded")
+                _discard_training_states(directory)
+        return True
+
+
+def _follow(directory: RunDirectory, settings: Settings, stop_requests: StopRequests) -> None:
+    """Train as a follower of rank 0, which alone writes to the run directory."""
+    stop_requests.watch(directory)
+    with contextlib.suppress(Interrupted):
+        _train(directory, settings, stop_requests)
+
+
+def _wait_for_remote_holder(directory: RunDirectory, stop_requests: StopRequests) -> None:
+    """If a worker on another machine holds the directory, wait until it renews its lease or is declared dead."""
+    if (first := holder(directory.path)) is None:
+        return
+    while (latest := holder(directory.path)) is not None and latest.held_remotely:
+        if latest.seconds_since_heartbeat < first.seconds_since_heartbeat:
+            return
+        if stop_requests.should_stop():
+            return
+        sleep(_POLL_INTERVAL_S)
+
+
+def sleep(seconds: float) -> None:
+    """Wait; a simulated cluster lets its other workers run instead."""
+    time.sleep(seconds)
+
+
+def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> dict[str, Any]:
+    from harness.trials.plugins import load_all
+
+    load_all(settings)
+    trial = directory.trial()
+    digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
+    for name, digest in trial.plugins.items():
+        if digest not in digests:
+            raise InputError(f"plug-in {name}: missing, or changed since the trial was requested: pass it by --plugin")
+    from harness.training.engine import run_trial
+
+    return run_trial(directory, settings, stop)
+
+
+def _discard_training_states(directory: RunDirectory) -> None:
+    from harness.training import checkpoint
+
+    checkpoint.discard(directory.path / "checkpoint")
+
+
+@contextlib.contextmanager
+def _redirect_output(directory: RunDirectory, number: int) -> Iterator[None]:
+    """Append the output of this process and its children to ``log.txt``."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = open(directory.path / "log.txt", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+    saved = os.dup(1), os.dup(2)
+    try:
+        file.write(f"--- attempt {number}, {utc_now_iso()}\n")
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        # catch_warnings resets the registry of warnings shown, so that the next trial shows them again.
+        with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file), warnings.catch_warnings():
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # a full disk has been reported already
+            file.close()
+        for fd, target in zip(saved, (1, 2), strict=True):
+            os.dup2(fd, target)
+            os.close(fd)
+
+
+def _job_id() -> str | None:
+    from submitit import JobEnvironment
+
+    try:
+        return JobEnvironment().job_id
+    except RuntimeError:  # not in a job
+        return None

@@ -1,0 +1,1 @@
+"""Readers of boxes and interactions."""

@@ -1,0 +1,138 @@
+"""Image annotations in JSON files: splits and validation shared by the readers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+
+import numpy as np
+
+from harness.errors import InputError
+from tasks.data.images.image_arrays import FileImages
+from tasks.data.splits import SPLIT_SEED
+
+
+class Named(Protocol):
+    """An annotated image; `name` is its file, relative to the image folder."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Image = TypeVar("Image", bound=Named)
+
+
+@dataclass(frozen=True, eq=False)
+class AnnotatedSplit(Generic[Image]):
+    """Images of one annotation file.
+
+    Attributes:
+        annotations: the annotation file.
+        folder: the folder of the images; None if only the annotations are present.
+        images: annotated images in the order of the file.
+    """
+
+    annotations: Path
+    folder: Path | None
+    images: tuple[Image, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def path(self, index: int) -> Path:
+        """Return the file of an image; raise InputError if the images are absent."""
+        return self._folder() / self.images[index].name
+
+    def files(self) -> FileImages:
+        """Return the images; raise InputError if they are absent."""
+        return FileImages.from_names(self._folder(), [image.name for image in self.images])
+
+    def _folder(self) -> Path:
+        if self.folder is None:
+            raise InputError(f"{self.annotations}: no images: this layout of the data set has annotations only")
+        return self.folder
+
+
+def hold_out_dev(images: Sequence[Image], max_dev: int | None = None) -> tuple[tuple[Image, ...], tuple[Image, ...]]:
+    """Split images into train and dev, a tenth of them but at most `max_dev`; the split is the same for every trial."""
+    order = np.random.RandomState([SPLIT_SEED, 0]).permutation(len(images))
+    dev_indices = set(order[: min(len(order) // 10, len(order) if max_dev is None else max_dev)].tolist())
+    train, dev = (
+        tuple(image for index, image in enumerate(images) if (index in dev_indices) == is_dev)
+        for is_dev in (False, True)
+    )
+    return train, dev
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file; raise InputError if it is not valid JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON: {' '.join(str(error).split())}") from None
+
+
+def list_names(folder: Path) -> set[str]:
+    """Return the names of the entries of a folder; raise InputError if it cannot be read."""
+    try:
+        return {entry.name for entry in folder.iterdir()}
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}") from None
+
+
+class Entry:
+    """An object of an annotation file; `location`, its file and index, starts every error message."""
+
+    def __init__(self, content: Any, location: str) -> None:
+        if not isinstance(content, dict):
+            raise InputError(f"{location}: expected an object")
+        self.content: dict[str, Any] = content
+        self.location = location
+
+    def error(self, message: str) -> InputError:
+        """Return an error at the location of the entry."""
+        return InputError(f"{self.location}: {message}")
+
+    def string(self, key: str) -> str:
+        """Return a string that is not empty; raise InputError for anything else."""
+        value = self.content.get(key)
+        if not isinstance(value, str) or not value:
+            raise self.error(f"{key} {str(value)[:40]}: expected a string")
+        return value
+
+    def integer(self, key: str, expected: str, minimum: int = 0, maximum: float = math.inf) -> int:
+        """Return an integer in a range; raise InputError, which says what is `expected`, for anything else."""
+        value = self.content.get(key)
+        if not is_integer(value) or not minimum <= value <= maximum:
+            raise self.error(f"{key} {str(value)[:40]}: expected {expected}")
+        return value
+
+    def box(self, expected: str) -> list[float]:
+        """Return the four numbers of bbox; raise InputError, which says what is `expected`, for anything else."""
+        box = self.content.get("bbox")
+        if not isinstance(box, list) or len(box) != 4 or not all(is_number(value) for value in box):
+            raise self.error(f"bbox {str(box)[:60]}: expected {expected}")
+        return box
+
+    def image_name(self, folder: Path | None, names: set[str]) -> str:
+        """Return file_name; raise InputError if the image is not in or below a folder, whose entries are `names`."""
+        name = self.string("file_name")
+        path = PurePosixPath(name)
+        is_below = not path.is_absolute() and ".." not in path.parts
+        if folder is not None and name not in names and not (is_below and (folder / path).is_file()):
+            raise self.error(f"no image '{name[:80]}' in {folder}")
+        return name
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return True for a finite number of JSON."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Return True for an integer of JSON."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,114 @@
+"""Interaction detection data: images with persons, objects, and actions of persons on objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.data.detection.annotations import AnnotatedSplit
+from tasks.data.read import ThreeSplits
+
+RARE_BELOW = 10
+"""An interaction with fewer training instances is rare (HICO-DET)."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PairedImage:
+    """An annotated image.
+
+    Attributes:
+        name: file name relative to the image folder.
+        boxes: (N, 4), float64: left, top, right, bottom in pixels.
+        labels: (N,), object class of each box, from 0; 0 is a person.
+        pairs: (P, 3): index of the subject's box, index of the object's box, verb, all from 0.
+    """
+
+    name: str
+    boxes: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+
+
+InteractionSplit = AnnotatedSplit[PairedImage]
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """The evaluated classes: pairs of a verb and an object.
+
+    Attributes:
+        verbs: names of the verbs.
+        objects: names of the objects, COCO's 80 classes.
+        classes: (K, 2): verb and object of each class.
+        rare: (K,), True for a class with fewer than `RARE_BELOW` training instances.
+    """
+
+    verbs: tuple[str, ...]
+    objects: tuple[str, ...]
+    classes: NDArray[np.int64]
+    rare: NDArray[np.bool_]
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        """(verbs, objects): True if the pair is a class."""
+        return self.numbers >= 0
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """(verbs, objects): the class of the pair, else -1."""
+        numbers = np.full((len(self.verbs), len(self.objects)), -1, np.int64)
+        numbers[self.classes[:, 0], self.classes[:, 1]] = np.arange(len(self.classes))
+        return numbers
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes, such as "ride bicycle"."""
+        return tuple(f"{self.verbs[verb]} {self.objects[object]}" for verb, object in self.classes.tolist())
+
+    def count(self, images: tuple[PairedImage, ...]) -> NDArray[np.int64]:
+        """Return the number of pairs of each class, (K,)."""
+        classes = [self.numbers[image.pairs[:, 2], image.labels[image.pairs[:, 1]]] for image in images]
+        return np.bincount(np.concatenate([np.zeros(0, np.int64), *classes]), minlength=len(self.classes))
+
+
+@dataclass(frozen=True, eq=False)
+class InteractionData(ThreeSplits[InteractionSplit]):
+    """An interaction detection set: dev for model selection, test for the score.
+
+    Attributes:
+        train: empty, as is `dev`, if the folder has test annotations only.
+    """
+
+    kind: ClassVar[str] = "interaction-detection"
+    name: str
+    interactions: Interactions
+    train: InteractionSplit
+    dev: InteractionSplit
+    test: InteractionSplit
+    notes: tuple[str, ...] = ()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the interactions."""
+        return self.interactions.names
+
+    def class_rows(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the number of pairs of each interaction of each split."""
+        return {
+            name: dict(zip(self.classes, self.interactions.count(split.images).tolist(), strict=True))
+            for name, split in self.splits().items()
+        }
+
+    def verify(self, progress: Callable[[], None]) -> None:
+        """Decode every image that is present."""
+        for split in self.splits().values():
+            files = split.files() if split.folder is not None else None
+            for index in range(len(split)):
+                if files is not None:
+                    files[index]
+                progress()

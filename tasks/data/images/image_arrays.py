@@ -1,0 +1,154 @@
+"""Images in memory, and images in files that are decoded on access."""
+
+from __future__ import annotations
+
+import os
+import struct
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import InputError
+from tasks.data.classification import ImageSplit, Labels, Pixels, Rows
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+
+MAX_PIXELS = 2**28 // 3
+"""An image with more pixels (a quarter of a GiB as RGB) is refused by its header: a file of a few KB can claim to be
+huge, and every data loading process would allocate memory for it. The limit is Pillow's own."""
+
+_DECODING_ERRORS = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ArithmeticError,
+    struct.error,
+    zlib.error,
+)
+"""Errors that Pillow's decoders raise for damaged files, observed or by their source."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayImages:
+    """Images of one size in memory: `pixels` (N, H, W, C) uint8."""
+
+    pixels: Pixels
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, index: int) -> Pixels:
+        image: Pixels = self.pixels[index]
+        return image
+
+    def take(self, rows: Rows) -> ArrayImages:
+        """Return the images with those numbers, in that order."""
+        return ArrayImages(self.pixels[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class FileImages:
+    """Images in files below a folder, decoded as RGB on access.
+
+    Attributes:
+        names: (N,) file names relative to the folder, as bytes. They are one array, which data loading processes share
+            instead of copying a million strings.
+    """
+
+    folder: Path
+    names: NDArray[np.bytes_]
+
+    @classmethod
+    def from_names(cls, folder: Path, names: Sequence[str]) -> FileImages:
+        """Return the images with those file names."""
+        # Pillow warns of odd metadata, which no pixel depends on, and of large sizes, which `__getitem__` checks.
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        return cls(folder, np.array([os.fsencode(name) for name in names], dtype=np.bytes_))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> Path:
+        """Return the file of an image."""
+        return self.folder / os.fsdecode(bytes(self.names[index]))
+
+    def __getitem__(self, index: int) -> Pixels:
+        """Return an image, (H, W, 3) uint8.
+
+        The first bytes of the file, not its suffix, decide the format. Grayscale and CMYK images become RGB, and
+        transparency is dropped, which shows the colors below it. The orientation in EXIF data is ignored, as by the
+        readers of torchvision and timm, which produced the published results.
+
+        Raises:
+            InputError: the file is empty, damaged, too large or not an image; the message names it.
+        """
+        from PIL import Image, UnidentifiedImageError
+
+        path = self.path(index)
+        try:
+            # Only the decoders that the published sets need: fewer are a smaller attack surface.
+            with Image.open(path, formats=("JPEG", "PNG")) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise Image.DecompressionBombError
+                return _rgb(image)
+        except UnidentifiedImageError:
+            raise InputError(f"{path}: the image {_unidentified(path)}") from None
+        except FileNotFoundError:
+            raise InputError(f"{path}: image not found") from None
+        except Image.DecompressionBombError:
+            raise InputError(f"{path}: the image is too large: expected at most {MAX_PIXELS:,} pixels") from None
+        except _DECODING_ERRORS as error:
+            if isinstance(error, OSError) and error.strerror:
+                raise InputError(f"{path}: the image cannot be read: {error.strerror}") from None
+            message = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{path}: the image is damaged: {message}") from None
+
+    def take(self, rows: Rows) -> FileImages:
+        """Return the images with those numbers, in that order."""
+        return FileImages(self.folder, self.names[rows])
+
+
+def _unidentified(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(8)
+    if not start:
+        return "is empty"
+    is_header = start.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
+    return "is damaged: its header cannot be read" if is_header else "is neither JPEG nor PNG"
+
+
+def _rgb(image: PillowImage) -> Pixels:
+    """Return (H, W, 3) uint8 in memory of its own."""
+    if image.mode.startswith("I"):
+        # 16-bit grayscale, which Pillow's own conversion clips.
+        gray = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
+        return np.repeat(gray[..., None], 3, axis=2)
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # convert would copy an RGB image
+
+
+def build_split(path: Path, images: ArrayImages, labels: Labels, classes: int) -> ImageSplit:
+    """Return the split of a file with images and labels.
+
+    Raises:
+        InputError: it has no images, the numbers of images and labels differ, or a label is out of range.
+    """
+    if not len(images):
+        raise InputError(f"{path}: no images: expected one at least")
+    if len(images) != len(labels):
+        raise InputError(f"{path}: {len(images)} images, but {len(labels)} labels: expected one label per image")
+    invalid = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(invalid):
+        raise InputError(f"{path}: image {invalid[0] + 1} has label {labels[invalid[0]]}: expected 0 to {classes - 1}")
+    return ImageSplit(images, labels)

@@ -1,0 +1,123 @@
+"""Reader of image folders: train/<class>/…, and val/<class>/… or test/<class>/…, the usual layout of ImageNet.
+
+Tiny-ImageNet's published layout is read, too: train/<class>/images/…, and val/images/… with the classes in
+val/val_annotations.txt. Images are JPEG or PNG files; other files are skipped and counted.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.errors import InputError
+from tasks.data.classification import ImageClassificationData, ImageSplit
+from tasks.data.images.image_arrays import SUFFIXES, FileImages
+from tasks.data.lines import read_lines
+from tasks.data.splits import carve_dev, split_note
+
+if TYPE_CHECKING:
+    from tasks.data.locate import Source
+
+ANNOTATIONS = "val_annotations.txt"
+
+
+def read(source: Source) -> ImageClassificationData:
+    """Read both folders. The published validation images are test, as no labels of test images were published.
+
+    Classes are numbered in the order of their folder names.
+
+    Raises:
+        InputError: a class is missing in a split or has no images.
+    """
+    train_folder, test_folder = source.files
+    skipped: list[Path] = []
+    classes = _class_names(train_folder, skipped)
+    train = _class_folders(train_folder, classes, skipped)
+    if (test_folder / ANNOTATIONS).is_file():
+        test = _annotated(test_folder, classes, skipped)
+    else:
+        differences = sorted(set(classes) ^ set(_class_names(test_folder, skipped)))
+        if differences:
+            folder_with_it = train_folder if differences[0] in classes else test_folder
+            raise InputError(
+                f"{test_folder}: {len(differences)} class folders differ from those of {train_folder}: "
+                f"'{differences[0]}' is in {folder_with_it.name} only: expected the same classes in both"
+            )
+        test = _class_folders(test_folder, classes, skipped)
+    train, dev = carve_dev(train)
+    notes = [split_note("dev is 10 % of train"), f"test is {test_folder.name}"]
+    if skipped:
+        first = skipped[0].relative_to(source.folder)
+        notes.append(f"skipped, not images ({', '.join(SUFFIXES)}): {len(skipped)}, the first is {first}")
+    return ImageClassificationData(source.name, classes, train, dev, test, tuple(notes))
+
+
+def _class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
+    entries = sorted(_entries(folder), key=lambda entry: entry.name)
+    names = tuple(entry.name for entry in entries if entry.is_dir())
+    if not names:
+        raise InputError(f"{folder}: no class folders: expected {folder.name}/<class>/<image>")
+    skipped.extend(folder / entry.name for entry in entries if not entry.is_dir())
+    return names
+
+
+def _class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
+    names: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        subfolder, not_images = name, list[Path]()
+        images = _image_names(folder / subfolder, not_images)
+        if not images and (folder / name / "images").is_dir():
+            subfolder, not_images = f"{name}/images", []
+            images = _image_names(folder / subfolder, not_images)
+        if not images:
+            raise InputError(f"{folder / name}: no images: expected files ending in {', '.join(SUFFIXES)}")
+        names.extend(f"{subfolder}/{image}" for image in images)
+        labels.extend([label] * len(images))
+        skipped += not_images
+    return ImageSplit(FileImages.from_names(folder, names), np.array(labels, np.int64))
+
+
+def _annotated(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
+    """Read val_annotations.txt: one line per image with file name, class, and a box, which is ignored, between tabs."""
+    path = folder / ANNOTATIONS
+    label_of_class = {name: label for label, name in enumerate(classes)}
+    images = _image_names(folder / "images", skipped)
+    unlabeled = dict.fromkeys(images)
+    names: list[str] = []
+    labels: list[int] = []
+    for number, line in enumerate(read_lines(path), 1):
+        name, _, rest = line.partition("\t")
+        class_name = rest.partition("\t")[0].strip()
+        if class_name not in label_of_class:
+            raise InputError(f"{path}:{number}: no class '{class_name[:40]}' in train: expected 'file<tab>class'")
+        # This also rejects a name with ".." or "/" that would escape the folder: the listing has no such file.
+        if name not in unlabeled:
+            problem = "second line for" if name in images else "no image"
+            raise InputError(f"{path}:{number}: {problem} '{name[:80]}': expected a line per file of images/")
+        del unlabeled[name]
+        names.append(f"images/{name}")
+        labels.append(label_of_class[class_name])
+    if unlabeled:
+        raise InputError(f"{path}: {len(names)} lines for {len(images)} images: no class for '{next(iter(unlabeled))}'")
+    return ImageSplit(FileImages.from_names(folder, names), np.array(labels, np.int64))
+
+
+def _image_names(folder: Path, skipped: list[Path]) -> list[str]:
+    """Return the image names of a folder, and append its other entries to `skipped`."""
+    entries = sorted(_entries(folder), key=lambda entry: entry.name)
+    images = [entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and entry.is_file()]
+    image_set = set(images)
+    skipped.extend(folder / entry.name for entry in entries if entry.name not in image_set)
+    return images
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}") from None

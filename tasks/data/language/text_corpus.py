@@ -1,0 +1,136 @@
+"""Readers of plain UTF-8 text: WikiText's three files, or any others; read in chunks, split at line ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from harness.errors import InputError
+from harness.trials.task import Split
+from tasks.data.language.documents import LanguageData, TextChunk
+from tasks.data.lines import encoding_error, zero_byte_error
+
+if TYPE_CHECKING:
+    from tasks.data.locate import Source
+
+BLOCK = 1 << 20
+Shares = Sequence[tuple[Split, int]]
+"""Consecutive parts of a file, in percent of its bytes."""
+
+THREE_PARTS: Shares = (("train", 90), ("dev", 5), ("test", 5))
+
+
+def read_files(source: Source) -> LanguageData:
+    """Return any text files, each split into train, dev and test, in this order.
+
+    Raises:
+        InputError: while the text is read: a file is empty, or not UTF-8; the message names file and line.
+    """
+    parts = [(path, THREE_PARTS) for path in source.files]
+    return _data(source, parts, "of each file the first 90 % are train, the next 5 % dev, the last 5 % test")
+
+
+def read_wikitext(source: Source) -> LanguageData:
+    """Return WikiText as published, with one file per split; its text raises the errors of `read_files`."""
+    train, valid, test = source.files
+    parts: list[tuple[Path, Shares]] = [(train, (("train", 100),)), (valid, (("dev", 100),)), (test, (("test", 100),))]
+    return _data(source, parts)
+
+
+def read_wikitext_without_train(source: Source) -> LanguageData:
+    """Return WikiText without its train file, which dev replaces; its text raises the errors of `read_files`."""
+    valid, test = source.files
+    parts: list[tuple[Path, Shares]] = [(valid, (("train", 90), ("dev", 10))), (test, (("test", 100),))]
+    note = f"wiki.train.raw is not there: the first 90 % of {valid.name} are train, the rest dev; test as published"
+    return _data(source, parts, note)
+
+
+def _data(source: Source, parts: Sequence[tuple[Path, Shares]], *notes: str) -> LanguageData:
+    def chunks() -> Iterator[TextChunk]:
+        for path, shares in parts:
+            yield from file_chunks(path, shares)
+
+    return LanguageData(source.name, chunks, notes, Counter())
+
+
+def file_chunks(path: Path, shares: Shares) -> Iterator[TextChunk]:
+    """Yield the text of a file, without a byte order mark, with line feeds as line ends.
+
+    Args:
+        path: a file in UTF-8.
+        shares: the splits of its parts; a part ends with the line in which its share is reached.
+
+    Raises:
+        InputError: the file cannot be read, is empty, has zero bytes or bytes that are not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if not size:
+                raise InputError(f"{path}: the file is empty")
+            line, start, share = 1, 0, 0
+            for split, percent in shares:
+                share += percent
+                end = size if share == 100 else _next_boundary(file, size * share // 100, size)
+                for block, last in _blocks(file, start, end):
+                    text = _decoded(block, path, line)
+                    line += block.count(b"\n")
+                    rows = sum(1 for row in text.split("\n") if row.strip())
+                    yield TextChunk(split, text, rows, last)
+                start = end
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+
+
+def _blocks(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield the bytes from `start` to `end` in blocks, each with True if it is the last."""
+    file.seek(start)
+    rest = b""
+    while start < end:
+        block = file.read(min(BLOCK, end - start))
+        if not block:
+            raise OSError(0, "the file was truncated while it was read")
+        start += len(block)
+        rest += block
+        cut = len(rest) if start == end else _last_boundary(rest)
+        if cut:
+            yield rest[:cut], start == end
+            rest = rest[cut:]
+
+
+def _next_boundary(file: BinaryIO, position: int, size: int) -> int:
+    """Return the first position from `position` at which the text may be split: after a line, else before a space."""
+    file.seek(position)
+    block = file.read(BLOCK)
+    line, space = block.find(b"\n"), block.find(b" ")
+    if line >= 0:
+        return position + line + 1
+    if space >= 0:
+        return position + space
+    following = next((at for at, byte in enumerate(block) if not 0x80 <= byte < 0xC0), len(block))
+    return min(size, position + following)
+
+
+def _last_boundary(block: bytes) -> int:
+    """Return the last position in a block at which the text may be split, else 0."""
+    line, space = block.rfind(b"\n"), block.rfind(b" ")
+    if line >= 0:
+        return line + 1
+    if space > 0:
+        return space
+    # Else split between characters: continuation bytes of UTF-8 belong to the byte before them.
+    return next((at for at in range(len(block) - 1, 0, -1) if not 0x80 <= block[at] < 0xC0), 0)
+
+
+def _decoded(block: bytes, path: Path, line: int) -> str:
+    """Return the text of a block with line feeds only; `line` is the number of its first line, for errors."""
+    if line == 1:
+        block = block.removeprefix(b"\xef\xbb\xbf")
+    if (zero_byte := block.find(b"\0")) >= 0:
+        raise zero_byte_error(path, line + block.count(b"\n", 0, zero_byte))
+    try:
+        return block.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise encoding_error(path, line + block.count(b"\n", 0, error.start), block[error.start]) from None

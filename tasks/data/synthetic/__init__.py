@@ -1,0 +1,1 @@
+"""Writers of small synthetic sets in the published formats."""

@@ -1,0 +1,204 @@
+"""Writer of synthetic bodies in HUMBI's format: a smoothed figure of blocks in many poses, seen by several cameras."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from scipy.spatial.transform import Rotation
+
+from tasks.data.dataset import Dataset
+from tasks.data.meshes.bodies import Camera
+from tasks.data.meshes.body_model import JOINTS, Points
+
+SUBJECTS, FRAMES, CAMERAS = 30, 8, 4
+WIDTH, HEIGHT, FOCAL, DISTANCE = 128, 128, 150.0, 2.8
+BLOCK = 0.1
+"""Side of a block in meters; a block has four squares on each surface side."""
+FIGURE = {
+    *product(range(-1, 2), range(9, 15)),  # trunk
+    *product((-1, 1), range(9)),  # legs
+    *product((*range(-7, -1), *range(2, 8)), (14,)),  # arms
+    *product((0,), range(15, 18)),  # neck and head
+}
+"""Columns and rows of the blocks; positive columns are the person's left side, seen from the front."""
+JOINT_BLOCKS = {
+    "right ankle": (-1, 0.5), "right knee": (-1, 4.5), "right hip": (-1, 9), "left hip": (1, 9), "left knee": (1, 4.5),
+    "left ankle": (1, 0.5), "right wrist": (-7, 14), "right elbow": (-4.5, 14), "right shoulder": (-2, 14),
+    "left shoulder": (2, 14), "left elbow": (4.5, 14), "left wrist": (7, 14), "neck": (0, 15), "head": (0, 17),
+}  # fmt: skip
+BONES = (
+    ("left hip", "neck", ""), ("neck", "head", "trunk"), ("right shoulder", "right elbow", "trunk"),
+    ("right elbow", "right wrist", "right shoulder"), ("left shoulder", "left elbow", "trunk"),
+    ("left elbow", "left wrist", "left shoulder"), ("right hip", "right knee", "trunk"),
+    ("right knee", "right ankle", "right hip"), ("left hip", "left knee", "trunk"),
+    ("left knee", "left ankle", "left hip"),
+)  # fmt: skip
+"""First joint, second joint, and the parent bone, named by its first joint; the first bone is the trunk."""
+COLORS = (
+    (200, 200, 200), (250, 220, 180), (230, 60, 60), (250, 140, 120), (60, 60, 230),
+    (120, 140, 250), (200, 120, 40), (230, 190, 60), (40, 150, 90), (110, 220, 130),
+)  # fmt: skip
+
+
+def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
+    """Write thirty subjects in eight poses, seen by four cameras, and the template of all meshes."""
+    template, faces = figure()
+    (folder / "body_model").mkdir(parents=True)
+    write_template(folder / "body_model" / "template.obj", template, faces)
+    weights = skinning_weights(template)
+    for number in range(1, SUBJECTS + 1):
+        random = np.random.RandomState([seed, number])
+        body_folder = folder / f"subject_{number}" / "body"
+        body_folder.mkdir(parents=True)
+        cameras = {index: sample_camera(index, random) for index in range(CAMERAS)}
+        write_cameras(body_folder, cameras)
+        size = random.uniform(0.85, 1.1) * np.array([random.uniform(0.9, 1.1), 1.0, random.uniform(0.9, 1.3)])
+        for frame in range(1, FRAMES + 1):
+            positions = {name: position * size for name, position in joint_positions().items()}
+            vertices = pose(template * size, positions, weights, random)
+            frame_folder = body_folder / f"{frame:08d}"
+            for part in ("image", "reconstruction"):
+                (frame_folder / part).mkdir(parents=True)
+            np.savetxt(frame_folder / "reconstruction" / "smpl_vertex.txt", vertices, fmt="%.6f")
+            for index, camera in cameras.items():
+                image = render(vertices, faces, weights.argmax(axis=1), camera, random)
+                image.save(frame_folder / "image" / f"image{index:07d}.jpg", quality=90)
+
+
+def figure() -> tuple[Points, NDArray[np.int64]]:
+    """Return the smoothed surface of the blocks: vertices (V, 3) in meters above the ground, and squares (F, 4)."""
+    fine = {(2 * x + i, 2 * y + j, k) for x, y in FIGURE for i, j, k in product((0, 1), repeat=3)}
+    numbers: dict[tuple[int, ...], int] = {}
+    faces = []
+    for block in sorted(fine):
+        for axis, side in product(range(3), (0, 1)):
+            neighbor = list(block)
+            neighbor[axis] += 2 * side - 1
+            if tuple(neighbor) in fine:
+                continue
+            first, second = (axis + 1) % 3, (axis + 2) % 3
+            offsets = ((0, 0), (1, 0), (1, 1), (0, 1)) if side else ((0, 0), (0, 1), (1, 1), (1, 0))
+            corners = []
+            for first_offset, second_offset in offsets:
+                corner = list(block)
+                corner[axis] += side
+                corner[first] += first_offset
+                corner[second] += second_offset
+                corners.append(numbers.setdefault(tuple(corner), len(numbers)))
+            faces.append(corners)
+    squares = np.array(faces)
+    points = (np.array(list(numbers), float) / 2 - np.array([0.5, 0.0, 0.5])) * BLOCK
+    edges = np.concatenate([squares[:, [corner, (corner + 1) % 4]] for corner in range(4)])
+    for _ in range(2):
+        total, count = np.zeros_like(points), np.zeros((len(points), 1))
+        np.add.at(total, edges[:, 0], points[edges[:, 1]])
+        np.add.at(count, edges[:, 0], 1)
+        points = 0.5 * points + 0.5 * total / count
+    return points, squares
+
+
+def joint_positions() -> dict[str, Points]:
+    """Return the positions (3,) of the joints in the figure, in meters."""
+    return {name: np.array([x * BLOCK, (y + 0.5) * BLOCK, 0.0]) for name, (x, y) in JOINT_BLOCKS.items()}
+
+
+def write_template(path: Path, vertices: Points, faces: NDArray[np.int64]) -> None:
+    """Write an .obj file with the body, and a group with a small tetrahedron around each joint."""
+    points, lines = [*vertices], ["g body", *("f " + " ".join(str(corner + 1) for corner in face) for face in faces)]
+    for name, position in joint_positions().items():
+        first = len(points) + 1
+        points += [
+            position + 0.01 * np.array(direction) for direction in ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
+        ]
+        lines += [
+            f"g {JOINTS[name]}",
+            *(f"f {first + a} {first + b} {first + c}" for a, b, c in ((0, 1, 2), (0, 2, 3))),
+        ]
+    path.write_text("\n".join([*(f"v {x:.6f} {y:.6f} {z:.6f}" for x, y, z in points), *lines]) + "\n")
+
+
+def skinning_weights(template: Points) -> Points:
+    """Return skinning weights (V, bones), which decrease with the distance to the bone; rows sum to 1."""
+    positions = joint_positions()
+    distances: list[Points] = []
+    for start, end, _ in BONES:
+        origin = positions[start]
+        if not distances:  # the trunk is in the middle
+            origin = origin * np.array([0.0, 1.0, 1.0])
+        bone = positions[end] - origin
+        fraction = np.clip((template - origin) @ bone / (bone @ bone), 0, 1)
+        distance = np.linalg.norm(template - origin - fraction[:, None] * bone, axis=1)
+        distances.append(distance * (0.4 if not distances else 1.0))
+    nearness: Points = np.exp(-np.square(np.stack(distances, axis=1) / 0.05))
+    nearness += 1e-12 * np.eye(len(BONES))[0]
+    normalized: Points = nearness / nearness.sum(axis=1, keepdims=True)
+    return normalized
+
+
+def pose(template: Points, positions: dict[str, Points], weights: Points, random: np.random.RandomState) -> Points:
+    """Return the body (V, 3) in a random pose, by linear blend skinning around the pelvis."""
+    motion: dict[str, tuple[Points, Points]] = {}
+    posed = np.zeros_like(template)
+    for number, (start, _, parent) in enumerate(BONES):
+        if not number:
+            rotation = Rotation.from_euler("yx", random.uniform(-0.3, 0.3, 2)).as_matrix()
+            shift, start = np.zeros(3), "trunk"
+        else:
+            parent_rotation, parent_shift = motion[parent]
+            local = Rotation.from_euler("zyx", random.uniform(-0.5, 0.5, 3)).as_matrix()
+            rotation = parent_rotation @ local
+            shift = parent_rotation @ (positions[start] - local @ positions[start]) + parent_shift
+        motion[start] = (rotation, shift)
+        posed += weights[:, number, None] * (template @ rotation.T + shift)
+    return posed
+
+
+def sample_camera(number: int, random: np.random.RandomState) -> Camera:
+    """Return a camera in front of the body, at an angle that depends on its number; y points down in its image."""
+    angle = np.radians(-60 + 40 * number + random.uniform(-10, 10))
+    body_center = np.array([0.0, 0.9, 0.0])
+    center = body_center + DISTANCE * np.array([np.sin(angle), random.uniform(-0.1, 0.2), np.cos(angle)])
+    forward = (body_center - center) / np.linalg.norm(body_center - center)
+    right = np.cross(forward, [0.0, 1.0, 0.0])
+    right /= np.linalg.norm(right)
+    intrinsic = np.array([[FOCAL, 0, WIDTH / 2], [0, FOCAL, HEIGHT / 2], [0, 0, 1]])
+    return Camera(intrinsic, np.stack([right, np.cross(forward, right), forward]), center)
+
+
+def write_cameras(folder: Path, cameras: dict[int, Camera]) -> None:
+    """Write ``intrinsic.txt`` and ``extrinsic.txt`` in HUMBI's format."""
+
+    def text_rows(rows: Points) -> list[str]:
+        return [" ".join(f"{value:.9f}" for value in row) for row in rows]
+
+    head = [f"Numcam: {len(cameras)}", f"numframes: {FRAMES}", f"numP: {len(cameras)}"]
+    intrinsic_lines, extrinsic_lines = list(head), list(head)
+    for number, camera in cameras.items():
+        intrinsic_lines += [f"0 {number}", *text_rows(camera.intrinsic)]
+        extrinsic_lines += [f"0 {number}", *text_rows(np.stack([camera.center, *camera.rotation]))]
+    (folder / "intrinsic.txt").write_text("\n".join(intrinsic_lines) + "\n")
+    (folder / "extrinsic.txt").write_text("\n".join(extrinsic_lines) + "\n")
+
+
+def render(
+    vertices: Points, faces: NDArray[np.int64], bones: NDArray[np.int64], camera: Camera, random: np.random.RandomState
+) -> Image.Image:
+    """Render the body: each limb in its color, lit from the camera, far faces first."""
+    image = Image.new("RGB", (WIDTH, HEIGHT), tuple(random.randint(0, 90, 3).tolist()))
+    draw = ImageDraw.Draw(image)
+    in_camera = camera.to_camera(vertices)
+    pixels = camera.project(in_camera)
+    corners = in_camera[faces]
+    normals = np.cross(corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1])
+    centers = corners.mean(axis=1)
+    facing = -(normals * centers).sum(axis=1) / np.linalg.norm(normals, axis=1) / np.linalg.norm(centers, axis=1)
+    visible = np.flatnonzero(facing > 0)
+    visible = visible[np.argsort(-centers[visible, 2])]
+    colors = (np.array(COLORS)[bones[faces[visible, 0]]] * (0.4 + 0.6 * facing[visible, None])).astype(int).tolist()
+    for corner, color in zip(pixels[faces[visible]].reshape(-1, 8).tolist(), colors, strict=True):
+        draw.polygon(corner, fill=tuple(color))
+    return image

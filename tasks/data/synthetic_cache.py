@@ -1,0 +1,62 @@
+"""Small generated sets in the published formats, for a first run without the real files.
+
+They are written to a cache folder once, and read by the same readers. Their names end in "-synthetic".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.errors import InputError
+from tasks.data.dataset import SYNTHETIC, Dataset, load_function
+
+SEED = 1
+# Part of the folder's name. Raise it when the written files change.
+VERSION = 2
+
+
+def cache_folder() -> Path:
+    """Return $XDG_CACHE_HOME/dropbench, else ~/.cache/dropbench."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dropbench"
+
+
+def ensure_synthetic(dataset: Dataset) -> Path:
+    """Return the folder of a set's synthetic twin; write the set unless it is cached.
+
+    Raises:
+        InputError: the cache folder cannot be written.
+    """
+    folder = cache_folder() / f"{dataset.name}{SYNTHETIC}-{VERSION}-{SEED}"
+    if folder.is_dir():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Written to a temporary folder and renamed, so that no other process reads an incomplete set.
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            write_synthetic(dataset, temporary, SEED)
+            temporary.chmod(0o755)
+            temporary.rename(folder)
+        except OSError:
+            # Another process may have been faster; its set is identical.
+            if not folder.is_dir():
+                raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: {error.strerror}: cannot write the generated set {dataset.name}{SYNTHETIC}: "
+            "set another cache folder by XDG_CACHE_HOME"
+        ) from None
+    return folder
+
+
+def write_synthetic(dataset: Dataset, folder: Path, seed: int) -> None:
+    """Write the set's synthetic twin into an empty folder; equal seeds give equal files."""
+    write: Callable[[Path, Dataset, int], None] = load_function(dataset.name, dataset.synthetic)
+    write(folder, dataset, seed)

@@ -1,0 +1,1 @@
+"""Readers of labeled, tagged and paired text, and of word vectors."""

@@ -1,0 +1,129 @@
+"""Readers of column files: a word and its labels per line, an empty line between sentences (CoNLL-2000/2003, WNUT).
+
+Columns are separated by tabs if a line has one, else by spaces. The tag in the last column marks spans. Lines of
+CoNLL-2003 that start with -DOCSTART- separate documents; they are not sentences, although some papers count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import InputError
+from tasks.data.dataset import Unit
+from tasks.data.lines import read_lines
+from tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
+from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, collect_tags, sentence_split_note
+
+if TYPE_CHECKING:
+    from tasks.data.locate import Source
+
+DOCUMENT = "-DOCSTART-"
+DEV_NOTE = sentence_split_note("dev is 10 % of the sentences of the published train")
+
+
+def read_conll2003(source: Source) -> TaggedData:
+    """Read three files of four columns: word, part of speech, chunk and entity.
+
+    Raises:
+        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
+    """
+    return _published(source, ("word", "pos", "chunk", "tag"))
+
+
+def read_wnut(source: Source) -> TaggedData:
+    """Read three files of two columns: token and entity.
+
+    Raises:
+        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
+    """
+    return _published(source, ("word", "tag"))
+
+
+def read_conll2000(source: Source) -> TaggedData:
+    """Read two files of three columns: word, part of speech and chunk; dev is 10 % of the sentences of the train file.
+
+    Raises:
+        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
+    """
+    names = ("word", "pos", "tag")
+    files = [read_columns(path, names) for path in source.files]
+    train, dev = carve_sentences(files[0].split)
+    return _data(source, files, (train, dev, files[1].split), DEV_NOTE)
+
+
+@dataclass(frozen=True)
+class ColumnFile:
+    """Sentences of one file, with tags in BIO; the scheme of the file; its number of document lines."""
+
+    split: TaggedSplit
+    scheme: Scheme
+    documents: int
+
+
+def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
+    """Return the sentences of one file.
+
+    Args:
+        path: the file; UTF-8.
+        names: names of its columns; the first is "word", the last "tag".
+
+    Raises:
+        InputError: a line has other columns, the file has no sentence, or the tag scheme is unknown.
+    """
+    sentences: list[list[list[str]]] = []
+    starts: list[int] = []
+    documents = 0
+    starts_sentence = True
+    for number, line in enumerate(read_lines(path), 1):
+        # ASCII white space only: words of the published sets contain other kinds.
+        text = line.rstrip(" \t\r")
+        if text.startswith(DOCUMENT):
+            documents += 1
+        if not text or text.startswith(DOCUMENT):
+            starts_sentence = True
+            continue
+        fields = (
+            [field.strip(" ") for field in text.split("\t")]
+            if "\t" in text
+            else [field for field in text.split(" ") if field]
+        )
+        if len(fields) != len(names) or not all(fields):
+            problem = f"{len(fields)} column{'s' * (len(fields) > 1)}" if all(fields) else "an empty column"
+            raise InputError(f"{path}:{number}: {problem}: expected {len(names)}, {', '.join(names)}")
+        if starts_sentence:
+            sentences.append([])
+            starts.append(number)
+            starts_sentence = False
+        sentences[-1].append(fields)
+    if not sentences:
+        raise InputError(f"{path}: no sentences: expected one at least")
+    columns = {name: tuple(tuple(row[index] for row in rows) for rows in sentences) for index, name in enumerate(names)}
+    words, tags = columns.pop("word"), columns.pop("tag")
+    scheme = detect_scheme(path, tags, starts)
+    return ColumnFile(TaggedSplit(words, tuple(to_bio(row) for row in tags), columns), scheme, documents)
+
+
+def _published(source: Source, names: Sequence[str]) -> TaggedData:
+    files = [read_columns(path, names) for path in source.files]
+    train, dev, test = (file.split for file in files)
+    return _data(source, files, (train, dev, test), "splits as published")
+
+
+def _data(
+    source: Source, files: Sequence[ColumnFile], splits: tuple[TaggedSplit, TaggedSplit, TaggedSplit], split_note: str
+) -> TaggedData:
+    schemes = ", ".join(f"{path.name} in {file.scheme}" for path, file in zip(source.files, files, strict=True))
+    if len({file.scheme for file in files}) == 1:
+        schemes = files[0].scheme
+    notes = [split_note, f"tags: {schemes}" + (", trained and scored as BIO" if schemes != "BIO" else "")]
+    documents = [file.documents for file in files]
+    if any(documents):
+        notes.append(f"{sum(documents):,} lines {DOCUMENT} are no sentences")
+    # Without a dev file, the train file provides train and dev.
+    names = ("train", "dev", "test") if len(files) == 3 else ("train", "test")
+    skipped = dict.fromkeys(("train", "dev", "test"), 0) | dict(zip(names, documents, strict=True))
+    left_out: Mapping[Unit, Mapping[str, int]] = {"rows": skipped, "tokens": skipped}
+    return TaggedData(source.name, collect_tags(*splits), *splits, tuple(notes), "spans", left_out)

@@ -1,0 +1,106 @@
+"""Tagged data: sentences with one tag per word, in three splits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tasks.data.classification import Rows
+from tasks.data.dataset import Unit
+from tasks.data.read import ThreeSplits
+from tasks.data.splits import SPLIT_SEED, stratified
+
+TaggedSentence = tuple[tuple[str, ...], tuple[str, ...]]
+"""The words of a sentence, and a tag for each."""
+Scored = Literal["spans", "tokens"]
+
+
+@dataclass(frozen=True, eq=False)
+class TaggedSplit:
+    """Sentences, none empty.
+
+    Attributes:
+        words: the words of each sentence.
+        tags: the tags of each sentence, one per word.
+        columns: other labels of every word by name, such as "pos" and "chunk"; shaped as `words`.
+    """
+
+    words: tuple[tuple[str, ...], ...]
+    tags: tuple[tuple[str, ...], ...]
+    columns: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, row: int) -> TaggedSentence:
+        return self.words[row], self.tags[row]
+
+    def tokens(self) -> int:
+        """Return the number of words."""
+        return sum(map(len, self.words))
+
+    def take(self, rows: Rows) -> TaggedSplit:
+        """Return the sentences with those numbers, in that order."""
+        return TaggedSplit(
+            tuple(self.words[row] for row in rows),
+            tuple(self.tags[row] for row in rows),
+            {name: tuple(values[row] for row in rows) for name, values in self.columns.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TaggedData(ThreeSplits[TaggedSplit]):
+    """A tagged set: dev for model selection, test for the score.
+
+    Attributes:
+        classes: all tags of the three splits, sorted; tags of spans in BIO for every scheme of the files.
+        notes: how the splits were made and what was left out, for readers of the results.
+        scored: "spans" for F1 of the tagged spans; "tokens" for the accuracy of the tags.
+        left_out: number of rows and tokens of the files that are in no split: unit → split → number.
+
+    Raises:
+        InputError: a split has no sentences.
+    """
+
+    kind: ClassVar[str] = "sequence-labelling"
+
+    name: str
+    classes: tuple[str, ...]
+    train: TaggedSplit
+    dev: TaggedSplit
+    test: TaggedSplit
+    notes: tuple[str, ...]
+    scored: Scored
+    left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.require_rows("sentences")
+
+    def tokens(self) -> dict[str, int]:
+        """Return the number of words of each split."""
+        return {name: split.tokens() for name, split in self.splits().items()}
+
+    def class_rows(self) -> dict[str, dict[str, int]]:
+        """Return the number of words with each tag in each split."""
+        counts = {name: Counter(tag for tags in split.tags for tag in tags) for name, split in self.splits().items()}
+        return {name: {tag: by_tag[tag] for tag in self.classes} for name, by_tag in counts.items()}
+
+
+def collect_tags(*splits: TaggedSplit) -> tuple[str, ...]:
+    """Return all tags of some splits, sorted."""
+    return tuple(sorted({tag for split in splits for tags in split.tags for tag in tags}))
+
+
+def carve_sentences(train: TaggedSplit) -> tuple[TaggedSplit, TaggedSplit]:
+    """Split the sentences of a set that was published without dev into 90 % train and 10 % dev."""
+    train_rows, dev_rows = stratified(np.zeros(len(train), np.int64), (90, 10))
+    return train.take(train_rows), train.take(dev_rows)
+
+
+def sentence_split_note(percents: str) -> str:
+    """Return the note on a split of sentences, which is not stratified because they have no classes."""
+    return f"{percents} (seed {SPLIT_SEED})"

@@ -1,0 +1,146 @@
+"""Translation data, and readers of parallel text: two files per split, whose lines are translations of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from harness.errors import InputError
+from tasks.data.line_stream import stream_lines
+from tasks.data.lines import single_spaces
+
+if TYPE_CHECKING:
+    from tasks.data.dataset import Unit
+    from tasks.data.locate import Source
+
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class TranslationData:
+    """Sentences with their translations.
+
+    Attributes:
+        name: name of the set.
+        source: language code of the sentences.
+        target: language code of the translations.
+    """
+
+    kind: ClassVar[str] = "translation"
+    classes: ClassVar[tuple[str, ...]] = ()
+
+    name: str
+    source: str
+    target: str
+
+    def rows(self) -> dict[str, int]:
+        """Return the number of pairs of each split; the first call reads all of them."""
+        raise NotImplementedError
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on pairs left out."""
+        return ()
+
+    def class_rows(self) -> dict[str, dict[str, int]]:
+        """Return {}: there are no classes."""
+        return {}
+
+    def verify(self, progress: Callable[[], None]) -> None:
+        """Read what `rows` has not, calling `progress` after each row; raise InputError for a damaged file."""
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """The two files of a split, plain or gzipped; every call reads them line by line."""
+
+    source: Path
+    target: Path
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield every pair, with single spaces; a side without text is "".
+
+        Raises:
+            InputError: a file is missing, empty, damaged or binary, a line is not UTF-8, or one file is longer.
+        """
+        for number, (source, target) in enumerate(zip_longest(_lines(self.source), _lines(self.target)), 1):
+            if source is None or target is None:
+                longer, shorter = (self.target, self.source) if source is None else (self.source, self.target)
+                if not (source or target):
+                    continue  # an empty line after the last sentence
+                raise InputError(
+                    f"{longer}:{number}: {shorter.name} has no line {number}: expected as many lines in both"
+                )
+            yield source, target
+
+    @cached_property
+    def counts(self) -> tuple[int, int]:
+        """Numbers of pairs with and without text on both sides; raises InputError as `pairs`."""
+        complete = total = 0
+        for source, target in self.pairs():
+            complete += bool(source and target)
+            total += 1
+        if not complete:
+            raise InputError(f"{self.source}: no sentence with a translation in {self.target.name}")
+        return complete, total - complete
+
+
+@dataclass(frozen=True)
+class ParallelText(TranslationData):
+    """Parallel text files.
+
+    Attributes:
+        files: the files of "train", "dev" and "test".
+        form: "raw" for untokenized text; "bpe" for Moses tokens split into pieces, with "@@" after all but the last
+            piece of a word.
+    """
+
+    files: dict[str, PairFiles]
+    form: Literal["raw", "bpe"]
+
+    def rows(self) -> dict[str, int]:
+        """Return the number of pairs with text on both sides."""
+        return {split: files.counts[0] for split, files in self.files.items()}
+
+    @property
+    def left_out(self) -> dict[Unit, dict[str, int]]:
+        """Number of pairs with an empty side."""
+        return {"rows": {split: files.counts[1] for split, files in self.files.items()}}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on pairs left out."""
+        return tuple(
+            f"{count:,} pair{'s' * (count > 1)} of {split} with an empty side left out"
+            for split, count in self.left_out["rows"].items()
+            if count
+        )
+
+
+def read_raw(source: Source) -> ParallelText:
+    """Return a set of raw text, which is read on access."""
+    return _text(source, "raw")
+
+
+def read_bpe(source: Source) -> ParallelText:
+    """Return a set of text in BPE pieces, which is read on access."""
+    return _text(source, "bpe")
+
+
+def _text(source: Source, form: Literal["raw", "bpe"]) -> ParallelText:
+    sides = list(zip(source.files[::2], source.files[1::2], strict=True))
+    files = {split: PairFiles(*side) for split, side in zip(SPLITS, sides, strict=True)}
+    first, second = (_language(file) for file in sides[0])
+    return ParallelText(source.name, first, second, files, form)
+
+
+def _language(file: Path) -> str:
+    return file.name.removesuffix(".gz").rpartition(".")[2]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return (single_spaces(line) for _, line in stream_lines(path, gzipped=path.suffix == ".gz"))

@@ -1,0 +1,1 @@
+"""Object detection with DETR and interaction detection with QPIC."""

@@ -1,0 +1,110 @@
+"""Base class of the detection tasks, which train mmdet's detectors on images prepared by mmdet's pipelines."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from mmdet.structures import DetDataSample
+from torch import Tensor, nn
+
+from adapters.vision.detr import in_mmdet
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.trials.recipe import Recipe
+from harness.trials.task import Split
+from harness.trials.trial import Trial
+from tasks.data.read import Data
+from tasks.detection.mmdet_pipeline import MmdetImages
+from tasks.detection.spec import DetectionRecipe
+from tasks.trial_factory import PresetTask, check_model
+from tasks.weights import resolve_weights
+
+
+class DetectionTask(PresetTask):
+    """A detection task.
+
+    Class attributes:
+        truth_names: names of the ground truth in a batch and in mmdet's `gt_instances`.
+        weight_sources: models whose weights fit the task's model, for error messages.
+
+    Attributes, after `setup`:
+        data: the data set.
+        images: the image pipelines.
+    """
+
+    truth_names: ClassVar[tuple[str, ...]]
+    weight_sources: ClassVar[str]
+    recipe: DetectionRecipe
+    data: Data
+    images: MmdetImages
+
+    @classmethod
+    def check(cls, trial: Trial) -> None:
+        """See `Task.check`; raises InputError also for a frozen backbone with random weights."""
+        check_model(cls, trial, lambda recipe, classes: cls.make_model(trial, recipe, classes))
+        if trial.weights is None and trial.recipe["model"].get("frozen", True):
+            raise InputError(
+                f"model {trial.model}: a frozen backbone with random weights learns nothing: expected `--weights` with "
+                f"{cls.weight_sources}, or `--set model.frozen=false`"
+            )
+
+    @classmethod
+    def make_model(cls, trial: Trial, recipe: Recipe, classes: int) -> nn.Module:
+        """Return the model of a trial with random weights."""
+        model: nn.Module = MODELS.get(trial.model)(trial.model, recipe.model, **cls.head_sizes(classes))
+        return model
+
+    @staticmethod
+    @abstractmethod
+    def head_sizes(classes: int) -> dict[str, int]:
+        """Return the model's arguments for the sizes of its heads, for data with that number of classes."""
+
+    @staticmethod
+    @abstractmethod
+    def load_weights(model: nn.Module, path: Path) -> str:
+        """Load a checkpoint into a model, and return a note on it."""
+
+    def build_model(self) -> nn.Module:
+        """See `Task.build_model`."""
+        model = self.make_model(self.trial, self.recipe, len(self.data.classes))
+        weights = resolve_weights(self.trial)
+        if weights is not None:
+            self.notes.append(self.load_weights(model, weights))
+        return model
+
+    def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
+        """Yield single images: padding in a larger batch would slightly change the outputs."""
+        return ([index] for index in range(self.size(split)))
+
+    @abstractmethod
+    def sample(self, split: Split, index: int) -> dict[str, Any]:
+        """Return one sample.
+
+        Returns:
+            ``images``: pixels (3, H, W) uint8, BGR; ``meta``: the `META_KEYS` of the image; and the `truth_names`.
+        """
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, list[Any]]:
+        """Return a list of each entry of `sample`: images of a batch differ in size."""
+        samples = [self.sample(split, index) for index in indices]
+        return {name: [sample[name] for sample in samples] for name in ("images", "meta", *self.truth_names)}
+
+    def num_loss_terms(self, batch: dict[str, list[Any]]) -> float:
+        """Return the number of images."""
+        return len(batch["images"])
+
+    def preprocess(self, batch: dict[str, list[Any]]) -> tuple[Tensor, list[DetDataSample]]:
+        """Return normalized and padded images (B, 3, rows, columns), and mmdet's samples."""
+        truths = {name: batch[name] for name in self.truth_names}
+        return self.images.preprocess(batch["images"], batch["meta"], truths)
+
+    def loss(self, model: nn.Module, batch: dict[str, list[Any]]) -> Tensor:
+        """Return the sum over decoder layers of the weighted losses of the model's head."""
+        images, samples = self.preprocess(batch)
+        with in_mmdet():
+            losses: dict[str, Tensor] = model(images, samples, mode="loss")
+        return torch.stack([value for name, value in losses.items() if "loss" in name]).sum()

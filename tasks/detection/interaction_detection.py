@@ -1,0 +1,152 @@
+"""Interaction detection with QPIC (DropKey, Section 4.3): persons, objects, and verbs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.structures import InstanceData
+from torch import Tensor, nn
+from torchvision.transforms.v2 import ColorJitter
+
+from adapters.vision.detr import DetrOptions
+from adapters.vision.qpic import load_qpic_weights
+from harness.training.data_loading import to_device
+from harness.trials.samples import Overlay, Overlays, SampleView
+from harness.trials.task import Split
+from tasks.data.detection.hico import OBJECTS, VERBS
+from tasks.data.detection.interactions import InteractionData, PairedImage
+from tasks.detection.base import DetectionTask
+from tasks.detection.interaction_ap import Pairing, mean_average_precision
+from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes, to_rgb_array
+from tasks.detection.overlays import joined_boxes
+from tasks.detection.spec import InteractionDetectionSpec
+from tasks.trial_factory import read_with_notes
+
+JITTER = 0.4
+"""Strength of the jitter of brightness, contrast and saturation in training (QPIC's repository)."""
+
+
+class InteractionDetection(DetectionTask, InteractionDetectionSpec):
+    """Interaction detection: pairs of a person and an object, with verbs."""
+
+    truth_names = ("labels", "verbs", "subjects", "objects")
+    weight_sources = "a ResNet's, a DETR's or a QPIC's"
+    load_weights = staticmethod(load_qpic_weights)
+    data: InteractionData
+
+    @staticmethod
+    def head_sizes(classes: int) -> dict[str, int]:
+        """See `DetectionTask.head_sizes`; the heads have HICO-DET's objects and verbs for any data."""
+        return {"objects": len(OBJECTS), "verbs": VERBS}
+
+    def setup(self) -> None:
+        """Read the annotations; images are read on demand."""
+        self.data = read_with_notes(self, InteractionData)
+        self.splits = self.data.splits()
+        self.num_queries = int(self.recipe.model.get("num_queries", DetrOptions.model_fields["num_queries"].default))
+        excess = sum(max(0, len(image.boxes) - self.num_queries) for image in self.splits["train"].images)
+        if excess:
+            self.notes.append(f"{excess} training boxes beyond the first {self.num_queries} of their image left out")
+        self.images = MmdetImages(self.recipe, augment=_jitter_colors)
+
+    def size(self, split: Split) -> int:
+        """See `Task.size`."""
+        return len(self.splits[split])
+
+    def sample(self, split: Split, index: int) -> dict[str, Any]:
+        """See `DetectionTask.sample`; the P true pairs are labels (P,), verbs (P, V), subjects and objects (P, 4).
+
+        In training, boxes are in pixels of the input, and pairs with a box outside of the crop are left out. In
+        evaluation, boxes are in pixels of the image file.
+        """
+        image, path = self.splits[split].images[index], self.splits[split].path(index)
+        # A box is labeled by its number in the image and its class, so that its pairs can be found after cropping.
+        instances = [
+            {"bbox": box, "bbox_label": [number, label], "ignore_flag": 0}
+            for number, (box, label) in enumerate(zip(image.boxes.tolist(), image.labels.tolist(), strict=True))
+        ][: self.num_queries if split == "train" else None]
+        info = {"img_id": index, "instances": instances}
+        pixels, boxes, meta = self.images.load(path, info, training=split == "train")
+        return {"images": pixels, "meta": meta, **_remaining_pairs(image, boxes)}
+
+    def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Pairing]:
+        """Return the detected pairs of each image, in pixels of the image file."""
+        images, samples = self.preprocess(batch)
+        results = [result.pred_instances for result in model(images, samples, mode="predict")]
+        return [
+            Pairing(*(getattr(result, name).cpu().numpy() for name in ("subjects", "objects", "labels", "scores")))
+            for result in results
+        ]
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """Return HICO-DET's mean average precisions in percent over the images of the batches."""
+        truths: list[PairedImage] = []
+        predictions: list[Pairing] = []
+        for batch in batches:
+            predictions += self.predict(model, batch)
+            truths += [self.splits[split].images[meta["img_id"]] for meta in batch["meta"]]
+        return mean_average_precision(self.data.interactions, truths, predictions)
+
+    def sample_view(self, split: Split, index: int) -> SampleView:
+        """Return the input image before normalization, with the interactions in it."""
+        sample = self.sample(split, index)
+        names = dict.fromkeys(
+            self._name(verb, label)
+            for label, verbs in zip(sample["labels"].tolist(), sample["verbs"], strict=True)
+            for verb in verbs.nonzero()[:, 0].tolist()
+        )
+        return SampleView(", ".join(names), image=to_rgb_array(sample["images"]))
+
+    def overlays(self, model: nn.Module, split: Split, index: int) -> Overlays:
+        """Return the true pairs, one for each verb, and as many of the best detections, at least one."""
+        batch = self.batch(split, [index])
+        scale = batch["meta"][0]["scale_factor"]
+
+        def overlay(pair: Sequence[Any], verb: int, score: float | None = None) -> Overlay:
+            label, *corners = pair
+            subject, thing = scale_boxes(np.stack(corners), scale)
+            return Overlay(self._name(verb, label), joined_boxes(subject, thing), score)
+
+        pairs = list(zip(*(batch[name][0].numpy() for name in ("labels", "subjects", "objects")), strict=True))
+        true = [overlay(pairs[pair], verb) for pair, verb in np.argwhere(batch["verbs"][0].numpy())]
+        (prediction,) = self.predict(model, to_device(batch, next(model.parameters()).device))
+        pairs = list(zip(prediction.labels, prediction.subjects, prediction.objects, strict=True))
+        scores = prediction.scores
+        best = np.unravel_index(scores.argsort(axis=None)[::-1][: max(1, len(true))], scores.shape)
+        detected = [overlay(pairs[query], verb, float(scores[query, verb])) for query, verb in zip(*best, strict=True)]
+        return Overlays(true, detected)
+
+    def _name(self, verb: int, label: int) -> str:
+        interactions = self.data.interactions
+        return f"{interactions.verbs[verb]} {interactions.objects[label]}"
+
+
+def _jitter_colors(results: dict[str, Any]) -> dict[str, Any]:
+    """Jitter the colors of mmdet's image (H, W, 3), BGR."""
+    image = torch.from_numpy(np.ascontiguousarray(results["img"][..., ::-1])).permute(2, 0, 1)
+    jittered = ColorJitter(JITTER, JITTER, JITTER)(image).permute(1, 2, 0).numpy()
+    results["img"] = np.ascontiguousarray(jittered[..., ::-1])
+    return results
+
+
+def _remaining_pairs(image: PairedImage, boxes: InstanceData) -> dict[str, Tensor]:
+    """Return the true pairs of an image with both boxes left; verbs of the same two boxes form one pair."""
+    labels, corners = boxes.labels.reshape(-1, 2), boxes.bboxes.tensor
+    rows = {number: row for row, number in enumerate(labels[:, 0].tolist())}
+    verbs_by_pair: dict[tuple[int, int], list[int]] = {}
+    for subject, thing, verb in image.pairs.tolist():
+        if subject in rows and thing in rows:
+            verbs_by_pair.setdefault((rows[subject], rows[thing]), []).append(verb)
+    verbs = torch.zeros(len(verbs_by_pair), VERBS)
+    for pair, pair_verbs in enumerate(verbs_by_pair.values()):
+        verbs[pair, pair_verbs] = 1
+    subjects, objects = torch.tensor(list(verbs_by_pair), dtype=torch.long).reshape(-1, 2).T
+    return {
+        "labels": labels[objects, 1],
+        "verbs": verbs,
+        "subjects": corners[subjects],
+        "objects": corners[objects],
+    }

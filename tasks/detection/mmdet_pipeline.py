@@ -1,0 +1,132 @@
+"""mmdet's image pipelines of DETR for training and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmcv.transforms import Compose
+from mmdet.registry import MODELS, TRANSFORMS
+from mmdet.structures import DetDataSample
+from mmengine.structures import InstanceData
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adapters.vision.detr import detr_config, in_mmdet
+from harness.errors import InputError
+from tasks.detection.spec import PUBLISHED_SIZE, DetectionRecipe
+
+META_KEYS = ("img_id", "ori_shape", "img_shape", "scale_factor")
+"""The keys of mmdet's metainfo that a batch holds for each image."""
+
+
+class MmdetImages:
+    """mmdet's pipelines for single images, and its preprocessor for batches.
+
+    Args:
+        recipe: the image size, and whether training images are augmented.
+        augment: an augmentation of training images after mmdet's flip, as a transform of mmdet's results.
+    """
+
+    def __init__(
+        self, recipe: DetectionRecipe, augment: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    ) -> None:
+        pipelines = scaled_pipelines(recipe.image_size)
+        read_image, read_boxes, flip, *rest = pipelines["train"]
+        extra = [augment] if augment is not None else []
+        resize, *_ = evaluation = pipelines["test"][1:]
+        with in_mmdet():
+            self.read_image = TRANSFORMS.build(read_image)
+            # In evaluation mmdet reads the boxes after resizing; in training they must be scaled with their image.
+            plain = [read_boxes, resize, rest[-1]]
+            self.training = Compose([read_boxes, flip, *extra, *rest] if recipe.augment else plain)
+            self.evaluation = Compose(evaluation)
+            self.preprocessor = MODELS.build(detr_config().model.data_preprocessor)
+
+    def load(self, path: Path, info: Mapping[str, Any], *, training: bool) -> tuple[Tensor, Any, dict[str, Any]]:
+        """Load an image with its boxes.
+
+        Args:
+            path: the image's file.
+            info: ``img_id`` and ``instances``, as in mmdet's data sets.
+            training: whether the image is augmented.
+
+        Returns:
+            pixels (3, H, W) uint8, BGR; boxes and labels, as mmdet's `gt_instances`; the values of `META_KEYS`.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        try:
+            results = self.read_image({"img_path": str(path), **info})
+        except Exception as error:  # mmcv has no error type of its own for damaged files
+            raise InputError(f"{path}: the image cannot be read: {' '.join(str(error).split())[:80]}") from None
+        results = (self.training if training else self.evaluation)(results)
+        sample = results["data_samples"]
+        return results["inputs"], sample.gt_instances, {key: sample.metainfo[key] for key in META_KEYS}
+
+    def preprocess(
+        self, images: Sequence[Tensor], metas: Sequence[Mapping[str, Any]], truths: Mapping[str, Sequence[Tensor]]
+    ) -> tuple[Tensor, list[DetDataSample]]:
+        """Return normalized and padded images (B, 3, rows, columns), and mmdet's samples.
+
+        Args:
+            images: pixels of each image, as returned by `load`, on the device.
+            metas: the values of `META_KEYS` of each image.
+            truths: ground truth by its names in mmdet's `gt_instances`, one tensor per image.
+        """
+        samples = []
+        for index, meta in enumerate(metas):
+            sample = DetDataSample(metainfo=dict(meta))
+            sample.gt_instances = InstanceData(**{name: values[index] for name, values in truths.items()})
+            samples.append(sample)
+        self.preprocessor.to(images[0].device)
+        batch = self.preprocessor({"inputs": list(images), "data_samples": samples}, training=False)
+        return batch["inputs"], batch["data_samples"]
+
+
+def to_rgb_array(image: Tensor) -> NDArray[Any]:
+    """Return a BGR image (3, H, W) as an RGB array (H, W, 3)."""
+    array: NDArray[Any] = image.flip(0).permute(1, 2, 0).numpy()
+    return array
+
+
+def scale_boxes(boxes: NDArray[Any], factor: Sequence[float]) -> NDArray[Any]:
+    """Scale boxes from pixels of the image file to pixels of the model's input.
+
+    Args:
+        boxes: (N, 4): left, top, right, bottom.
+        factor: of width and height; ``scale_factor`` of `META_KEYS`.
+
+    Returns:
+        (N, 4).
+    """
+    scaled: NDArray[Any] = boxes * np.array([*factor, *factor])
+    return scaled
+
+
+def scaled_pipelines(size: int) -> dict[str, list[dict[str, Any]]]:
+    """Return mmdet's training and test pipelines with all sizes scaled by `size` over the published 800 pixels."""
+
+    def scale_step(step: Any) -> Any:
+        if isinstance(step, list | tuple):
+            return type(step)(scale_step(part) for part in step)
+        if not isinstance(step, dict):
+            return step
+        scaled = {key: scale_step(value) for key, value in step.items()}
+        for key in ("scale", "scales", "crop_size"):
+            if key in scaled:
+                scaled[key] = _scale_sizes(scaled[key], size / PUBLISHED_SIZE)
+        return scaled
+
+    config = detr_config()
+    pipelines = {"train": config.train_pipeline, "test": config.test_pipeline}
+    return {name: [scale_step(dict(step)) for step in steps] for name, steps in pipelines.items()}
+
+
+def _scale_sizes(sizes: Any, factor: float) -> Any:
+    if isinstance(sizes, list | tuple):
+        return type(sizes)(_scale_sizes(part, factor) for part in sizes)
+    return max(1, round(sizes * factor))

@@ -1,0 +1,78 @@
+"""Specs of object and interaction detection (DropKey, Sections 4.2 and 4.3): recipe, metrics, the making of trials."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from harness.errors import InputError
+from harness.settings import Settings
+from harness.trials.metric import Metric
+from harness.trials.recipe import Recipe
+from harness.trials.trial import Trial, TrialRequest
+from tasks.data import SYNTHETIC
+from tasks.trial_factory import PresetTask, cached_source
+
+PUBLISHED_SIZE = 800
+"""Shorter side of images in evaluation, in pixels, in mmdet's configuration."""
+AP_NAMES = {
+    "ap": "mAP",
+    "ap50": "mAP_50",
+    "ap75": "mAP_75",
+    "ap-small": "mAP_s",
+    "ap-medium": "mAP_m",
+    "ap-large": "mAP_l",
+}
+"""Metric names, and CocoMetric's names for them. Data without boxes of a size have no AP of that size."""
+AP_SETTINGS = {"": "default", "-known-object": "known object"}
+"""Suffixes of metric names, and the settings of HICO-DET's evaluation that they denote."""
+
+
+class DetectionRecipe(Recipe):
+    """Hyper-parameters of a detection task."""
+
+    image_size: int = Field(
+        default=PUBLISHED_SIZE,
+        ge=32,
+        description="shorter side of evaluation images, in pixels; the sizes of training images scale with it",
+    )
+    augment: bool = Field(
+        default=True, description="whether training images are augmented; if not, they are prepared as in evaluation"
+    )
+
+
+class ObjectDetectionSpec(PresetTask):
+    """Object detection: boxes with classes."""
+
+    name: ClassVar[str] = "object-detection"
+    recipe_type: ClassVar[type[Recipe]] = DetectionRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = tuple(Metric(name, optional="-" in name) for name in AP_NAMES)
+    recipe: DetectionRecipe
+
+
+class InteractionDetectionSpec(PresetTask):
+    """Interaction detection: pairs of a person and an object, with verbs.
+
+    Data without rare interactions have no metrics of rare interactions.
+    """
+
+    name: ClassVar[str] = "interaction-detection"
+    recipe_type: ClassVar[type[Recipe]] = DetectionRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = tuple(
+        Metric(f"map-{part}{ending}", optional=True) for ending in AP_SETTINGS for part in ("full", "rare", "non-rare")
+    )
+    recipe: DetectionRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`."""
+        trial = super().trial_for(request, settings)
+        source = cached_source(request.data, settings)
+        if not any(file.endswith("/") for file in source.layout.files):
+            raise InputError(
+                f"data '{request.data}' in {source.folder} have only test annotations: training expects "
+                f"{', '.join(source.dataset.layouts[0].files)}; get them from {source.dataset.home}, or run on a small "
+                f"generated set: {source.dataset.name}{SYNTHETIC}"
+            )
+        return trial

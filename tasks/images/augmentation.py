@@ -1,0 +1,160 @@
+"""Augmentation of training images: of single images by torchvision and timm, of batches by MixUp and CutMix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from PIL.Image import Image, fromarray, merge
+from PIL.ImageOps import posterize
+from torch import Tensor
+from torch.nn.functional import one_hot, pad
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from harness.errors import InputError
+
+POLICY = re.compile(r"rand(-(m|n|p|mstd|mmax|inc)\d+(\.\d+)?)+")
+GRAY = 128
+"""Fill value, 0 to 255, for pixels from outside of an image that is rotated or shifted."""
+
+
+def random_augment(policy: str, size: int) -> Callable[[Tensor], Tensor]:
+    """Return timm's RandAugment (Cubuk et al. 2020).
+
+    Args:
+        policy: in timm's notation, such as ``rand-m9-mstd0.5-inc1``.
+        size: side of the images in pixels, which scales translations.
+
+    Returns:
+        (3, H, W) uint8 → (3, H, W) uint8, drawing from the generators of Python and NumPy.
+
+    Raises:
+        InputError: timm has no such policy.
+    """
+    from timm.data.auto_augment import rand_augment_transform
+
+    try:
+        if not POLICY.fullmatch(policy):
+            raise ValueError  # timm silently ignores unknown parts of a policy
+        draw = rand_augment_transform(policy, {"translate_const": int(size * 0.45), "img_mean": (GRAY,) * 3})
+    except (AssertionError, KeyError, ValueError):
+        raise InputError(f"randaugment={policy}: expected timm's notation, such as rand-m9-mstd0.5-inc1") from None
+    posterize_to_black(draw)
+
+    def augment(image: Tensor) -> Tensor:
+        # Merging planes in Pillow takes a quarter of the time of interleaving the channels in an array.
+        pil_image = merge("RGB", [fromarray(plane) for plane in image.numpy()])
+        augmented: Tensor = functional.pil_to_tensor(draw(pil_image))
+        return augmented
+
+    return augment
+
+
+def posterize_to_black(draw: Any) -> None:
+    """Let timm's RandAugment posterize an image to 0 bits, that is to black, as it did with older Pillow releases.
+
+    At a magnitude of 10, which one in 40 draws of the published policy reaches, timm keeps 0 bits. Pillow refuses that.
+    """
+    for operation in draw.ops:
+        if operation.name.startswith("Posterize"):
+            operation.aug_fn = _posterize
+
+
+def _posterize(image: Image, bits: int, **options: Any) -> Image:
+    return posterize(image, bits) if bits > 0 else image.point(lambda value: 0)
+
+
+@cache
+def resized_crop(size: int) -> Callable[[Tensor], Tensor]:
+    """Return random resized crops (scale 0.08 to 1, Szegedy et al. 2015): (C, H, W) uint8 → (C, size, size) uint8."""
+    crop: Callable[[Tensor], Tensor] = v2.RandomResizedCrop(size, antialias=True)
+    return crop
+
+
+def random_erasing(probability: float) -> Callable[[Tensor], Tensor]:
+    """Return Random Erasing (Zhong et al. 2020) of normalized images (C, H, W): a rectangle of noise, in place."""
+    erase: Callable[[Tensor], Tensor] = v2.RandomErasing(probability, value="random", inplace=True)
+    return erase
+
+
+def normalize(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Return uint8 images (B, C, H, W) as float32, scaled to 0…1 and normalized by mean and deviation (C,)."""
+    # In place, because a batch is larger than any cache: fresh memory for each operation takes twice as long.
+    return pixels.float().div_(255.0).sub_(mean[:, None, None]).div_(std[:, None, None])
+
+
+def random_crop_flip(pixels: Tensor, padding: int, flip: bool) -> Tensor:
+    """Return random crops of zero-padded images, half of them flipped.
+
+    Args:
+        pixels: (B, C, H, W).
+        padding: pixels added on each side before an H × W crop.
+        flip: whether to flip half of the images horizontally.
+
+    Returns:
+        (B, C, H, W).
+    """
+    if not (padding or flip):
+        return pixels
+    batch, _, height, width = pixels.shape
+    tops, lefts = torch.randint(2 * padding + 1, (2, batch)).tolist() if padding else ([0] * batch, [0] * batch)
+    flips = (torch.rand(batch) < 0.5).tolist() if flip else [False] * batch
+    padded = pad(pixels, [padding] * 4) if padding else pixels
+    crops = torch.empty_like(pixels)
+    # A loop over images: gathering the whole batch by index takes several times as long.
+    for out, image, top, left, flipped in zip(crops, padded, tops, lefts, flips, strict=True):
+        crop = image[:, top : top + height, left : left + width]
+        out.copy_(crop.flip(-1) if flipped else crop)
+    return crops
+
+
+def mixup_cutmix(pixels: Tensor, labels: Tensor, classes: int, mixup: float, cutmix: float) -> tuple[Tensor, Tensor]:
+    """Apply MixUp (Zhang et al. 2018) or CutMix (Yun et al. 2019) to a batch.
+
+    Args:
+        pixels: (B, C, H, W), changed in place.
+        labels: (B,).
+        classes: number of classes.
+        mixup: α of MixUp's Beta distribution; 0: no MixUp.
+        cutmix: α of CutMix's Beta distribution; 0: no CutMix. If both are positive, one is drawn for each batch.
+
+    Returns:
+        images (B, C, H, W), and class probabilities (B, classes).
+    """
+    if pixels.shape[0] == 1 or not (mixup or cutmix):
+        return pixels, one_hot(labels, classes).to(pixels.dtype)
+    transforms: list[Any] = [_MixUp(alpha=mixup, num_classes=classes)] if mixup else []
+    transforms += [_CutMix(alpha=cutmix, num_classes=classes)] if cutmix else []
+    images, probabilities = v2.RandomChoice(transforms)(pixels, labels)
+    return images, probabilities
+
+
+class _MixUp(v2.MixUp):  # type: ignore[misc]
+    """torchvision's MixUp without its three copies of the batch."""
+
+    def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
+        if inpt is params["labels"]:
+            mixed: Tensor = super().transform(inpt, params)
+            return mixed
+        lam, last, term = params["lam"], inpt[-1].clone(), torch.empty_like(inpt[0])
+        for index in range(len(inpt) - 1, -1, -1):
+            torch.mul(inpt[index - 1] if index else last, 1.0 - lam, out=term)
+            inpt[index].mul_(lam).add_(term)
+        return inpt
+
+
+class _CutMix(v2.CutMix):  # type: ignore[misc]
+    """torchvision's CutMix without its two copies of the batch."""
+
+    def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
+        if inpt is params["labels"]:
+            mixed: Tensor = super().transform(inpt, params)
+            return mixed
+        left, top, right, bottom = params["box"]
+        box = inpt[..., top:bottom, left:right]
+        box.copy_(box.roll(1, 0))
+        return inpt

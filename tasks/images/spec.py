@@ -1,0 +1,86 @@
+"""Spec of image classification (DropKey, Section 4.1): recipe, metrics and the making of trials."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from harness.settings import Settings
+from harness.trials.metric import Metric
+from harness.trials.recipe import Recipe
+from harness.trials.trial import Trial, TrialRequest
+from tasks.data.locate import Source
+from tasks.metrics import ACCURACY
+from tasks.trial_factory import PresetTask, cached_source
+
+DEFAULT_TOKEN_WEIGHT = 0.5
+"""Published weight of the tokens' loss; the class token's loss has weight 1."""
+
+
+class TokenLabelRecipe(Recipe):
+    """Hyper-parameters of token labeling."""
+
+    token_labels: Literal["image", "maps"] | None = Field(
+        default=None,
+        description="labels of VOLO's tokens: image: the image's label; maps: from published label maps; none",
+    )
+    token_weight: float | None = Field(
+        default=None, gt=0, description=f"weight of the tokens' loss; default: {DEFAULT_TOKEN_WEIGHT}"
+    )
+    token_maps_fingerprint: str | None = Field(default=None, description="fingerprint of the label maps; filled in")
+
+    @field_validator("token_labels", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
+
+class ImageRecipe(TokenLabelRecipe):
+    """Hyper-parameters of image classification."""
+
+    image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
+    channels: int = Field(default=3, ge=1, le=3)
+    flip: bool = Field(default=False, description="flip half of the training images horizontally")
+    crop_padding: int = Field(default=0, ge=0, description="pixels added on each side before a random crop")
+    resized_crop: bool = Field(default=False, description="random resized crops (scale 0.08 to 1), as on ImageNet")
+    randaugment: str | None = Field(default=None, description="policy in timm's notation, such as rand-m9-mstd0.5-inc1")
+    erase: float = Field(default=0.0, ge=0, le=1, description="probability of Random Erasing")
+    mixup: float = Field(default=0.0, ge=0, description="α of MixUp; 0: off")
+    cutmix: float = Field(default=0.0, ge=0, description="α of CutMix; 0: off")
+
+    @model_validator(mode="after")
+    def _check_token_labels(self) -> Self:
+        if self.token_labels is not None and (self.mixup or self.cutmix):
+            raise ValueError(f"token_labels={self.token_labels}: tokens are mixed: expected mixup=0 and cutmix=0")
+        if self.token_labels == "maps" and (self.crop_padding or not self.resized_crop):
+            raise ValueError("token_labels=maps: expected resized_crop=true and crop_padding=0")
+        return self
+
+
+class ImageClassificationSpec(PresetTask):
+    """Image classification: one label per image."""
+
+    name: ClassVar[str] = "image-classification"
+    recipe_type: ClassVar[type[Recipe]] = ImageRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
+    recipe: ImageRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`."""
+        return _with_fingerprint(super().trial_for(request, settings), cached_source(request.data, settings))
+
+
+def _with_fingerprint(trial: Trial, source: Source) -> Trial:
+    """Return the trial, with the fingerprint of its label maps if its recipe uses them.
+
+    Raises:
+        InputError: the label maps are missing; the message says how to obtain them.
+    """
+    if trial.recipe.get("token_labels") != "maps":
+        return trial
+    from tasks.data.images.label_maps import locate_maps, maps_fingerprint
+
+    fingerprint = maps_fingerprint(locate_maps(source))
+    return trial.model_copy(update={"recipe": {**trial.recipe, "token_maps_fingerprint": fingerprint}})

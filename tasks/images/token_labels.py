@@ -1,0 +1,127 @@
+"""Token labeling (Jiang et al. 2021, "All Tokens Matter"), as used to train VOLO.
+
+Each image has a label for the class token and one for each of its tokens. The tokens of a box are exchanged between
+pairs of images at the model's input: the class token predicts the mixed label, each token the label of its own image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot, softmax
+
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.trials.trial import Trial
+from tasks.data.classification import ImageSource
+from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprint
+from tasks.data.locate import Source
+from tasks.images.spec import DEFAULT_TOKEN_WEIGHT, TokenLabelRecipe
+
+
+def check_token_labels(trial: Trial) -> None:
+    """Raise InputError if the recipe has token labels and the model does not support them."""
+    labels = trial.recipe.get("token_labels")
+    if labels and not MODELS.entry(trial.model).facts.get("token_labels"):
+        supported = ", ".join(name for name in MODELS if MODELS.entry(name).facts.get("token_labels"))
+        raise InputError(f"token_labels={labels}: model '{trial.model}' has no token labels: expected {supported}")
+
+
+def load_label_maps(recipe: TokenLabelRecipe, source: Source, images: ImageSource, classes: int) -> LabelMaps | None:
+    """Return the label maps of the training images; None if the recipe uses none.
+
+    Raises:
+        InputError: maps are missing, or have changed since the trial was made.
+    """
+    if recipe.token_labels != "maps":
+        return None
+    folder = locate_maps(source)
+    if maps_fingerprint(folder) != recipe.token_maps_fingerprint:
+        raise InputError(f"the label maps in {folder} have changed since the trial was made")
+    return LabelMaps.for_images(folder, images, classes)
+
+
+def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequence[int], classes: int,
+                     recipe: TokenLabelRecipe) -> Tensor:  # fmt: skip
+    """Return the cross entropy of the class token plus `token_weight` times that of all tokens.
+
+    Args:
+        model: `adapters.vision.volo.Volo`.
+        images: (B, C, H, W).
+        labels: (B,), shared by all tokens of an image; or maps (B, 2, K, rows, columns) and crops (B, 4).
+        grid: rows and columns of the tokens.
+        classes: number of classes.
+        recipe: the token weight and the label smoothing.
+    """
+    from adapters.vision.volo import random_box
+
+    rows, columns = grid
+    if isinstance(labels, Tensor):
+        target = one_hot(labels, classes).float()
+        token_target = target[:, None].expand(-1, rows * columns, -1)
+    else:
+        maps, crops = labels
+        target, token_target = labels_from_maps(maps, crops, (rows, columns), classes)
+    box = random_box(rows, columns)
+    top, left, bottom, right = box
+    share = (bottom - top) * (right - left) / (rows * columns)
+    logits, token_logits = model(images, box)
+    off_value = recipe.label_smoothing / classes
+    scale = 1 - recipe.label_smoothing
+    if not isinstance(labels, Tensor):
+        scale += off_value  # as in the authors' code: the targets sum to a little more than 1
+    target, token_target = target * scale + off_value, token_target * scale + off_value
+    loss = cross_entropy(logits, torch.lerp(target, target.flip(0), share))
+    weight = DEFAULT_TOKEN_WEIGHT if recipe.token_weight is None else recipe.token_weight
+    return loss + weight * cross_entropy(token_logits.flatten(0, 1), token_target.flatten(0, 1))
+
+
+def labels_from_maps(maps: Tensor, crops: Tensor, grid: tuple[int, int], classes: int) -> tuple[Tensor, Tensor]:
+    """Return the labels of class token and tokens from a crop of each label map (RoI align, He et al. 2017).
+
+    Args:
+        maps: (B, 2, K, rows, columns): scores and classes; classes that are not among the K have score 0.
+        crops: (B, 4): left, top, right, bottom as shares of the image.
+        grid: rows and columns of the tokens.
+        classes: number of classes.
+
+    Returns:
+        class probabilities of the whole crop (B, classes) and of each token (B, tokens, classes).
+    """
+    scores, numbers = maps.unbind(1)
+    dense = scores.new_zeros(len(maps), classes, *maps.shape[-2:]).scatter_(1, numbers.long(), scores)
+    left, top, right, bottom = crops.unbind(1)
+
+    def aligned(rows: int, columns: int) -> Tensor:
+        down = roi_align_weights(top, bottom, rows, maps.shape[-2])
+        across = roi_align_weights(left, right, columns, maps.shape[-1])
+        return torch.einsum("brh,bchw,bsw->brsc", down, dense, across).flatten(1, 2)
+
+    return softmax(aligned(1, 1)[:, 0], dim=-1), softmax(aligned(*grid), dim=-1)
+
+
+def roi_align_weights(low: Tensor, high: Tensor, bins: int, cells: int) -> Tensor:
+    """Return RoI align's weights of the cells along one axis; applied to rows and columns, they are bilinear.
+
+    The interval from low to high is divided into equal bins. A bin is the mean of equidistant sampling points, as many
+    as its length in cells (rounded up), each interpolated linearly between the centers of two cells.
+
+    Args:
+        low: (B,) start of the interval, as a share of the axis.
+        high: (B,) end of the interval.
+        bins: number of bins.
+        cells: number of cells.
+
+    Returns:
+        (B, bins, cells); the weights of each bin sum to 1.
+    """
+    low, size = (cells * low)[:, None, None], (cells * (high - low) / bins)[:, None, None]
+    num_points = size.ceil().clamp(min=1)
+    point = torch.arange(-(-cells // bins), device=low.device)
+    bin_index = torch.arange(bins, device=low.device)[:, None]
+    position = (low + (bin_index + (point + 0.5) / num_points) * size - 0.5).clamp(0, cells - 1)
+    weights = (1 - (position[..., None] - torch.arange(cells, device=low.device)).abs()).clamp(min=0)
+    return (weights * (point < num_points)[..., None]).sum(2) / num_points

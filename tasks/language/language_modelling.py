@@ -1,0 +1,178 @@
+"""Language modeling (Learned Dropout, "Results"): the next token in windows of a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.models.mask_recorder import mask_statistics, mean_statistics
+from harness.regularizers.auxiliary_loss import penalty
+from harness.training.data_loading import to_device
+from harness.trials.samples import SampleView
+from harness.trials.task import Split
+from harness.trials.trial import Trial
+from tasks.language.spec import LanguageModellingSpec, LanguageRecipe
+from tasks.trial_factory import check_model, resolve_data
+
+TRAIN_BATCHES = 10
+"""Number of batches on which the keep rate of masks in training is measured."""
+
+
+class LanguageModelling(LanguageModellingSpec):
+    """Language modeling: the next token, scored by cross entropy in nats.
+
+    Training draws windows at random positions, which depend only on (seed, step). Evaluation uses adjacent windows. If
+    a split has more of them than the recipe's `evaluation_batches` hold, a fixed, evenly spaced subset is used.
+    """
+
+    @classmethod
+    def check(cls, trial: Trial) -> None:
+        """See `Task.check`."""
+        check_model(cls, trial, lambda recipe, _: _build(trial.model, cast(LanguageRecipe, recipe)))
+
+    def setup(self) -> None:
+        """Map the cached tokens into memory; the first trial with this data and tokenizer writes them."""
+        from tasks.language.gpt2_files import gpt2_digest
+        from tasks.language.token_cache import Vocabulary, load_tokens
+
+        recipe, name = self.recipe, self.trial.data.name
+        source = resolve_data(self.trial, self.settings)
+        if recipe.tokenizer == "gpt2" and gpt2_digest(self.settings.data) != recipe.tokenizer_digest:
+            raise InputError("the files of GPT-2's tokenizer have changed since the trial was made")
+        vocabulary = Vocabulary(recipe.tokenizer, recipe.vocabulary, recipe.tokenizer_digest or "", self.settings.data)
+        self.text = load_tokens(source, vocabulary)
+        for split, tokens in self.text.tokens.items():
+            if len(tokens) <= recipe.context:
+                raise InputError(
+                    f"data '{name}': {split} has {len(tokens):,} tokens: expected more than context={recipe.context}"
+                )
+        self.notes = [*self.text.notes]
+        held_out: tuple[Split, Split] = ("dev", "test")
+        for split in held_out:
+            scored = sum(len(batch) for batch in self.evaluation_batches(split, recipe.batch_size))
+            total = self.size(split) // recipe.context
+            if scored < total:
+                self.notes.append(f"{split} is scored on {scored:,} of its {total:,} windows")
+
+    def build_model(self) -> nn.Module:
+        """See `Task.build_model`."""
+        return _build(self.trial.model, self.recipe)
+
+    def size(self, split: Split) -> int:
+        """Return the number of positions at which a window may start."""
+        return len(self.text.tokens[split]) - self.recipe.context
+
+    def batch(self, split: Split, indices: Sequence[int]) -> Tensor:
+        """Return token ids (B, context + 1) of the windows that start at `indices`."""
+        tokens, length = self.text.tokens[split], self.recipe.context + 1
+        windows = np.stack([tokens[start : start + length] for start in indices])
+        return torch.from_numpy(windows.astype(np.int64))
+
+    def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
+        """Yield one batch of windows at random positions."""
+        generator = torch.Generator().manual_seed(seed)
+        yield torch.randint(self.size("train"), (size,), generator=generator).tolist()
+
+    def steps_per_epoch(self, size: int) -> int:
+        """Return 1: windows are drawn with replacement, as in the source."""
+        return 1
+
+    def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
+        """Yield micro-batches of adjacent windows; see `LanguageModelling` for splits with many windows."""
+        length = max(1, size // self.recipe.accumulate)
+        last, count = self.num_windows(split) - 1, length * self.recipe.evaluation_batches
+        windows = [index * last // count for index in range(count)] if last >= count else [*range(last + 1)]
+        for start in range(0, len(windows), length):
+            yield [window * self.recipe.context for window in windows[start : start + length]]
+
+    def num_windows(self, split: Split) -> int:
+        """Return the number of adjacent windows of a split."""
+        return (self.size(split) - 1) // self.recipe.context + 1
+
+    def sample_view(self, split: Split, index: int) -> SampleView:
+        """Return the tokens of a window as strings."""
+        ids = self.text.tokens[split][index : index + self.recipe.context].tolist()
+        return SampleView(
+            f"{split}, from token {index:,}", words=tuple(self.text.tokenizer.decode([token]) for token in ids)
+        )
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the cross entropy of the next tokens in nats."""
+        logits = model(batch[:, :-1])
+        return cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), label_smoothing=self.recipe.label_smoothing)
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """Return the loss without auxiliary terms, which is the source's validation loss, and metrics derived from it.
+
+        ``kept-in-evaluation`` is the share of ones in all thresholded masks of Learned Dropout.
+        """
+        from tasks.language.token_cache import bits_per_byte
+
+        size = self.text.sizes[split]
+        with mask_statistics(model) as statistics:
+            loss = self.mean_loss(model, batches, split)
+        metrics = {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700.0)),
+            "bits-per-byte": bits_per_byte(loss, size),
+            "unigram-loss": size.unigram_loss,
+        }
+        if statistics:
+            metrics["kept-in-evaluation"] = mean_statistics(statistics)["kept"]
+        return metrics
+
+    def summary(self, model: nn.Module) -> dict[str, float]:
+        """Return the loss on train, the keep rate of masks in training, and the numbers of parameters.
+
+        ``train-loss`` is the source's train loss: in eval mode, without auxiliary terms. ``kept`` is the share of ones
+        in all masks of Learned Dropout on train in training mode, as logged by the source.
+        """
+        device = next(model.parameters()).device
+        batches = [*self.evaluation_batches("train", self.recipe.batch_size)]
+        on_device = (to_device(self.batch("train", part), device) for part in batches)
+        total, inactive = count_parameters(model), getattr(model, "inactive_parameters", 0)
+        metrics = {
+            "train-loss": self.mean_loss(model, on_device, "train"),
+            "parameters": float(total),
+            "active-parameters": float(total - inactive),
+        }
+        with mask_statistics(model) as statistics:
+            if statistics:
+                model.train()
+                for part in batches[:: max(1, len(batches) // TRAIN_BATCHES)]:
+                    model(to_device(self.batch("train", part), device)[:, :-1])
+                    penalty(model, 0)  # discards the auxiliary loss, which would accumulate
+                model.eval()
+                metrics["kept"] = mean_statistics(statistics)["kept"]
+        return metrics
+
+    def mean_loss(self, model: nn.Module, batches: Iterable[Any], split: str) -> float:
+        """Return the mean cross entropy over all tokens of the batches; raises Diverged if it is not finite."""
+        total, count = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device), 0
+        for batch in batches:
+            logits = model(batch[:, :-1])
+            total += cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="sum").detach()
+            count += batch[:, 1:].numel()
+        mean = total.item() / count
+        if not math.isfinite(mean):
+            from harness.errors import Diverged
+
+            raise Diverged(f"the loss on {split} became {mean}")
+        return mean
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of parameters without position embeddings, as counted by the source."""
+    return sum(p.numel() for name, p in model.named_parameters() if "position_embedding" not in name)
+
+
+def _build(model: str, recipe: LanguageRecipe) -> nn.Module:
+    return MODELS.get(model)(model, recipe.model, vocabulary=recipe.vocabulary, context=recipe.context)

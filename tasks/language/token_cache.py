@@ -1,0 +1,233 @@
+"""Cache of the tokens of a data set: files written once for each tokenizer, and memory-mapped for reading.
+
+A folder in ``$XDG_CACHE_HOME/dropbench/tokens`` is named by a digest of the data's fingerprint, the tokenizer and the
+library versions. One process writes it under a temporary name and renames it, while other processes wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from harness.errors import InputError
+from harness.files import canonical_json, write_atomic, write_json
+from harness.trials.task import Split
+from tasks.data.check import subset_notes
+from tasks.data.language.documents import SPLITS, LanguageData, TextChunk
+from tasks.data.locate import Source
+from tasks.data.read import read
+from tasks.data.synthetic_cache import cache_folder
+from tasks.language import bpe
+
+# Part of the digest. Increase it when the same text gives other tokens.
+RULES = 1
+LIBRARIES = ("tokenizers", "mwparserfromhell")
+BATCH_CHARS = 8 << 20
+"""Minimum number of characters that are tokenized at once."""
+PROGRESS_INTERVAL_S = 30.0
+"""Time between two progress messages, in seconds."""
+
+Tokens = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer: trained on the data ("bpe"), or GPT-2's ("gpt2") from files with a digest in the data root."""
+
+    kind: str
+    size: int
+    digest: str
+    root: Path
+
+
+@dataclass(frozen=True)
+class SplitSize:
+    """The size of a split.
+
+    Attributes:
+        tokens: number of tokens, including those that end documents.
+        bytes: size of the text in UTF-8.
+        unigram_loss: nats per token of a unigram model of train with add-one smoothing.
+    """
+
+    tokens: int
+    bytes: int
+    unigram_loss: float
+
+
+@dataclass(frozen=True, eq=False)
+class CachedTokens:
+    """Memory-mapped tokens (N,) and sizes of the splits, their tokenizer, and notes on the data."""
+
+    tokens: dict[Split, Tokens]
+    sizes: dict[Split, SplitSize]
+    tokenizer: Tokenizer
+    notes: list[str]
+
+
+def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
+    """Return the tokens of a data set, and write them first if they are not cached.
+
+    Raises:
+        InputError: the data or the tokenizer's files are damaged, a split has no text, or the cache cannot be written.
+    """
+    key_fields = {
+        "rules": RULES,
+        "fingerprint": source.fingerprint(),
+        "tokenizer": vocabulary.kind,
+        "vocabulary": vocabulary.size,
+        "digest": vocabulary.digest,
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+    key = hashlib.sha256(canonical_json(key_fields).encode()).hexdigest()[:12]
+    folder = cache_folder() / "tokens" / f"{source.name}-{key}"
+    try:
+        if not folder.is_dir():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with _exclusive_lock(folder.with_suffix(".lock"), source.name):
+                if not folder.is_dir():
+                    _write_cache(folder, source, vocabulary)
+        return _open_cache(folder)
+    except OSError as error:
+        raise InputError(
+            f"{folder}: {error.strerror or error}: cannot cache the tokens of '{source.name}' there"
+            " (set XDG_CACHE_HOME for another folder)"
+        ) from None
+
+
+@contextmanager
+def _exclusive_lock(lock: Path, name: str) -> Iterator[None]:
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that is tokenizing '{name}'", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write_cache(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
+    for stale in folder.parent.glob(f".{folder.name}.*"):  # from a killed process: the lock excludes running ones
+        shutil.rmtree(stale, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        data = read(source, LanguageData)
+        tokenizer = _make_tokenizer(data, vocabulary)
+        write_atomic(unfinished / "tokenizer.json", tokenizer.to_str().encode())
+        with ExitStack() as stack:
+            writers = {
+                split: stack.enter_context(TokenWriter(unfinished / f"{split}.npy", vocabulary)) for split in SPLITS
+            }
+            _write_tokens(data, tokenizer, writers)
+        for split, writer in writers.items():
+            if not writer.size:
+                raise InputError(f"data '{source.name}': no text for {split}: too little text to split")
+        train = writers["train"].counts
+        sizes = {split: asdict(writer.split_size(train)) for split, writer in writers.items()}
+        write_json(unfinished / "about.json", {"splits": sizes, "notes": [*data.notes, *subset_notes(source, data)]})
+        unfinished.chmod(0o755)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _make_tokenizer(data: LanguageData, vocabulary: Vocabulary) -> Tokenizer:
+    if vocabulary.kind == "gpt2":
+        return bpe.load_gpt2(vocabulary.root, vocabulary.size)
+    print(f"training a tokenizer of {vocabulary.size:,} tokens on the train text of '{data.name}'", flush=True)
+    return bpe.train((chunk.text for chunk in data.chunks() if chunk.split == "train"), vocabulary.size)
+
+
+def _write_tokens(data: LanguageData, tokenizer: Tokenizer, files: dict[Split, TokenWriter]) -> None:
+    end = cast(int, tokenizer.token_to_id(bpe.END_OF_TEXT))
+    last_message = time.monotonic()
+    for chunks in _batches(data.chunks()):
+        encoded = tokenizer.encode_batch_fast([chunk.text for chunk in chunks], add_special_tokens=False)
+        for chunk, tokens in zip(chunks, encoded, strict=True):
+            files[chunk.split].append([*tokens.ids, end] if chunk.last else tokens.ids, len(chunk.text.encode()))
+        if time.monotonic() - last_message > PROGRESS_INTERVAL_S:
+            last_message = time.monotonic()
+            print(f"'{data.name}': {sum(file.size for file in files.values()):,} tokens so far", flush=True)
+
+
+def _batches(chunks: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:
+    batch: list[TextChunk] = []
+    size = 0
+    for chunk in chunks:
+        batch.append(chunk)
+        size += len(chunk.text)
+        if size >= BATCH_CHARS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class TokenWriter:
+    """A writer of a one-dimensional ``.npy`` file of growing length, which also counts its tokens."""
+
+    def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
+        self.path = path
+        self.dtype = np.dtype(np.uint16 if vocabulary.size <= 1 << 16 else np.uint32)
+        self.counts = np.zeros(vocabulary.size, np.int64)
+        self.size = self.bytes = 0
+
+    def __enter__(self) -> TokenWriter:
+        self.file: BinaryIO = self.path.open("wb")
+        self._write_header()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self.file:
+            self.file.seek(0)
+            self._write_header()  # NumPy's header has a fixed length for any size
+
+    def append(self, ids: list[int], num_bytes: int) -> None:
+        """Append the tokens of a text of `num_bytes` bytes."""
+        tokens = np.array(ids, self.dtype)
+        self.file.write(tokens.tobytes())
+        self.counts += np.bincount(tokens, minlength=len(self.counts))
+        self.size += len(tokens)
+        self.bytes += num_bytes
+
+    def split_size(self, train_counts: NDArray[np.int64]) -> SplitSize:
+        """Return the size of the split, with its unigram loss under the token counts of train."""
+        log_probs = np.log((train_counts + 1) / (train_counts.sum() + len(train_counts)))
+        return SplitSize(self.size, self.bytes, float(-(self.counts @ log_probs) / self.size))
+
+    def _write_header(self) -> None:
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.size,)}
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+
+def _open_cache(folder: Path) -> CachedTokens:
+    try:
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        tokens: dict[Split, Tokens] = {
+            split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS
+        }
+        sizes = {split: SplitSize(**about["splits"][split]) for split in SPLITS}
+        tokenizer = bpe.load(folder / "tokenizer.json")
+        return CachedTokens(tokens, sizes, tokenizer, about["notes"])
+    except (ValueError, LookupError, TypeError):
+        raise InputError(f"{folder}: damaged tokens: delete the folder, and they are written again") from None
+
+
+def bits_per_byte(loss: float, size: SplitSize) -> float:
+    """Convert a loss in nats per token to bits per byte of text, which is comparable across tokenizers."""
+    return loss / math.log(2) * size.tokens / size.bytes

@@ -1,0 +1,1 @@
+"""Body mesh recovery with METRO."""

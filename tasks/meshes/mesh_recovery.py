@@ -1,0 +1,186 @@
+"""Mesh recovery from single images with METRO (DropKey, Section 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import Tensor, nn
+
+from adapters.vision.metro import Metro, Recovered, project
+from adapters.vision.metro_weights import load_metro_weights
+from harness.models.catalog import MODELS
+from harness.trials.recipe import Recipe
+from harness.trials.samples import BodyTokens, Overlay, Overlays, SampleView
+from harness.trials.task import Split
+from harness.trials.trial import Trial
+from tasks.data.meshes.bodies import BodyData
+from tasks.data.meshes.body_model import JOINTS, Points
+from tasks.detection.overlays import mesh_line
+from tasks.images.augmentation import normalize
+from tasks.meshes.losses import Body, mesh_losses
+from tasks.meshes.metrics import MM_PER_M, Frame, body_errors
+from tasks.meshes.person_crop import PersonCrop, rotate_body
+from tasks.meshes.spec import MeshRecipe, MeshRecoverySpec
+from tasks.trial_factory import check_model, read_with_notes
+from tasks.weights import resolve_weights
+
+PUBLISHED_LEVELS = (431, 1723, 6890)
+
+
+class MeshRecovery(MeshRecoverySpec):
+    """Mesh recovery: bodies as meshes."""
+
+    @classmethod
+    def check(cls, trial: Trial) -> None:
+        """See `Task.check`; the model is built with the published number of vertices, because data are not read."""
+
+        def build(recipe: Recipe, classes: int) -> nn.Module:
+            return _build(trial.model, cast(MeshRecipe, recipe), len(JOINTS), PUBLISHED_LEVELS)
+
+        check_model(cls, trial, build)
+
+    def setup(self) -> None:
+        """Read the body model and the cameras; images and meshes are read on demand."""
+        self.data = read_with_notes(self, BodyData)
+        self.body = self.data.body
+        self.splits = self.data.splits()
+        self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
+        self.frame = Frame(
+            torch.from_numpy(self.body.regressor).float(), torch.from_numpy(self.body.pelvis).float(), self.body.root
+        )
+
+    def build_model(self) -> nn.Module:
+        """See `Task.build_model`."""
+        model = _build(self.trial.model, self.recipe, len(self.body.joints), self.body.levels)
+        model.template.copy_(torch.from_numpy(self.body.tokens()))
+        weights = resolve_weights(self.trial)
+        if weights is not None:
+            self.notes.append(load_metro_weights(model, weights))
+        return model
+
+    def size(self, split: Split) -> int:
+        """See `Task.size`."""
+        return len(self.splits[split])
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, Tensor]:
+        """Return input and targets.
+
+        ``images`` (B, 3, size, size), normalized; ``shown`` (B, joints + coarse vertices): 0 for masked tokens;
+        ``coarse``, ``middle`` and ``full`` (B, vertices, 3), in meters relative to the pelvis, and ``keypoints``
+        (B, joints, 2), as in `Body`.
+        """
+        training = split == "train"
+        images, meshes, keypoints = zip(*(self._sample(split, index, training) for index in indices), strict=True)
+        pixels = normalize(
+            torch.stack([torch.from_numpy(image).permute(2, 0, 1) for image in images]), self.mean, self.std
+        )
+        if training and self.recipe.noise:
+            pixels = self._add_noise(pixels)
+        coarse, middle, full = (torch.from_numpy(np.stack(level)).float() for level in zip(*meshes, strict=True))
+        return {
+            "images": pixels,
+            "shown": torch.stack([self._token_mask(training) for _ in indices]),
+            "coarse": coarse,
+            "middle": middle,
+            "full": full,
+            "keypoints": torch.from_numpy(np.stack(keypoints)).float(),
+        }
+
+    def _sample(self, split: Split, index: int, training: bool) -> tuple[Any, tuple[Any, Any, Any], Any]:
+        """Return an image, the three meshes of its body, and the keypoints in the image."""
+        frame = self.splits[split][index]
+        vertices = self.data.vertices(frame)
+        crop = PersonCrop.around(frame.camera.project(vertices), self.recipe.image_size)
+        if training:
+            crop = crop.augmented(*self._random_change())
+        image = crop.apply(self.data.pixels(frame))
+        keypoints = crop.to_crop(frame.camera.project(self.body.regressor @ vertices))
+        full = rotate_body(vertices - self.body.pelvis @ vertices, crop.angle)
+        coarse, middle = self.body.downsample(full)
+        return image, (coarse, middle, full), keypoints
+
+    def _random_change(self) -> tuple[float, float]:
+        """Return a random rotation in degrees, and a random factor of the crop's side."""
+        rotation, scale = torch.randn(2).tolist()
+        angle = 0.0 if torch.rand(()) <= 0.6 else max(-2.0, min(2.0, rotation)) * self.recipe.rotate
+        limit = self.recipe.rescale
+        return angle, 1 + max(-limit, min(limit, scale * limit))
+
+    def _add_noise(self, pixels: Tensor) -> Tensor:
+        """Scale each color channel of each normalized image at random, clamped to the valid range."""
+        factor = 1 + self.recipe.noise * (2 * torch.rand(len(pixels), 3, 1, 1) - 1)
+        mean, std = self.mean[:, None, None], self.std[:, None, None]
+        return (((pixels * std + mean) * factor).clamp(0, 1) - mean) / std
+
+    def _token_mask(self, training: bool) -> Tensor:
+        """Return a mask of joints and coarse vertices, with a random number of zeros among both in training."""
+        masks = []
+        for count in (len(self.body.joints), self.body.levels[0]):
+            mask = torch.ones(count)
+            if training:
+                mask[torch.randperm(count)[: int(float(torch.rand(())) * self.recipe.hidden_tokens * count)]] = 0
+            masks.append(mask)
+        return torch.cat(masks)
+
+    def num_loss_terms(self, batch: dict[str, Tensor]) -> float:
+        """Return the number of images."""
+        return len(batch["images"])
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        """Return the sum of `mesh_losses`."""
+        predicted: Recovered = model(batch["images"], batch["shown"])
+        true = Body(batch["coarse"], batch["middle"], batch["full"], batch["keypoints"])
+        return torch.stack(list(mesh_losses(Recovered(*predicted), true, self._frame_on(true.full)).values())).sum()
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[dict[str, Tensor]]) -> dict[str, float]:
+        """Return the mean errors of the bodies in millimeters."""
+        errors: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
+        for batch in batches:
+            predicted = model(batch["images"]).full.float()
+            for name, values in body_errors(predicted, batch["full"], self._frame_on(predicted)).items():
+                errors[name].append(values.double())
+        return {name: float(torch.cat(values).mean()) for name, values in errors.items()}
+
+    def _frame_on(self, like: Tensor) -> Frame:
+        self.frame = self.frame.to(like)
+        return self.frame
+
+    def sample_view(self, split: Split, index: int) -> SampleView:
+        """Return the input image before normalization, with its subject."""
+        image, _, _ = self._sample(split, index, training=False)
+        return SampleView(f"subject {self.splits[split][index].subject}", image=image)
+
+    def overlays(self, model: nn.Module, split: Split, index: int) -> Overlays:
+        """Return the true mesh, projected by the true camera, and the predicted one by the predicted camera."""
+        frame = self.splits[split][index]
+        pixels = frame.camera.project(self.data.vertices(frame))
+        true = PersonCrop.around(pixels, self.recipe.image_size).to_crop(pixels)
+        predicted = self._predict(model, split, index)
+        meshes = (true, project(predicted.full, predicted.camera)[0].double().cpu().numpy())
+        lines = [mesh_line(self._to_pixels(points), self.body.faces) for points in meshes]
+        return Overlays([Overlay("", lines[0])], [Overlay("", lines[1])])
+
+    def body_tokens(self, model: nn.Module, split: Split, index: int) -> BodyTokens:
+        """Return the joints and the vertices of the coarsest mesh."""
+        body = self._predict(model, split, index)
+        points = project(torch.cat([body.joints, body.coarse], dim=1), body.camera)[0].double().cpu().numpy()
+        return BodyTokens(self.body.joints, self.body.tokens() * MM_PER_M, self._to_pixels(points))
+
+    def _predict(self, model: nn.Module, split: Split, index: int) -> Recovered:
+        pixels = self.batch(split, [index])["images"]
+        body: Recovered = model(pixels.to(next(model.parameters()).device))
+        return Recovered(*(part.float() for part in body))
+
+    def _to_pixels(self, points: Points) -> Points:
+        """Return points in −1 to 1 from edge to edge as pixels of the model's input."""
+        pixels: Points = (points + 1) / 2 * self.recipe.image_size
+        return pixels
+
+
+def _build(name: str, recipe: MeshRecipe, joints: int, vertices: tuple[int, int, int]) -> Metro:
+    model = MODELS.get(name)(name, recipe.model, image_size=recipe.image_size, joints=joints, vertices=vertices)
+    return cast(Metro, model)

@@ -1,0 +1,93 @@
+"""Errors of recovered bodies: mPVE, mPJPE and PA-mPJPE in millimeters (DropKey, Section 4.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MM_PER_M = 1000.0
+
+
+def point_error(predicted: Tensor, true: Tensor) -> Tensor:
+    """Return the mean distance (B,) in millimeters of points (B, N, 3) in meters."""
+    error: Tensor = (predicted - true).norm(dim=-1).mean(dim=-1) * MM_PER_M
+    return error
+
+
+def aligned_error(predicted: Tensor, true: Tensor) -> Tensor:
+    """Return `point_error` after Procrustes alignment of each body with the true one."""
+    return point_error(procrustes(predicted, true), true)
+
+
+def procrustes(points: Tensor, target: Tensor) -> Tensor:
+    """Align points with a target by the similarity transform (no reflection) that minimizes the squared distances.
+
+    Points that all coincide are only shifted. For points on a line, the rotation is any of the optimal ones.
+
+    Args:
+        points: (B, N, 3).
+        target: (B, N, 3), in the same order.
+
+    Returns:
+        aligned points (B, N, 3), in float64 or better.
+
+    Source: Umeyama (1991), Least-squares estimation of transformation parameters between two point patterns.
+    """
+    dtype = torch.promote_types(points.dtype, torch.float64)
+    points, target = points.to(dtype), target.to(dtype)
+    target_center = target.mean(dim=-2, keepdim=True)
+    centered, centered_target = points - points.mean(dim=-2, keepdim=True), target - target_center
+    u, singular_values, vh = torch.linalg.svd(centered.mT @ centered_target)
+    # If the optimal transform is a reflection, the axis with the smallest singular value is flipped back.
+    sign = torch.ones_like(singular_values)
+    sign[..., -1] = torch.where(torch.linalg.det(u @ vh) < 0, -1.0, 1.0)
+    variance = centered.square().sum(dim=(-2, -1))
+    # Points that differ only by their rounding errors coincide.
+    rounding = torch.finfo(dtype).eps ** 2 * points.square().sum(dim=(-2, -1))
+    scale = torch.where(variance > rounding, (singular_values * sign).sum(dim=-1) / variance, 0.0)
+    rotation = u * sign[..., None, :] @ vh
+    aligned: Tensor = scale[..., None, None] * centered @ rotation + target_center
+    return aligned
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The joint regressor of a body model, and the origins of meshes and joints.
+
+    Attributes:
+        regressor: (J, V): joints from vertices.
+        pelvis: (V,): the origin of meshes from vertices.
+        root: numbers of the hip joints, whose mean is the origin of joints.
+    """
+
+    regressor: Tensor
+    pelvis: Tensor
+    root: tuple[int, ...]
+
+    def to(self, like: Tensor) -> Frame:
+        """Return the frame with the device and dtype of a tensor."""
+        return Frame(self.regressor.to(like), self.pelvis.to(like), self.root)
+
+    def joints(self, vertices: Tensor) -> Tensor:
+        """Return the joints (B, J, 3) of meshes (B, V, 3)."""
+        return self.regressor @ vertices
+
+    def center_on_root(self, joints: Tensor) -> Tensor:
+        """Return joints (B, J, 3) relative to the mean of the hips."""
+        return joints - joints[:, list(self.root)].mean(dim=1, keepdim=True)
+
+    def center_on_pelvis(self, vertices: Tensor) -> Tensor:
+        """Return meshes (B, V, 3) relative to their pelvis."""
+        return vertices - (self.pelvis @ vertices)[:, None]
+
+
+def body_errors(predicted: Tensor, true: Tensor, frame: Frame) -> dict[str, Tensor]:
+    """Return each metric (B,) in millimeters of meshes (B, V, 3) in meters and of their joints."""
+    joints, true_joints = frame.joints(predicted), frame.joints(true)
+    return {
+        "mpve": point_error(frame.center_on_pelvis(predicted), frame.center_on_pelvis(true)),
+        "mpjpe": point_error(frame.center_on_root(joints), frame.center_on_root(true_joints)),
+        "pa-mpjpe": aligned_error(joints, true_joints),
+    }

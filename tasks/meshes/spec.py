@@ -1,0 +1,38 @@
+"""Spec of mesh recovery (DropKey, Section 4.4): recipe and metrics."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from harness.trials.metric import Metric
+from harness.trials.recipe import Recipe
+from tasks.trial_factory import PresetTask
+
+
+class MeshRecipe(Recipe):
+    """Hyper-parameters of mesh recovery; the defaults are METRO's."""
+
+    image_size: int = Field(default=224, ge=32, description="side of the model's input, in pixels")
+    hidden_tokens: float = Field(default=0.3, ge=0, le=1, description="maximum share of masked joints and vertices")
+    rotate: float = Field(
+        default=30.0, ge=0, description="standard deviation of image rotation in degrees, applied to 40 % of images"
+    )
+    rescale: float = Field(
+        default=0.25, ge=0, lt=1, description="standard deviation and limit of the relative change of the crop size"
+    )
+    noise: float = Field(default=0.4, ge=0, lt=1, description="maximum relative change of each color channel")
+
+
+class MeshRecoverySpec(PresetTask):
+    """Mesh recovery: bodies as meshes."""
+
+    name: ClassVar[str] = "mesh-recovery"
+    recipe_type: ClassVar[type[Recipe]] = MeshRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("mpve", higher_is_better=False, unit="mm"),
+        Metric("mpjpe", higher_is_better=False, unit="mm"),
+        Metric("pa-mpjpe", higher_is_better=False, unit="mm"),
+    )
+    recipe: MeshRecipe

@@ -1,0 +1,1 @@
+"""Text classification, sequence labeling and textual entailment."""

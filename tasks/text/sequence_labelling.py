@@ -1,0 +1,211 @@
+"""Sequence labeling (DropAttention, Section 5.2): one tag per word, for named entities, chunks and parts of speech."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from harness.trials.metric import Metric
+from harness.trials.samples import SampleView
+from harness.trials.task import Split
+from tasks.data.text.tagged import TaggedData, TaggedSplit
+from tasks.metrics import ACCURACY
+from tasks.text.base import TextTask
+from tasks.text.spec import CHARACTERS, F1, SPELLING, SequenceLabellingSpec
+from tasks.text.tokenizer import PADDING, UNKNOWN, build_vocab
+from tasks.trial_factory import read_with_notes
+
+UNTAGGED = -100
+"""The tag id of padding, which the loss ignores."""
+MAX_WORD_CHARS = 24
+"""Maximum number of characters encoded per word: half of them from its start, half from its end."""
+
+
+class SequenceLabelling(TextTask, SequenceLabellingSpec):
+    """Sequence labeling: one tag per word. Sentences longer than `max_length` are tagged in parts."""
+
+    @property
+    def selection_metric(self) -> Metric:
+        """F1 of spans, or accuracy for tags that mark no spans (parts of speech)."""
+        return F1 if self.data.scored == "spans" else ACCURACY
+
+    def setup(self) -> None:
+        """Read the sentences, build the vocabularies of words and features, and encode the sentences."""
+        self.data = read_with_notes(self, TaggedData)
+        self.classes = self.data.classes
+        self.splits: Mapping[str, TaggedSplit] = self.data.splits()
+        self.tokenizer = self.make_tokenizer(self.data.train.words)
+        tag_ids = {tag: number for number, tag in enumerate(self.classes)}
+        self.features = {name: self.build_feature_vocab(name) for name in self.recipe.features}
+        self.parts = {name: self.split_sentences(name, split) for name, split in self.splits.items()}
+        self.tokens: dict[str, list[Tensor]] = {}
+        self.first_tokens: dict[str, list[Tensor]] = {}
+        self.tags: dict[str, list[Tensor]] = {}
+        for name, split in self.splits.items():
+            parts = [(row, slice(start, end)) for row, start, end in self.parts[name]]
+            encoded = [self.tokenizer.encode_words(split.words[row][span]) for row, span in parts]
+            self.tokens[name] = [torch.tensor(tokens) for tokens, _ in encoded]
+            self.first_tokens[name] = [torch.tensor(first) for _, first in encoded if first is not None]
+            self.tags[name] = [torch.tensor([tag_ids[tag] for tag in split.tags[row][span]]) for row, span in parts]
+        self.lengths = {split: [len(tokens) for tokens in rows] for split, rows in self.tokens.items()}
+        self.check_window()
+
+    def build_feature_vocab(self, name: str) -> dict[str, int]:
+        """Return the ids of the values that a feature has in train."""
+        train = self.splits["train"]
+        if name == CHARACTERS:
+            return build_vocab(character for words in train.words for word in words for character in word)
+        if name in SPELLING:
+            return build_vocab((SPELLING[name](word) for words in train.words for word in words), min_count=2)
+        return build_vocab(value for values in train.columns[name] for value in values)
+
+    def split_sentences(self, name: str, split: TaggedSplit) -> list[tuple[int, int, int]]:
+        """Return (sentence, first word, end) of each part of at most `max_length` tokens; note sentences in parts."""
+        max_length, parts, num_split = self.recipe.max_length, list[tuple[int, int, int]](), 0
+        for row, words in enumerate(split.words):
+            _, first = self.tokenizer.encode_words(words)
+            start = 0
+            while start < len(words):
+                end = min(len(words), start + max_length)
+                if first is not None:
+                    while end > start + 1 and len(self.tokenizer.encode_words(words[start:end])[0]) > max_length:
+                        end -= 1
+                parts.append((row, start, end))
+                start = end
+            num_split += parts[-1][1] > 0
+        if num_split:
+            self.notes.append(
+                f"{name}: {num_split:,} of {len(split):,} sentences exceed max_length={max_length}: tagged in parts"
+            )
+        return parts
+
+    def model_sizes(self) -> dict[str, Any]:
+        """See `TextTask.model_sizes`."""
+        sizes = {name: UNKNOWN + 1 + len(values) for name, values in self.features.items()}
+        return {**super().model_sizes(), **({"features": sizes} if sizes else {})}
+
+    def batch(self, split: Split, indices: Sequence[int]) -> dict[str, Any]:
+        """Return token ids (B, T), feature ids (B, T) or (B, T, C), first tokens and tags (B, W), part numbers (B,)."""
+        tags = [self.tags[split][index] for index in indices]
+        batch: dict[str, Any] = {
+            "tokens": self.pad(split, [self.tokens[split][index] for index in indices]),
+            "tags": _pad(tags, UNTAGGED),
+            "part": torch.tensor(list(indices)),
+            "words": sum(map(len, tags)),
+        }
+        if self.features:
+            batch["features"] = {name: self.feature_ids(split, indices, name) for name in self.features}
+        if self.first_tokens[split]:
+            batch["first"] = _pad([self.first_tokens[split][index] for index in indices], 0)
+        return batch
+
+    def feature_ids(self, split: str, indices: Sequence[int], name: str) -> Tensor:
+        """Return the ids of one feature for the words of some parts: (B, W), or (B, W, C) for characters."""
+        vocab, rows = self.features[name], self.splits[split]
+        spans = [self.parts[split][index] for index in indices]
+        words = [rows.words[row][start:end] for row, start, end in spans]
+        if name == CHARACTERS:
+            shortened = [[_shorten(word) for word in sentence] for sentence in words]
+            longest = max(len(word) for sentence in shortened for word in sentence)
+            ids = [
+                torch.tensor(
+                    [[vocab.get(c, UNKNOWN) for c in word] + [PADDING] * (longest - len(word)) for word in sentence]
+                )
+                for sentence in shortened
+            ]
+            return _pad(ids, PADDING)
+        if name in SPELLING:
+            values = [[SPELLING[name](word) for word in sentence] for sentence in words]
+        else:
+            values = [list(rows.columns[name][row][start:end]) for row, start, end in spans]
+        return _pad([torch.tensor([vocab.get(value, UNKNOWN) for value in row]) for row in values], PADDING)
+
+    def get_tokens(self, batch: dict[str, Any]) -> Tensor:
+        """See `TextTask.get_tokens`."""
+        tokens: Tensor = batch["tokens"]
+        return tokens
+
+    def replace_tokens(self, batch: dict[str, Any], tokens: Tensor) -> dict[str, Any]:
+        """See `TextTask.replace_tokens`; the features of padding are padding, too."""
+        padding = tokens == self.tokenizer.padding
+        features = {
+            name: ids.masked_fill(padding.view(*padding.shape, *[1] * (ids.ndim - 2)), PADDING)
+            for name, ids in batch.get("features", {}).items()
+        }
+        return {**batch, "tokens": tokens, **({"features": features} if features else {})}
+
+    def num_loss_terms(self, batch: dict[str, Any]) -> float:
+        """Return the number of words."""
+        return float(batch["words"])
+
+    def loss(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
+        """Return the mean cross entropy over words."""
+        logits, smoothing = self.logits(model, batch), self.recipe.label_smoothing
+        return cross_entropy(
+            logits.flatten(0, 1), batch["tags"].flatten(), ignore_index=UNTAGGED, label_smoothing=smoothing
+        )
+
+    def logits(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
+        """Return logits (B, W, classes)."""
+        logits: Tensor = model(batch["tokens"], batch.get("features"), batch.get("first"))
+        return logits
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """Return the accuracy of tags, and F1, precision and recall of spans if the tags mark spans, in percent."""
+        predicted: dict[int, list[int]] = {}
+        for batch in batches:
+            best = self.logits(model, batch).argmax(dim=-1).cpu()
+            for part, tags, targets in zip(batch["part"].tolist(), best, batch["tags"].cpu(), strict=True):
+                predicted[part] = tags[targets != UNTAGGED].tolist()
+        predictions: dict[int, list[str]] = {}
+        references: dict[int, list[str]] = {}
+        for part in sorted(predicted):
+            row, start, end = self.parts[split][part]
+            predictions.setdefault(row, []).extend(self.classes[tag] for tag in predicted[part])
+            references.setdefault(row, []).extend(self.splits[split].tags[row][start:end])
+        return tag_scores(list(references.values()), list(predictions.values()), spans=self.selection_metric is F1)
+
+    def sample_view(self, split: Split, index: int) -> SampleView:
+        """Return the tokens of a part, out-of-vocabulary tokens included."""
+        row, start, end = self.parts[split][index]
+        words, tags = self.splits[split].words[row][start:end], self.splits[split].tags[row][start:end]
+        return SampleView(" ".join(tags), words=tuple(self.tokenizer.tokenize(words)))
+
+
+def tag_scores(references: list[list[str]], predictions: list[list[str]], *, spans: bool) -> dict[str, float]:
+    """Score predicted tags.
+
+    Args:
+        references: the correct tags of each sentence.
+        predictions: the predicted tags of each sentence.
+        spans: whether the tags mark spans in BIO, which are counted as by conlleval.
+
+    Returns:
+        accuracy, and for spans f1, precision and recall, all in percent; 0 for a division by zero.
+    """
+    tags = [pair for sentence in zip(references, predictions, strict=True) for pair in zip(*sentence, strict=True)]
+    scores = {ACCURACY.name: 100.0 * sum(true == predicted for true, predicted in tags) / max(1, len(tags))}
+    if spans:
+        from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
+
+        with warnings.catch_warnings():
+            # seqeval warns about tags that do not look like named entities, such as LST.
+            warnings.simplefilter("ignore")
+            precision, recall, f1, _ = precision_recall_fscore_support(
+                references, predictions, average="micro", zero_division=0
+            )
+        scores.update(f1=100.0 * float(f1), precision=100.0 * float(precision), recall=100.0 * float(recall))
+    return scores
+
+
+def _pad(rows: Sequence[Tensor], value: int) -> Tensor:
+    return nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
+
+
+def _shorten(word: str) -> str:
+    return word if len(word) <= MAX_WORD_CHARS else word[: MAX_WORD_CHARS // 2] + word[-MAX_WORD_CHARS // 2 :]

@@ -1,0 +1,122 @@
+"""Specs of the text tasks (DropAttention, Sections 5.1 to 5.3): recipes, metrics and the making of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from harness.errors import InputError, unknown_name
+from harness.models.catalog import MODELS
+from harness.settings import Settings
+from harness.trials.metric import Metric
+from harness.trials.recipe import Recipe
+from harness.trials.trial import Trial, TrialRequest
+from tasks.data import DATASETS
+from tasks.metrics import ACCURACY
+from tasks.text.tokenizer import word_shape
+from tasks.trial_factory import PresetTask
+
+F1 = Metric("f1")
+CHARACTERS = "characters"
+SPELLING: dict[str, Callable[[str], str]] = {
+    "prefix2": lambda word: word[:2].lower(),
+    "prefix3": lambda word: word[:3].lower(),
+    "suffix2": lambda word: word[-2:].lower(),
+    "suffix3": lambda word: word[-3:].lower(),
+    "case": word_shape,
+}
+"""Features computed from the spelling of a word."""
+
+
+class TextRecipe(Recipe):
+    """Hyper-parameters of a text task."""
+
+    max_length: int = Field(default=256, ge=1, description="maximum number of tokens per text")
+    min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
+    lowercase: bool = True
+    word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words replaced by unknown in training")
+    vectors: str | None = Field(
+        default=None, description="pre-trained word vectors: a file or folder in DROPBENCH_DATA/vectors"
+    )
+    vectors_fingerprint: str | None = Field(default=None, description="fingerprint of `vectors`; filled in")
+    freeze_vectors: bool = False
+
+
+class TaggingRecipe(TextRecipe):
+    """Hyper-parameters of sequence labeling."""
+
+    features: tuple[str, ...] = Field(
+        default=(),
+        description=f"word features added to the word: {', '.join(SPELLING)}, {CHARACTERS}, a column of the data",
+    )
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _listed_features(cls, value: Any) -> Any:
+        # The command line gives names separated by commas, or "none".
+        if isinstance(value, str):
+            return tuple(name for name in value.split(",") if name != "none")
+        return value
+
+
+class TextSpec(PresetTask):
+    """A text task.
+
+    Class attributes:
+        head: the unit that is labeled: "text", "words" or "pair".
+    """
+
+    head: ClassVar[str]
+    recipe_type: ClassVar[type[Recipe]] = TextRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY,)
+    recipe: TextRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`."""
+        trial = super().trial_for(request, settings)
+        name = trial.recipe.get("vectors")
+        if name is None:
+            return trial
+        from tasks.data.text.word_vectors import locate_vectors, vectors_fingerprint
+
+        digest = vectors_fingerprint(locate_vectors(name, settings))
+        return trial.model_copy(update={"recipe": {**trial.recipe, "vectors_fingerprint": digest}})
+
+
+class TextClassificationSpec(TextSpec):
+    """Text classification: one label per text."""
+
+    name: ClassVar[str] = "text-classification"
+    head: ClassVar[str] = "text"
+
+
+class TextualEntailmentSpec(TextSpec):
+    """Textual entailment: one label per pair of texts; all splits are tokenized in the same way."""
+
+    name: ClassVar[str] = "textual-entailment"
+    head: ClassVar[str] = "pair"
+
+
+class SequenceLabellingSpec(TextSpec):
+    """Sequence labeling: one tag per word. Sentences longer than `max_length` are tagged in parts."""
+
+    name: ClassVar[str] = "sequence-labelling"
+    head: ClassVar[str] = "words"
+    recipe_type: ClassVar[type[Recipe]] = TaggingRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (F1, ACCURACY, Metric("precision"), Metric("recall"))
+    recipe: TaggingRecipe
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`; raises InputError also for features that neither words nor the data have."""
+        trial = super().trial_for(request, settings)
+        valid = [*SPELLING, CHARACTERS, *DATASETS.get(request.data).columns]
+        for name in trial.recipe["features"]:
+            if "tokenizer" in MODELS.entry(trial.model).facts:
+                raise InputError(f"features={name}: model '{trial.model}' has its own tokenizer: expected no features")
+            if name not in valid:
+                raise unknown_name(f"feature of data '{request.data}'", name, valid)
+        return trial

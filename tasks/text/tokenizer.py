@@ -1,0 +1,100 @@
+"""Tokenizers: by the words of the training data, or by the subwords of a pre-trained model."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+PADDING, UNKNOWN = 0, 1
+"""Ids in every vocabulary of `build_vocab`, of words and of features."""
+
+
+class Tokenizer(Protocol):
+    """A map from texts to token ids.
+
+    Attributes:
+        padding: the id of padding.
+        unknown: the id of a token that is out of vocabulary or hidden by word dropout.
+        size: number of ids.
+    """
+
+    padding: int
+    unknown: int
+    size: int
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, at least one."""
+        ...
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int] | None]:
+        """Return the ids of a sentence, and the position of each word's first token; None: each word is one token."""
+        ...
+
+    def tokenize(self, text: str | Sequence[str]) -> list[str]:
+        """Return the tokens of a text or a sentence as strings, out-of-vocabulary tokens included."""
+        ...
+
+    def truncate(self, tokens: list[T], max_length: int) -> list[T]:
+        """Return at most `max_length` of the tokens of a text."""
+        ...
+
+
+class WordTokenizer:
+    """A tokenizer with one token per word; its vocabulary is the words that occur at least `min_count` times."""
+
+    padding, unknown = PADDING, UNKNOWN
+
+    def __init__(self, texts: Iterable[Sequence[str]], min_count: int, lowercase: bool) -> None:
+        self.lowercase = lowercase
+        self.vocabulary = build_vocab((word for text in texts for word in map(self.normalize, text)), min_count)
+        self.size = len(self.vocabulary) + UNKNOWN + 1
+
+    def normalize(self, word: str) -> str:
+        """Return the form of a word that the vocabulary holds."""
+        return word.lower() if self.lowercase else word
+
+    def encode(self, text: str) -> list[int]:
+        """See `Tokenizer.encode`."""
+        return self.encode_words(split_words(text))[0] or [UNKNOWN]
+
+    def encode_words(self, words: Sequence[str]) -> tuple[list[int], None]:
+        """See `Tokenizer.encode_words`."""
+        return [self.vocabulary.get(self.normalize(word), UNKNOWN) for word in words], None
+
+    def tokenize(self, text: str | Sequence[str]) -> list[str]:
+        """See `Tokenizer.tokenize`."""
+        return [self.normalize(word) for word in (split_words(text) if isinstance(text, str) else text)]
+
+    def truncate(self, tokens: list[T], max_length: int) -> list[T]:
+        """See `Tokenizer.truncate`."""
+        return tokens[:max_length]
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words and punctuation marks of a text; data sets published in tokens come out unchanged."""
+    return re.findall(r"\w+|[^\w\s]", text)
+
+
+def build_vocab(values: Iterable[str], min_count: int = 1) -> dict[str, int]:
+    """Return ids from 2, in alphabetical order, for the values that occur at least `min_count` times."""
+    counts = Counter(values)
+    frequent = sorted(value for value, count in counts.items() if count >= min_count)
+    return {value: number for number, value in enumerate(frequent, start=UNKNOWN + 1)}
+
+
+def word_shape(word: str) -> str:
+    """Return the shape of a word: lower, Title, UPPER, miXed, digits, some digits or marks."""
+    if word.isdigit():
+        return "digits"
+    if any(character.isdigit() for character in word):
+        return "some digits"
+    if not any(character.isalpha() for character in word):
+        return "marks"
+    if word.islower():
+        return "lower"
+    if word.isupper():
+        return "UPPER"
+    return "Title" if word[0].isupper() and word[1:].islower() else "miXed"

@@ -1,0 +1,65 @@
+"""BLEU on tokens and on text, by sacrebleu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sacrebleu.metrics.bleu import BLEU
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+
+class Scorer:
+    """Two case-sensitive BLEU scores of translations.
+
+    ``bleu`` is that of the papers: on Moses tokens, without splitting compounds (DropAttention, Section 5.4).
+    ``sacrebleu`` is on text, which sacrebleu tokenizes, and so does not depend on the tokens of a data set. Raw text is
+    tokenized for ``bleu``, and tokens are detokenized for ``sacrebleu``.
+
+    Args:
+        language: code of the target language.
+        tokenized: whether translations and references are Moses tokens separated by spaces, and not raw text.
+    """
+
+    def __init__(self, language: str, *, tokenized: bool) -> None:
+        self.language, self.tokenized = language, tokenized
+        self.tokenizer, self.detokenizer = MosesTokenizer(language), MosesDetokenizer(language)
+
+    def __call__(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """Return both scores of a corpus, 0 to 100."""
+        scores = {}
+        for name, convert in (("bleu", self.tokenize), ("sacrebleu", self.detokenize)):
+            corpus = [[convert(line) for line in lines] for lines in (translations, references)]
+            scores[name] = float(self._metric(name).corpus_score(corpus[0], [corpus[1]]).score)
+        return scores
+
+    def notes(self) -> tuple[str, str]:
+        """Return a description of each score, with sacrebleu's signature."""
+        tokens = "of the data" if self.tokenized else "by sacremoses"
+        text = "detokenized by sacremoses" if self.tokenized else "of the data"
+        return (
+            f"bleu: case-sensitive, on Moses tokens {tokens}: {self._signature('bleu')}",
+            f"sacrebleu: on text {text}: {self._signature('sacrebleu')}",
+        )
+
+    def tokenize(self, line: str) -> str:
+        """Return a line as Moses tokens separated by spaces."""
+        if self.tokenized:
+            return line
+        tokens: str = self.tokenizer.tokenize(line, return_str=True, escape=False)
+        return tokens
+
+    def detokenize(self, line: str) -> str:
+        """Return a line as raw text."""
+        if not self.tokenized:
+            return line
+        # WMT'16's marker of a hyphen inside a word becomes that of Moses.
+        words = line.replace("##AT##-##AT##", "@-@").split()
+        text: str = self.detokenizer.detokenize(words, return_str=True)
+        return text
+
+    def _metric(self, name: str, references: Sequence[Sequence[str]] | None = None) -> BLEU:
+        # `force` silences sacrebleu's warning about tokenized input, which is intended here.
+        return BLEU(tokenize="none" if name == "bleu" else "13a", force=name == "bleu", references=references)
+
+    def _signature(self, name: str) -> str:
+        return str(self._metric(name, references=[["any"]]).get_signature())

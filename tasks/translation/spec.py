@@ -1,0 +1,44 @@
+"""Spec of translation (DropAttention, Section 5.4): recipe and metrics."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from harness.trials.metric import Metric
+from harness.trials.recipe import Recipe
+from tasks.trial_factory import PresetTask
+
+
+class TranslationRecipe(Recipe):
+    """Hyper-parameters of translation; a batch is `accumulate` micro-batches of at most `max_tokens` tokens."""
+
+    batch_size: int = Field(default=256, ge=1, description="maximum number of sentences per micro-batch")
+    max_tokens: int = Field(
+        default=4096, ge=1, description="maximum number of tokens per micro-batch, source or target, with padding"
+    )
+    pieces: int = Field(default=8000, ge=1, description="vocabulary size of the joint BPE of raw text")
+    symbols: int = Field(default=32_768, ge=5, description="maximum size of the joint dictionary of subword text")
+    order: Literal["dropbench", "fairseq"] = Field(
+        default="dropbench",
+        description="fairseq: same initial weights, batches and updates as fairseq-train --seed",
+    )
+    beam: int = Field(default=5, ge=1, description="beam size")
+    lenpen: float = Field(default=1.0, description="length penalty: scores are divided by length ** lenpen")
+    max_len_a: float = Field(default=0.0, ge=0, description="a translation has at most a · source length + b tokens")
+    max_len_b: int = Field(default=200, ge=1)
+
+
+class TranslationSpec(PresetTask):
+    """Translation of single sentences."""
+
+    name: ClassVar[str] = "translation"
+    recipe_type: ClassVar[type[Recipe]] = TranslationRecipe
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("loss", higher_is_better=False, unit=""),
+        Metric("perplexity", higher_is_better=False, unit=""),
+        Metric("bleu", unit=""),
+        Metric("sacrebleu", unit=""),
+    )
+    recipe: TranslationRecipe

@@ -1,0 +1,223 @@
+"""Test the import finder, and each shim around a real first import in a fresh Python process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+Run = Callable[..., str]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_install_imports_no_library_and_installs_one_finder(run_fresh: Run) -> None:
+    run_fresh("""
+import sys
+from adapters.compat import install
+install()
+before = list(sys.meta_path)
+install()
+assert sys.meta_path == before
+assert not {"torch", "numpy", "torchvision", "mmcv", "fairseq"} & set(sys.modules)
+""")
+
+
+def test_find_spec_does_not_import_a_library(run_fresh: Run) -> None:
+    run_fresh("""
+import importlib.util, sys
+from adapters.compat import install
+install()
+assert importlib.util.find_spec("torchvision").origin.endswith("__init__.py")
+assert importlib.util.find_spec("fairseq_that_is_not_there") is None
+assert not {"torch", "torchvision"} & set(sys.modules)
+""")
+
+
+def test_the_pth_file_makes_timm_importable_before_dropbench(run_fresh: Run, tmp_path: Path) -> None:
+    source = ROOT / "adapters" / "dropbench-compat.pth"
+    write(tmp_path / "site" / source.name, source.read_text())
+    out = run_fresh(
+        """
+import site, sys
+site.addsitedir("site")
+assert "adapters.compat" in sys.modules, "the start file did nothing"
+import timm, torch
+from torchvision.extension import _has_ops
+from torchvision.ops import nms, roi_pool
+model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2)
+model(torch.randn(2, 3, 32, 32)).sum().backward()
+assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 1.9], [5.0, 5.0, 6.0, 6.0]])
+print(nms(boxes, torch.tensor([0.1, 0.2, 0.3]), 0.5).tolist())
+try:
+    print(_has_ops() or roi_pool(torch.rand(1, 1, 4, 4), torch.tensor([[0.0, 0, 0, 2, 2]]), (1, 1)))
+except RuntimeError as error:
+    print(error)
+""",
+        "-W",
+        "error",
+    )
+    kept, remaining = out.split("\n", 1)
+    assert kept == "[2, 1]"
+    # Other missing operators keep torchvision's own message.
+    assert remaining == "True\n" or remaining.startswith("Couldn't load custom C++ ops")
+
+
+def test_the_pth_file_is_silent_without_the_project(run_fresh: Run, tmp_path: Path) -> None:
+    source = ROOT / "adapters" / "dropbench-compat.pth"
+    write(tmp_path / "site" / source.name, source.read_text())
+    run_fresh("import sys; sys.modules['adapters'] = None; import site; site.addsitedir('site')", "-W", "error")
+
+
+def test_torchvision_with_operators_is_unchanged(run_fresh: Run, tmp_path: Path) -> None:
+    # Any loadable shared library can stand in for torchvision's operators in this test.
+    write(
+        tmp_path / "torchvision/__init__.py",
+        "import torch\nassert not hasattr(torch.ops.torchvision, 'nms'), 'shimmed'\nprint('whole')",
+    )
+    out = run_fresh("""
+import importlib.machinery, pathlib, shutil, sys, torch
+suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+library = next((pathlib.Path(torch.__file__).parent / "lib").glob("libtorch_global_deps.*"))
+shutil.copy(library, f"torchvision/_C{suffix}")
+sys.path.insert(0, "")
+from adapters.compat import install
+install()
+import torchvision
+assert torchvision.__file__.startswith(str(pathlib.Path.cwd()))
+""")
+    assert out == "whole\n"
+
+
+@pytest.mark.slow
+def test_mmdet_builds_and_trains_a_detr_on_mmcv_lite(run_fresh: Run) -> None:
+    run_fresh("""
+from adapters.compat import install
+install()
+import mmdet.models, torch
+from mmdet.registry import MODELS
+from mmdet.structures import DetDataSample
+from mmengine.registry import init_default_scope
+from mmengine.structures import InstanceData
+from mmengine.utils.dl_utils.misc import mmcv_full_available
+
+init_default_scope("mmdet")
+width = dict(embed_dims=32, num_heads=4)
+layer = dict(self_attn_cfg=width, ffn_cfg=dict(embed_dims=32, feedforward_channels=64))
+model = MODELS.build(dict(
+    type="DETR",
+    num_queries=5,
+    data_preprocessor=dict(type="DetDataPreprocessor"),
+    backbone=dict(type="ResNet", depth=18, num_stages=4, out_indices=(3,), norm_cfg=dict(type="BN"), style="pytorch"),
+    neck=dict(type="ChannelMapper", in_channels=[512], kernel_size=1, out_channels=32, act_cfg=None, num_outs=1),
+    encoder=dict(num_layers=1, layer_cfg=layer),
+    decoder=dict(num_layers=1, layer_cfg=dict(cross_attn_cfg=width, **layer), return_intermediate=True),
+    positional_encoding=dict(num_feats=16, normalize=True),
+    bbox_head=dict(type="DETRHead", num_classes=3, embed_dims=32),
+    train_cfg=dict(assigner=dict(type="HungarianAssigner", match_costs=[
+        dict(type="ClassificationCost"), dict(type="BBoxL1Cost", box_format="xywh"), dict(type="IoUCost")])),
+    test_cfg=dict(max_per_img=5),
+))
+size = (64, 64)
+sample = DetDataSample(metainfo=dict(img_shape=size, ori_shape=size, batch_input_shape=size, scale_factor=(1, 1)))
+sample.gt_instances = InstanceData(bboxes=torch.tensor([[8.0, 8.0, 40.0, 40.0]]), labels=torch.tensor([1]))
+losses = model.loss(torch.randn(1, 3, 64, 64), [sample])
+sum(losses.values()).backward()
+assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+assert len(model.eval().predict(torch.randn(1, 3, 64, 64), [sample])[0].pred_instances) == 5
+
+if not mmcv_full_available():
+    from mmcv.ops import nms
+    try:
+        nms(torch.rand(1, 4), torch.rand(1), 0.5)
+    except NotImplementedError as error:
+        assert "'nms'" in str(error) and "without compiled ops" in str(error), error
+    else:
+        raise AssertionError("an operator that does not exist ran")
+""")
+
+
+def test_full_mmcv_is_unchanged(run_fresh: Run, tmp_path: Path) -> None:
+    write(tmp_path / "mmcv/__init__.py", "")
+    write(tmp_path / "mmcv/_ext.py", "nms = 'compiled'")
+    run_fresh("""
+import sys
+sys.path.insert(0, "")
+from adapters.compat import install
+install()
+from mmcv import _ext
+assert _ext.nms == "compiled"
+""")
+
+
+def test_install_applies_the_shim_to_an_already_imported_mmcv(run_fresh: Run) -> None:
+    run_fresh("""
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if type(finder).__name__ != "_ShimFinder"]
+import mmcv
+whole = "mmcv._ext" in sys.modules
+from adapters.compat import install
+install()
+import mmcv._ext
+assert whole or callable(mmcv._ext.nms)
+""")
+
+
+def test_fairseq_trains_a_tiny_transformer_and_the_shim_restores_everything(run_fresh: Run) -> None:
+    run_fresh(
+        """
+import dataclasses, logging
+dataclass = dataclasses.dataclass
+from adapters.compat import install
+install()
+from fairseq.data import Dictionary, data_utils
+assert dataclasses.dataclass is dataclass
+assert logging.root.handlers == []
+from argparse import Namespace
+from fairseq.models.transformer import TransformerModel, base_architecture
+import numpy as np, torch
+
+words = Dictionary()
+for word in "abcdef":
+    words.add_symbol(word)
+sizes = {f"{side}_{part}": value for side in ("encoder", "decoder") for part, value in
+         (("layers", 1), ("embed_dim", 16), ("ffn_embed_dim", 32), ("attention_heads", 2))}
+arguments = Namespace(**sizes)
+base_architecture(arguments)
+model = TransformerModel.build_model(arguments, Namespace(source_dictionary=words, target_dictionary=words))
+tokens = torch.randint(4, len(words), (3, 5))
+logits, _ = model(tokens, torch.full((3,), 5), tokens)
+assert logits.shape == (3, 5, len(words))
+logits.sum().backward()
+
+batches = data_utils.batch_by_size(np.arange(6), None, np.array([2, 3, 4, 5, 6, 7]), max_tokens=12)
+assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4], [5]], batches
+""",
+        "-W",
+        "error",
+    )
+
+
+def test_the_fairseq_shim_restores_everything_if_the_import_fails(run_fresh: Run, tmp_path: Path) -> None:
+    write(tmp_path / "fairseq/__init__.py", "import dataclasses\nraise OSError(dataclasses.dataclass.__name__)")
+    run_fresh("""
+import dataclasses, logging, sys
+sys.path.insert(0, "")
+before = dataclasses.dataclass
+from adapters.compat import install
+install()
+try:
+    import fairseq
+except OSError as error:
+    assert "hashable" in str(error), "the shim was not applied"
+else:
+    raise AssertionError("the library of this test was not imported")
+assert dataclasses.dataclass is before and logging.root.handlers == []
+""")

@@ -1,0 +1,167 @@
+"""Test fairseq's models: compatible weights, removed parameters, refused modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.sparse_multihead_attention import SparseMultiheadAttention
+from torch import nn
+
+from adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
+from harness import InputError, unregularize
+from harness.models.regularize import bind, find_patches, watch
+from tests.adapters.families import Inputs, tokens
+from tests.adapters.libraries.fairseq_families import FAMILIES, OneAttention, sentences, stock, translation
+
+FAMILY = {family.name: family for family in FAMILIES}
+pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask and attn_mask")
+
+
+def test_the_base_model_has_the_published_size_without_untrained_parameters() -> None:
+    with torch.device("meta"):
+        base = build_translation_model("transformer-wmt-en-de", {}, source=32_768, target=32_768, joined=True)
+        layers = [layer for layer in stock_base().modules() if hasattr(layer, "in_proj_weight")]
+    assert sum(parameter.numel() for parameter in base.parameters()) == 60_915_712
+    untrained = sum(getattr(layer, name).numel() for layer in layers for name in DUPLICATES)
+    assert 60_915_712 + untrained == 79_817_728
+    report = bind(base, "dropattention-c", ratio=0.2)
+    assert [site.kind for site in report.bound].count("cross") == 6
+    assert len(report.bound) == 18
+
+
+def stock_base() -> nn.Module:
+    sizes: dict[str, Any] = {
+        "encoder_layers": 6,
+        "encoder_embed_dim": 512,
+        "encoder_ffn_embed_dim": 2048,
+        "encoder_attention_heads": 8,
+    }
+    return stock(**sizes, decoder_layers=1, decoder_embed_dim=512)
+
+
+def unpadded() -> Inputs:
+    """Return sentences without padding, with which fairseq's native call fails in torch."""
+    return {**sentences(), "src_tokens": tokens()["input_ids"]}
+
+
+def test_weights_are_compatible_in_both_directions() -> None:
+    theirs, ours = stock().eval(), without_duplicates(stock()).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    assert set(theirs.state_dict()) - set(ours.state_dict()) == {
+        f"encoder.layers.{layer}.{name}" for layer in range(2) for name in DUPLICATES
+    }
+    ours.load_state_dict(theirs.state_dict())
+    run = FAMILY["fairseq-stock"].run
+    expected = run(theirs)
+    assert torch.equal(run(ours), expected)
+    reloaded = stock().eval()
+    reloaded.load_state_dict(ours.state_dict())
+    # Loaded and never trained, each of its encoder layers is one native call.
+    torch.testing.assert_close(run(reloaded, unpadded()), run(ours, unpadded()), atol=1e-5, rtol=1e-5)
+    again = without_duplicates(stock()).eval()
+    again.load_state_dict(ours.state_dict())
+    assert torch.equal(run(again), expected)
+
+
+def test_a_loaded_stock_model_keeps_its_native_call_unless_watched() -> None:
+    run = FAMILY["fairseq-stock"].run
+    model = stock()
+    model.load_state_dict(stock().state_dict())
+    model.eval()
+    before, classes = run(model, unpadded()), [type(module) for module in model.modules()]
+    called: list[str] = []
+    bind(model, "dropkey", ratio=0.5)
+    assert torch.equal(run(model, unpadded()), before)
+    with watch(model, lambda site, weights: called.append(site.name)):
+        torch.testing.assert_close(run(model, unpadded()), before, atol=1e-5, rtol=1e-5)
+    assert len(called) == 6
+    assert torch.equal(run(model, unpadded()), before)
+    unregularize(model)
+    assert [type(module) for module in model.modules()] == classes
+    assert torch.equal(run(model, unpadded()), before)
+
+
+def test_weights_returned_in_training_are_those_before_dropping() -> None:
+    family = FAMILY["fairseq-attention"]
+    model = family.model().train()
+    inputs = family.inputs()
+    attention: Any = model.attention
+    plain = attention(**inputs)[1]
+    heads = attention(**inputs, need_head_weights=True)[1]
+    bind(model, "dropkey", ratio=0.5)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        torch.testing.assert_close(attention(**inputs)[1], plain)
+        out, weights = attention(**inputs, need_head_weights=True)
+        assert weights.shape == (2, 2, 6, 6)
+        torch.testing.assert_close(weights.mean(dim=0), plain)
+        assert out.shape == inputs["query"].shape
+    assert heads is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (lambda: OneAttention(add_bias_kv=True), r"the module adds keys \(bias_k or add_zero_attn\)"),
+        (lambda: OneAttention(add_zero_attn=True), r"the module adds keys \(bias_k or add_zero_attn\)"),
+        (lambda: SparseMultiheadAttention(8, 2, self_attention=True), "SparseMultiheadAttention overrides fairseq's"),
+    ],
+)
+def test_unsupported_modules_are_refused_with_a_reason(module: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        bind(nn.ModuleList([module()]), "dropkey", ratio=0.5)
+
+
+def test_the_regularizer_replaces_the_models_attention_dropout() -> None:
+    model = stock(attention_dropout=0.9).train()
+    run = FAMILY["fairseq-stock"].run
+    bind(model, "none")
+    assert torch.equal(run(model, seed=1), run(model, seed=2))
+    unregularize(model)
+    assert not torch.equal(run(model, seed=1), run(model, seed=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "joined", "message"),
+    [
+        ({"heads": 3}, True, r"model transformer-wmt-en-de: heads=3 does not divide dim=8"),
+        ({"width": 3}, True, r"unknown option of model transformer-wmt-en-de 'width'"),
+        ({"share": "some"}, True, r"model transformer-wmt-en-de: share"),
+        ({}, False, r"share=all needs a joint dictionary of both languages: expected decoder or none"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], joined: bool, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_translation_model(
+            "transformer-wmt-en-de", {"dim": 8, "heads": 2, **options}, source=20, target=20, joined=joined
+        )
+
+
+@pytest.mark.parametrize("share", ["all", "decoder", "none"])
+def test_embeddings_are_shared_as_configured(share: str) -> None:
+    model: Any = translation(share=share)
+    source, target = model.encoder.embed_tokens.weight, model.decoder.embed_tokens.weight
+    assert (source is target) == (share == "all")
+    assert (model.decoder.output_projection.weight is target) == (share != "none")
+
+
+def test_every_attention_of_a_translation_model_is_found() -> None:
+    patched = {type(patch.module) for patch in find_patches(translation())}
+    assert patched == {MultiheadAttention}
+
+
+def test_watching_beam_search_does_not_hide_nan() -> None:
+    model = FAMILY["fairseq-attention"].model()
+    attention: Any = model.attention
+    bind(model, "dropkey", ratio=0.5)
+    query = torch.randn(1, 2, 8)
+    query[0, 0, 0] = float("nan")
+    with watch(model, lambda site, weights: None):
+        out = attention(query, query, query, incremental_state={})[0]
+    assert out[0, 0].isnan().all()
+    assert not out[0, 1].isnan().any()

@@ -1,0 +1,258 @@
+"""Test transformers' models: sites, configs, refused modules."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from torch import Tensor, nn
+
+from adapters.libraries.transformers_attention import InterfaceSite
+from harness import InputError, Site, regularize, sites, unregularize
+from harness.models.regularize import bind, watch
+from tests.adapters.families import tokens
+from tests.adapters.libraries.transformers_families import BART, BERT, FAMILIES, LLAMA, VIT, build_model
+
+FAMILY = {family.name.removeprefix("transformers-"): family for family in FAMILIES}
+bert = partial(build_model, tf.BertModel, tf.BertConfig, **BERT)
+drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
+
+
+def implementations(model: nn.Module) -> set[str]:
+    """Return the attention implementations of all configs in a model."""
+    return {
+        value._attn_implementation
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, tf.PreTrainedConfig)
+    }
+
+
+def test_names_kinds_and_layers_of_an_encoder_and_decoder() -> None:
+    layers = {site.name: (site.kind, site.layer, site.depth) for site in bind(FAMILY["t5"].model(), "none").bound}
+    assert layers == {
+        **{f"encoder.block.{layer}.layer.0.SelfAttention": ("encoder-self", layer, 2) for layer in range(2)},
+        **{f"decoder.block.{layer}.layer.0.SelfAttention": ("decoder-self", layer, 3) for layer in range(3)},
+        **{f"decoder.block.{layer}.layer.1.EncDecAttention": ("cross", layer, 3) for layer in range(3)},
+    }
+    kinds = {site.name: site.kind for site in bind(FAMILY["detr-sdpa"].model(), "none").bound}
+    assert kinds["detr.decoder.layers.1.self_attn"] == "decoder-self"
+    assert kinds["detr.decoder.layers.1.encoder_attn"] == "cross"
+
+
+def test_bert_as_a_decoder_with_cross_attention() -> None:
+    model = bert(is_decoder=True, add_cross_attention=True)
+    assert [site.kind for site in bind(model, "none").bound] == ["decoder-self", "cross"] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "prefix"), [("vit", (4, 4), 1), ("deit", (4, 4), 2), ("swin", (4, 4), 0), ("bert", None, 0)]
+)
+def test_keys_of_images_form_a_grid_after_prefix_tokens(name: str, grid: tuple[int, int] | None, prefix: int) -> None:
+    site = bind(FAMILY[name].model(), "none").bound[0]
+    assert (site.grid, site.num_prefix_tokens) == (grid, prefix)
+
+
+def test_registers_count_as_prefix_and_masked_autoencoders_have_no_grid() -> None:
+    registers = build_model(tf.Dinov2WithRegistersModel, tf.Dinov2WithRegistersConfig, **VIT, num_register_tokens=3)
+    assert bind(registers, "none").bound[0].num_prefix_tokens == 4
+    registers.train()(torch.randn(2, 3, 32, 32))
+    drop(registers, regularizer="dropkey-block")
+    registers(torch.randn(2, 3, 32, 32))
+    masked = build_model(tf.ViTMAEModel, tf.ViTMAEConfig, **VIT)
+    assert bind(masked, "none").bound[0].grid is None
+
+
+def test_the_config_that_built_the_model_is_unchanged() -> None:
+    config = tf.BertConfig(**BERT)
+    first, second = tf.BertForSequenceClassification(config), tf.BertForSequenceClassification(config)
+    drop(first)
+    assert implementations(first) == {"dropbench-sdpa"}
+    assert implementations(second) == {"sdpa"}
+    assert config._attn_implementation == "sdpa"
+    configs = {id(module.config) for module in first.modules() if hasattr(module, "config")}
+    assert len(configs) == 1
+    unregularize(first)
+    assert implementations(first) == {"sdpa"}
+
+
+@pytest.mark.parametrize("name", ["bert", "bert-eager", "detr-sdpa", "detr-eager"])
+def test_each_config_gets_its_own_implementation_back(name: str) -> None:
+    model = FAMILY[name].model()
+    before = implementations(model)
+    drop(model)
+    assert implementations(model) != before
+    drop(model, regularizer="dropattention-c")
+    unregularize(model)
+    assert implementations(model) == before
+
+
+def test_a_saved_model_has_no_trace_of_the_regularizer(tmp_path: Path) -> None:
+    model = drop(build_model(tf.BertForSequenceClassification, tf.BertConfig, **BERT))
+    model.save_pretrained(tmp_path)
+    assert "dropbench" not in (tmp_path / "config.json").read_text()
+    again = tf.BertForSequenceClassification.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        assert torch.equal(again(**tokens()).logits, model(**tokens()).logits)
+
+
+def test_generation_is_unchanged() -> None:
+    options = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
+    for model, config, shape in (
+        (tf.LlamaForCausalLM, tf.LlamaConfig, LLAMA),
+        (tf.BartForConditionalGeneration, tf.BartConfig, BART),
+    ):
+        torch.manual_seed(0)
+        generator: Any = build_model(model, config, **shape)
+        before = generator.generate(**tokens(), **options)
+        assert torch.equal(drop(generator).generate(**tokens(), **options), before)
+
+
+def test_attention_dropout_of_the_model_is_replaced_only_at_bound_sites() -> None:
+    model = build_model(tf.BertModel, tf.BertConfig, **{**BERT, "attention_probs_dropout_prob": 0.9})
+    with torch.no_grad():
+        plain = model(**tokens()).last_hidden_state
+        model.train()
+        bind(model, "none")
+        torch.testing.assert_close(model(**tokens()).last_hidden_state, plain)
+        bind(model, "none", include=["*.0.*"])
+        assert (model(**tokens()).last_hidden_state - plain).abs().max() > 1e-3
+
+
+def test_output_attentions_are_those_before_dropping() -> None:
+    model = build_model(tf.BertModel, tf.BertConfig, "eager", **BERT)
+    with torch.no_grad():
+        plain = model(**tokens(), output_attentions=True).attentions[0]
+        trained = drop(model).train()(**tokens(), output_attentions=True).attentions[0]
+        evaluated = model.eval()(**tokens(), output_attentions=True).attentions[0]
+    torch.testing.assert_close(trained, plain)
+    assert torch.equal(evaluated, plain)
+
+
+def test_sites_of_a_nested_model_are_named_by_their_path() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.text = bert()
+            self.heads = nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True)])
+
+        def forward(self, **inputs: Tensor) -> Tensor:
+            hidden = self.text(**inputs).last_hidden_state
+            return torch.as_tensor(self.heads[0](hidden, hidden, hidden)[0])
+
+    model = Both().eval()
+    with torch.no_grad():
+        before = model(**tokens())
+        report = bind(model, "dropkey", ratio=0.5)
+        assert [site.name for site in report.bound] == [
+            "text.encoder.layer.0.attention.self",
+            "text.encoder.layer.1.attention.self",
+            "heads.0",
+        ]
+        assert torch.equal(model(**tokens()), before)
+        model.train()
+        assert not torch.equal(model(**tokens()), before)
+        bind(model, "dropkey", ratio=0.5, include=["text.*"])
+        assert type(model.heads[0]) is nn.MultiheadAttention
+
+
+def test_an_encoder_decoder_model_has_two_stacks() -> None:
+    pair = tf.EncoderDecoderModel(
+        encoder=bert(),
+        decoder=build_model(tf.BertLMHeadModel, tf.BertConfig, **BERT, is_decoder=True, add_cross_attention=True),
+    )
+    layers = [(site.kind, site.layer, site.depth) for site in bind(pair, "dropkey", ratio=0.5).bound]
+    assert layers == [
+        *(("encoder-self", layer, 2) for layer in range(2)),
+        *((kind, layer, 2) for layer in range(2) for kind in ("decoder-self", "cross")),
+    ]
+
+
+def test_a_timm_model_inside_transformers_is_handled_by_the_timm_adapter() -> None:
+    arguments = {"img_size": 32, "patch_size": 8, "embed_dim": 8, "depth": 2, "num_heads": 2}
+    config = tf.TimmWrapperConfig(architecture="vit_tiny_patch16_224", model_args=arguments)
+    report = bind(tf.TimmWrapperModel(config), "dropkey", ratio=0.5)
+    assert [(site.name, site.grid) for site in report.bound] == [
+        (f"timm_model.blocks.{layer}.attn", (4, 4)) for layer in range(2)
+    ]
+
+
+def test_a_model_that_bypasses_the_interface_is_refused_with_a_reason() -> None:
+    model = build_model(tf.DebertaV2Model, tf.DebertaV2Config, "eager", **BERT, relative_attention=True)
+    with pytest.raises(InputError) as error:
+        regularize(model, "dropkey", ratio=0.3)
+    assert str(error.value) == (
+        "regularize: 'dropkey' fits none of the 2 attention sites of DebertaV2Model:"
+        " DebertaV2Model bypasses transformers' AttentionInterface"
+    )
+
+
+def test_attention_of_another_form_is_refused_with_a_reason() -> None:
+    shape = {**LLAMA, "num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 4}
+    with pytest.raises(InputError, match=r"GptOssAttention computes more than softmax"):
+        drop(build_model(tf.GptOssModel, tf.GptOssConfig, "eager", **shape))
+
+
+def test_attention_that_checks_the_name_of_its_implementation_is_refused() -> None:
+    shape = {**LLAMA, "num_key_value_heads": 4, "n_routed_experts": 2, "num_experts_per_tok": 1, "n_group": 1}
+    shape |= {"topk_group": 1, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4}
+    shape |= {"v_head_dim": 8, "index_n_heads": 2, "index_head_dim": 8, "moe_intermediate_size": 8}
+    with pytest.raises(InputError, match=r"DeepseekV32Attention compares the implementation's name with 'sdpa'"):
+        drop(build_model(tf.DeepseekV32Model, tf.DeepseekV32Config, "eager", **shape))
+
+
+def test_other_implementations_are_refused_with_a_remedy() -> None:
+    model: Any = bert()
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(InputError, match=r"'flex_attention': expected sdpa or eager \(`model.set_attn_implementation`"):
+        drop(model)
+
+
+def test_unsupported_options_are_refused_in_the_forward_pass() -> None:
+    model: Any = drop(bert()).train()
+    module = model.encoder.layer[0].attention.self
+    hidden = torch.randn(2, 3, 8)
+    with pytest.raises(InputError, match=r"^encoder.layer.0.attention.self: BertSelfAttention uses 's_aux'"):
+        module(hidden, s_aux=torch.zeros(2))
+
+
+def test_a_copy_is_independent() -> None:
+    model: Any = drop(bert())
+    copied = copy.deepcopy(model)
+    unregularize(copied)
+    assert sites(copied) == []
+    assert [type(site) for site in sites(model)] == [InterfaceSite] * 2
+    assert implementations(model) == {"dropbench-sdpa"}
+    assert implementations(copied) == {"sdpa"}
+
+
+def test_probes_receive_masked_weights() -> None:
+    model = drop(FAMILY["gpt2"].model())
+    recorded: list[Tensor] = []
+
+    def record(site: Site, weights: Tensor) -> None:
+        recorded.append(weights)
+
+    with watch(model, record), torch.no_grad():
+        model(**tokens())
+    assert len(recorded) == 2
+    assert all(torch.all(weights.triu(1) == 0) for weights in recorded)
+    assert all(torch.all(weights[0, :, :, 4:][..., :4, :] == 0) for weights in recorded)
+    assert all(torch.allclose(weights[1].sum(-1), torch.ones(())) for weights in recorded)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-eager", "llama", "t5"])
+def test_queries_without_keys_have_finite_gradients(name: str) -> None:
+    family = FAMILY[name]
+    model = drop(family.model()).train()
+    inputs = family.inputs()
+    inputs["attention_mask"] = inputs["attention_mask"].flip(-1)  # padded on the left: causal rows are empty there
+    out = family.run(model, inputs)
+    out[:, 2:].square().mean().backward()
+    assert torch.isfinite(out).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)

@@ -1,0 +1,160 @@
+"""Test `regularize` and `unregularize`: selected sites, repeated calls, shared modules, errors."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adapters.text.text_transformer import build_text_transformer
+from harness import InputError, Site, regularize, sites, unregularize
+from harness.models.adapter import Patch
+from harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
+from harness.regularizers.spec import build_regularizer
+
+drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
+
+
+def block() -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(8, 2, batch_first=True)
+
+
+class Stack(nn.Module):
+    """Three layers of attention; with `shared`, the last one is the first one."""
+
+    def __init__(self, shared: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(block() for _ in range(3))
+        if shared:
+            self.layers[2] = self.layers[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x, x, x, need_weights=False)[0]
+        return x
+
+
+def test_patterns_select_sites_and_other_modules_are_unchanged() -> None:
+    model = Stack()
+    report = bind(model, "dropkey", ratio=0.5, include=["layers.*"], exclude=["*.1"])
+    assert [site.name for site in report.bound] == ["layers.0", "layers.2"]
+    assert [(site.name, reason) for site, reason in report.skipped] == [("layers.1", "excluded by name")]
+    assert "layers.1" in str(report)
+    assert "skipped: excluded by name" in str(report)
+    assert type(model.layers[1]) is nn.MultiheadAttention
+
+
+def test_a_second_call_replaces_regularizer_and_sites() -> None:
+    model = Stack()
+    first = sites(drop(model))
+    with watch(model, lambda site, weights: None):
+        bind(model, "dropattention-c", ratio=0.25, window=2, schedule="increasing", include=["layers.1", "layers.2"])
+        assert all(site.probe is not None for site in sites(model))  # probes stay in place
+    bound = sites(model)
+    assert [(site.name, site.ratio) for site in bound] == [("layers.1", 0.125), ("layers.2", 0.25)]
+    assert all("window" in repr(site.regularizer) for site in bound)
+    assert type(model.layers[0]) is nn.MultiheadAttention
+    assert first[1] is not bound[0]
+
+
+def test_site_names_are_paths_in_the_outermost_model() -> None:
+    model = drop(Stack())
+    whole = nn.ModuleDict({"body": model})
+    assert bind(whole, "dropkey", include=["body.*"]).bound[0].name == "body.layers.0"
+
+
+def test_a_failed_call_changes_nothing() -> None:
+    model = Stack()
+    before = model(torch.ones(1, 2, 8))
+    drop(model)
+    for wrong in (
+        partial(bind, model, "dropkey", ratio=1.5),
+        partial(bind, model, "dropkye"),
+        partial(bind, model, "dropkey", schedule="decresing"),
+        partial(bind, model, "dropkey", windw=3),
+        partial(bind, model, "dropkey", include=["encoder.*"]),
+        partial(bind, model, "dropkey-block", ratio=0.1),
+        partial(bind, model, build_regularizer("dropkey"), ratio=0.1),
+    ):
+        with pytest.raises(InputError):
+            wrong()
+        assert [site.ratio for site in sites(model)] == [0.5] * 3
+    unregularize(model)
+    assert torch.equal(model(torch.ones(1, 2, 8)), before)
+    assert unregularize(model) is model  # a second call is no error
+
+
+def test_the_error_for_a_model_without_attention_lists_supported_models() -> None:
+    class PerformerAttention(nn.Module):
+        pass
+
+    with pytest.raises(InputError) as error:
+        drop(nn.Sequential(nn.Linear(2, 2), PerformerAttention()))
+    assert str(error.value) == (
+        "regularize: no supported attention in Sequential"
+        " (no adapter supports its PerformerAttention):"
+        " expected one of models written for DropBench, torch's nn.MultiheadAttention,"
+        " timm's ViT, DeiT, EVA, Swin and VOLO, transformers models on its AttentionInterface,"
+        " fairseq's MultiheadAttention"
+    )
+
+
+def test_a_shared_module_is_one_site_in_the_report() -> None:
+    model = Stack(shared=True)
+    report = bind(model, "dropkey", ratio=0.5, schedule="increasing")
+    assert [(site.name, site.layer, site.depth) for site in report.bound] == [("layers.0", 0, 2), ("layers.1", 1, 2)]
+    assert report.shared == {"layers.0": ["layers.2"]}
+    assert "layers.0  encoder-self  layer 1/2  heads 2  ratio 0.000  (one module with layers.2)" in str(report)
+    called: list[str] = []
+    with watch(model, lambda site, weights: called.append(site.name)):
+        model(torch.randn(1, 3, 8))
+    assert called == ["layers.0", "layers.1", "layers.0"]
+
+
+def test_every_kind_except_class_attention_is_bound_by_default() -> None:
+    assert "class" not in DEFAULT_KINDS
+    assert {"encoder-self", "decoder-self", "cross", "outlook", "feed-forward"} <= set(DEFAULT_KINDS)
+
+
+def test_watching_ends_with_the_block_even_by_an_error() -> None:
+    model = drop(Stack())
+
+    def fail(site: Site, weights: Tensor) -> None:
+        raise ValueError("called")
+
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with pytest.raises(ValueError, match="called"), watch(model, fail):
+        model(torch.randn(1, 3, 8))
+    assert all(site.probe is None for site in sites(model))
+    assert torch.backends.mha.get_fastpath_enabled() is fast
+
+
+def test_a_model_written_for_dropbench_keeps_its_sites() -> None:
+    model = build_text_transformer("text-transformer", {}, vocabulary=9, classes=2, max_length=4)
+    own = sites(model)
+    bind(model, "dropkey", ratio=0.5)
+    for site in own:
+        site.probe, site.masked_keys, site.mc_samples = (
+            (lambda site, weights: None),
+            torch.zeros(1, 4, dtype=torch.bool),
+            3,
+        )
+    bind(model, "dropkey", ratio=0.25, include=["*.0.*"])
+    assert [site.ratio for site in own if site.kind == "encoder-self"] == [0.25, 0.0]
+    assert all(site.probe is not None for site in own)
+    unregularize(model)
+    assert sites(model) == own
+    assert all(
+        (site.regularizer, site.probe, site.masked_keys, site.mc_samples) == (None, None, None, 0) for site in own
+    )
+
+
+def test_a_patch_without_a_class_does_nothing() -> None:
+    module = nn.Linear(2, 2)
+    patch = Patch(module, Site("here", "encoder-self", 0, 1, 1))
+    patch.attach()
+    patch.detach()
+    assert type(module) is nn.Linear
+    assert not find_patches(module)

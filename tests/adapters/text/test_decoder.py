@@ -1,0 +1,169 @@
+"""Test the language model of Learned Dropout: size, initialization, causality, dropout, evaluation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from adapters.text.decoder import Decoder, build_decoder
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.models.regularize import bind, sites
+from jobs.cli.listing import list_items
+from tasks.language.language_modelling import count_parameters
+
+SMALL = {"layers": 2, "dim": 12, "heads": 3}
+
+
+def make(name: str = "learned-dropout-lm", vocabulary: int = 31, context: int = 12, **options: Any) -> Decoder:
+    torch.manual_seed(0)
+    model = build_decoder(name, {**SMALL, **options}, vocabulary=vocabulary, context=context)
+    assert isinstance(model, Decoder)
+    return model
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(0, 31, (2, 12), generator=torch.Generator().manual_seed(7))
+
+
+@pytest.mark.parametrize(
+    ("name", "regularizer", "params", "count"),
+    [
+        ("learned-dropout-lm", "learned-dropout", {}, 15_335_424),
+        ("learned-dropout-lm-baseline", "none", {}, 15_441_192),
+        ("learned-dropout-lm-baseline", "dropout", {"ratio": 0.2}, 15_441_192),
+        ("learned-dropout-lm", "learned-dropout", {"dropout_input": "embed", "detached_input": True}, 15_418_368),
+    ],
+)
+def test_published_parameter_counts(name: str, regularizer: str, params: dict[str, Any], count: int) -> None:
+    with torch.device("meta"):
+        model = build_decoder(name, {}, vocabulary=50_257, context=200)
+    assert isinstance(model, Decoder)
+    bind(model, regularizer, **params)
+    assert count_parameters(model) == count
+
+
+def test_the_models_are_listed_with_their_sizes() -> None:
+    models = {item["name"]: item for item in list_items("models")}
+    for name, count in (("learned-dropout-lm", 13_743_072), ("learned-dropout-lm-baseline", 15_441_192 + 200 * 156)):
+        assert models[name]["parameters"] == count
+        assert MODELS.entry(name).facts["tasks"] == ("language-modelling",)
+
+
+def test_embeddings_are_tied_and_initialized_as_in_the_source() -> None:
+    model = make(vocabulary=2000, layers=4, dim=48)
+    assert not any(name.endswith("bias") for name, _ in model.named_parameters())
+    logits = model(torch.zeros(1, 3, dtype=torch.long))
+    logits.sum().backward()
+    assert model.token_embedding.weight.grad is not None
+    assert model.token_embedding.weight.grad.ne(
+        0
+    ).all()  # as output weights; as input embeddings only the first row would have gradients
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            expected = 0.02 / math.sqrt(2 * 4) if name.endswith("out.weight") else 0.02
+            assert parameter.std().item() == pytest.approx(expected, rel=0.1), name
+        else:
+            assert parameter.eq(1).all()
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "params"),
+    [
+        ("none", {}),
+        ("dropkey", {"ratio": 0.4}),
+        ("dropattention-c", {"ratio": 0.4}),
+        ("learned-dropout", {"where": "everywhere"}),
+        ("learned-dropout", {"dropout_input": "embed"}),
+    ],
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_outputs_do_not_depend_on_later_tokens(regularizer: str, params: dict[str, Any], training: bool) -> None:
+    model = make()
+    bind(model, regularizer, **params)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(10 if parameter.ndim == 2 else 1)
+    model.train(training)
+    changed = tokens()
+    changed[:, 7:] = (changed[:, 7:] + 1) % 31
+    logits = []
+    for batch in (tokens(), changed):
+        torch.manual_seed(1)
+        logits.append(model(batch))
+    torch.testing.assert_close(logits[0][:, :7], logits[1][:, :7])
+    assert not torch.allclose(logits[0][:, 7:], logits[1][:, 7:])
+
+
+def test_attention_regularizers_are_active_only_in_training() -> None:
+    plain, model = make().eval(), make()
+    report = bind(model, "dropkey", ratio=0.5)
+    assert [site.name for site in report.bound] == ["blocks.0.attention", "blocks.1.attention"]
+    assert [site.kind for site in report.bound] == ["decoder-self"] * 2
+    assert torch.equal(model.eval()(tokens()), plain(tokens()))
+    assert not torch.equal(model.train()(tokens()), plain(tokens()))
+
+
+def test_site_names_are_paths_of_modules_in_order_of_execution() -> None:
+    model = make()
+    modules = dict(model.named_modules())
+    all_sites = sites(model)
+    assert all(modules[site.name].site is site for site in all_sites)
+    assert [site.name for site in all_sites[:4]] == [
+        "embedding_dropout", "mask_input", "blocks.0.attention", "blocks.0.attention_dropout",
+    ]  # fmt: skip
+
+
+def test_dropout_baselines_have_three_dropouts_per_block_and_one_on_the_embeddings() -> None:
+    model = make(dropout=0.4)
+    bind(model, "dropout", ratio=0.4)
+    zero_shares = []
+
+    def spy(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        zero_shares.append((output == 0).float().mean().item())
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(spy)
+    model.train()(tokens())
+    assert len(zero_shares) == 2 * 2 + 1
+    assert all(0.25 < share < 0.55 for share in zero_shares)
+    assert [site.ratio for site in sites(model) if site.kind == "decoder-self"] == [0.4, 0.4]
+
+
+def test_faithful_evaluation_keeps_only_attention_dropout_active() -> None:
+    correct, faithful = make(dropout=0.4).eval(), make(dropout=0.4, evaluation="faithful").eval()
+    for model in (correct, faithful):
+        bind(model, "dropout", ratio=0.4)
+    assert torch.equal(correct(tokens()), correct(tokens()))
+    assert not torch.equal(faithful(tokens()), faithful(tokens()))
+    torch.manual_seed(3)
+    first = faithful(tokens())
+    torch.manual_seed(3)
+    assert torch.equal(faithful(tokens()), first)
+    bind(faithful, "none")
+    assert torch.equal(faithful(tokens()), correct(tokens()))  # the other dropouts are inactive
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 3}, "unknown option of model learned-dropout-lm 'layer': did you mean layers"),
+        ({"dim": 13}, "heads=3 does not divide dim=13"),
+        ({"dropout": 1.0}, "dropout=1.0: input should be less than 1"),
+        ({"evaluation": "wrong"}, "evaluation=wrong: input should be 'correct' or 'faithful'"),
+    ],
+)
+def test_invalid_options_raise_an_error_of_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make(**options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_input_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(InputError, match="an input of 13 tokens: expected at most the model's context of 12"):
+        make()(torch.zeros(1, 13, dtype=torch.long))

@@ -1,0 +1,150 @@
+"""Test every text encoder with every head: padding, features, sites, outputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adapters.text.text_features import CHARACTERS, FeatureEmbedding
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.models.regularize import bind, watch
+from harness.regularizers.base import Site
+
+SMALL: dict[str, dict[str, Any]] = {
+    "text-transformer": {"layers": 2, "dim": 12, "heads": 2, "feedforward": 16, "dropout": 0.0},
+    "bert-tiny": {"layers": 2, "dim": 12, "heads": 2, "feedforward": 16, "dropout": 0.0, "head_dropout": 0.0},
+}
+FEATURES = {"case": 5, CHARACTERS: 9}
+VOCABULARY, CLASSES, MAX_LENGTH = 20, 3, 10
+
+
+def build(name: str, head: str, features: dict[str, int] | None = None, **options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    sizes = {"vocabulary": VOCABULARY, "classes": CLASSES, "max_length": MAX_LENGTH, "features": features}
+    return MODELS.get(name)(name, {**SMALL[name], **options}, head=head, **sizes)
+
+
+def inputs(head: str, length: int = 6) -> tuple[Any, ...]:
+    """Return two samples, the first of which ends in two tokens of padding if the length is six."""
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randint(2, VOCABULARY, (4, length), generator=draw)
+    tokens[0, 4:] = 0
+    if head == "pair":
+        return (tokens.unflatten(0, (2, 2)),)
+    if head == "text":
+        return (tokens,)
+    features = {
+        "case": torch.randint(1, 5, (4, length), generator=draw) * (tokens != 0),
+        CHARACTERS: torch.randint(1, 9, (4, length, 3), generator=draw) * (tokens != 0)[..., None],
+    }
+    return tokens, features
+
+
+def more_padding(ids: Any) -> Any:
+    """Append three columns of padding."""
+    if isinstance(ids, dict):
+        return {name: more_padding(part) if name != CHARACTERS else _pad(part, 1) for name, part in ids.items()}
+    return _pad(ids, ids.ndim - 1)
+
+
+def _pad(ids: Tensor, dim: int) -> Tensor:
+    shape = list(ids.shape)
+    shape[dim] = 3
+    return torch.cat([ids, ids.new_zeros(shape)], dim=dim)
+
+
+@pytest.mark.parametrize("head", ["text", "words", "pair"])
+@pytest.mark.parametrize("name", SMALL)
+def test_padding_does_not_change_outputs_and_every_site_is_called_once(name: str, head: str) -> None:
+    model = build(name, head, FEATURES if head == "words" else None)
+    args = inputs(head)
+    plain = model.eval()(*args)
+    longer = model(*map(more_padding, args))
+    if head == "words":
+        assert plain.shape == (4, 6, CLASSES)
+        longer = longer[:, :6]
+        real = args[0] != 0
+        plain, longer = plain[real], longer[real]
+    torch.testing.assert_close(longer, plain)
+    report = bind(model, "dropkey", ratio=0.5)
+    bound_eval = model(*args)
+    torch.testing.assert_close(bound_eval[args[0] != 0] if head == "words" else bound_eval, plain)
+    called: Counter[str] = Counter()
+    with watch(model.train(), lambda site, weights: called.update([site.name])):
+        out = model(*args)
+    assert called == {site.name: 1 for site in report.bound}
+    assert len(called) == 2
+    out.square().sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+    assert (out[args[0] != 0] - plain if head == "words" else out - plain).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_features_of_a_word_change_its_tag(name: str) -> None:
+    model = build(name, "words", FEATURES).eval()
+    tokens, features = inputs("words")
+    before = model(tokens, features)
+    for feature in FEATURES:
+        ids = features[feature].clone()
+        ids[1, 2] = ids[1, 2] % (FEATURES[feature] - 1) + 1
+        after = model(tokens, {**features, feature: ids})
+        assert (after[1] - before[1]).abs().max() > 1e-4
+        torch.testing.assert_close(after[2:], before[2:])
+
+
+def test_padding_ids_of_features_add_nothing() -> None:
+    table = FeatureEmbedding({"case": 5}, 8)
+    assert table({"case": torch.zeros(1, 4, dtype=torch.long)}).abs().sum() == 0
+    letters = FeatureEmbedding({CHARACTERS: 9}, 8)
+    ids = torch.tensor([[[1, 2, 0], [0, 0, 0]]])
+    out = letters({CHARACTERS: ids})
+    assert out[0, 0].abs().sum() > 0
+    assert out[0, 1].abs().sum() == 0
+    torch.testing.assert_close(letters({CHARACTERS: torch.tensor([[[1, 2, 0, 0, 0]]])})[0, 0], out[0, 0])
+
+
+def test_tags_are_gathered_at_the_first_token_of_each_word() -> None:
+    model = build("text-transformer", "words").eval()
+    tokens = torch.tensor([[2, 3, 4, 5, 6]])
+    first = torch.tensor([[0, 3]])
+    torch.testing.assert_close(model(tokens, None, first), model(tokens)[:, [0, 3]])
+
+
+def test_attention_of_bert_is_computed_by_attend() -> None:
+    model: Any = build("bert-tiny", "text")
+    bind(model, "none")
+    recorded: list[tuple[Site, Tensor]] = []
+    with watch(model.eval(), lambda site, weights: recorded.append((site, weights))):
+        model(*inputs("text"))
+    assert [(site.kind, site.heads) for site, _ in recorded] == [("encoder-self", 2)] * 2
+    weights = recorded[0][1]
+    torch.testing.assert_close(weights.sum(-1), torch.ones(4, 2, 6))
+    assert weights[0, :, :, 4:].abs().max() == 0
+
+
+def test_vectors_of_another_width_are_projected() -> None:
+    model: Any = build("text-transformer", "text", word_dim=5)
+    assert model.encoder.embedding.weight.shape == (VOCABULARY, 5)
+    assert model(*inputs("text")).shape == (4, CLASSES)
+    with pytest.raises(InputError, match="vectors of 5 dimensions: expected dim=12"):
+        build("bert-tiny", "text", word_dim=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bert-tiny", {"heads": 5}, "heads=5 does not divide dim=12"),
+        ("bert-base", {"layers": 0}, "layers=0: input should be greater"),
+        ("bert-tiny", {"hidden": 3}, "unknown option of model bert-tiny 'hidden'"),
+        ("text-transformer", {"pooling": "first"}, "pooling"),
+    ],
+)
+def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MODELS.get(name)(name, {**SMALL.get(name, {}), **options}, vocabulary=9, classes=2, max_length=4)

@@ -1,0 +1,233 @@
+"""Test VOLO: equality with timm, layers in order, other image sizes, token labeling."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from adapters.vision.volo import Box, Volo, build_volo, random_box
+from harness import InputError, Site
+from harness.models.catalog import CIFAR, IMAGENET, MODELS
+from harness.models.regularize import bind, watch
+from jobs.cli.listing import list_sites
+
+D1, D2, D3 = "volo-d1", "volo-d2", "volo-d3"
+
+
+def build(image: int = 32, **options: Any) -> Volo:
+    torch.manual_seed(0)
+    shape = {"embed_dim": 16, "num_heads": 4, "stem_dim": 4, **options}
+    return cast(Volo, build_volo("volo-cifar", shape, image_size=(image, image), channels=3, classes=5)).eval()
+
+
+def on_meta(name: str, **shape: Any) -> Volo:
+    with torch.device("meta"):
+        return cast(Volo, MODELS.get(name)(name, {}, **(shape or IMAGENET)))
+
+
+def filled(model: nn.Module) -> nn.Module:
+    """Fill a model from the meta device with simple random weights and initial normalization statistics."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, values in model.to_empty(device="cpu").state_dict().items():
+            if name.endswith("running_var") or (values.ndim == 1 and name.endswith("weight")):
+                values.fill_(1)
+            elif values.ndim:
+                values.uniform_(-0.1, 0.1)
+            else:
+                values.zero_()
+    return model.eval()
+
+
+@pytest.mark.parametrize(("name", "published"), [(D1, 26.6), (D2, 58.7), (D3, 86.3)])
+def test_the_number_of_parameters_is_the_published_one(name: str, published: float) -> None:
+    counted = sum(parameter.numel() for parameter in on_meta(name).parameters())
+    assert counted / 1e6 == pytest.approx(published, rel=0.005)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [D1, D2, D3])
+def test_logits_equal_those_of_timm_at_the_published_size(name: str) -> None:
+    with torch.device("meta"):
+        theirs = timm.create_model(f"{name.replace('-', '_')}_224")
+    ours = filled(on_meta(name))
+    theirs = theirs.to_empty(device="cpu").eval()
+    theirs.load_state_dict(ours.state_dict())
+    image = torch.randn(1, 3, 224, 224)
+    called: list[Site] = []
+    with torch.no_grad():
+        expected = theirs(image)
+        assert expected.std() > 0.01
+        bind(ours, "dropkey", ratio=0.3, schedule="decreasing", kinds=["outlook", "encoder-self", "class"])
+        with watch(ours, lambda site, weights: called.append(site)):  # computed by `attend`
+            torch.testing.assert_close(ours(image), expected, atol=1e-5, rtol=0)
+        if name == D1:
+            torch.testing.assert_close(ours(image), expected, atol=1e-5, rtol=0)
+            assert (ours.train()(image) - expected).abs().max() > 1e-3
+    layers = {D1: 4 + 14, D2: 6 + 18, D3: 8 + 28}[name]
+    assert [site.kind for site in called].count("class") == 2
+    assert len(called) == layers + 2
+    assert [(site.layer, site.depth) for site in called[:-2]] == [(layer, layers) for layer in range(layers)]
+
+
+def test_every_layers_ratio_is_listed_outlook_first() -> None:
+    items = list_sites(D1, "dropkey:ratio=0.3,schedule=decreasing")
+    assert [(item["kind"], item["grid"], item["heads"]) for item in items] == [
+        *[("outlook", "3×3", 6)] * 4,
+        *[("encoder-self", "14×14", 12)] * 14,
+        *[("class", "14×14", 12)] * 2,
+    ]
+    assert [item["ratio"] for item in items[:18]] == pytest.approx([0.3 * (17 - layer) / 17 for layer in range(18)])
+    assert {item["left alone"] for item in items[18:]} == {"kind 'class' is not selected (kinds=…)"}
+
+
+@pytest.mark.parametrize(
+    ("image", "outlook", "tokens"),
+    [
+        ((224, 224), (28, 28), (14, 14)),
+        ((384, 384), (48, 48), (24, 24)),
+        ((64, 64), (16, 16), (8, 8)),
+        ((32, 32), (16, 16), (8, 8)),
+        ((32, 48), (16, 24), (8, 12)),
+        ((8, 8), (4, 4), (2, 2)),
+    ],
+)
+def test_small_images_have_small_strides(
+    image: tuple[int, int], outlook: tuple[int, int], tokens: tuple[int, int]
+) -> None:
+    with torch.device("meta"):
+        model = cast(Volo, build_volo(D1, {"layers": "1,1"}, image_size=image, channels=3, classes=5))
+    grids: dict[str, tuple[int, ...]] = {}
+    network = model.network
+    network[0].register_forward_hook(lambda module, inputs, out: grids.update(outlook=tuple(out.shape[1:3])))
+    network[2].register_forward_hook(lambda module, inputs, out: grids.update(tokens=tuple(out.shape[1:3])))
+    assert model(torch.empty(2, 3, *image, device="meta")).shape == (2, 5)
+    assert grids == {"outlook": outlook, "tokens": tokens}
+    assert model.pos_embed.shape[1:3] == tokens
+
+
+def test_the_stem_has_stride_1_at_32_pixels() -> None:
+    """The strides are 1 · 2 · 2 instead of the published 2 · 4 · 2."""
+    model = build()
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    assert [(convolution.kernel_size, convolution.stride) for convolution in convolutions] == [
+        ((7, 7), (1, 1)),
+        ((3, 3), (1, 1)),
+        ((3, 3), (1, 1)),
+        ((2, 2), (2, 2)),
+        ((2, 2), (2, 2)),
+    ]
+    published = [module.stride[0] for module in on_meta(D1).modules() if isinstance(module, nn.Conv2d)]
+    assert published == [2, 1, 1, 4, 2]
+
+
+def test_small_models_train_through_every_site() -> None:
+    model = build(drop_path_rate=0.1).train()
+    bind(model, "dropkey", ratio=0.5, kinds=["outlook", "encoder-self", "class"])
+    shapes: list[tuple[str, tuple[int, ...]]] = []
+    with watch(model, lambda site, weights: shapes.append((site.kind, tuple(weights.shape)))):
+        out = model(torch.randn(2, 3, 32, 32))
+    assert shapes == [
+        *[("outlook", (2 * 64, 2, 9, 9))] * 2,
+        *[("encoder-self", (2, 4, 64, 64))] * 4,
+        *[("class", (2, 4, 1, 65))] * 2,
+    ]
+    nn.functional.cross_entropy(out, torch.arange(2)).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_layers_of_two_networks_in_one_model_are_numbered_separately() -> None:
+    model = nn.ModuleDict({"teacher": build(), "student": build(layers="1,1")})
+    report = bind(model, "dropkey", ratio=0.3)
+    assert [(site.layer, site.depth) for site in report.bound] == [*((layer, 6) for layer in range(6)), (0, 2), (1, 2)]
+    assert {site.grid for site in report.bound if site.kind == "encoder-self"} == {(8, 8)}
+
+
+# Token labeling.
+
+
+def tokens_and_class(model: Volo, images: Tensor, box: Box) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        classes, tokens = model(images, box)
+    return classes, tokens
+
+
+def test_outputs_for_an_empty_box_add_up_to_those_of_the_plain_model() -> None:
+    model, images = build(), torch.randn(3, 3, 32, 32)
+    classes, tokens = tokens_and_class(model, images, (0, 0, 0, 0))
+    assert classes.shape == (3, 5)
+    assert tokens.shape == (3, 64, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images), classes + 0.5 * tokens.amax(dim=1))
+
+
+def test_a_box_of_all_tokens_exchanges_the_images() -> None:
+    model, images = build(), torch.randn(3, 3, 32, 32)
+    classes, tokens = tokens_and_class(model, images, (0, 0, 0, 0))
+    mixed_classes, mixed_tokens = tokens_and_class(model, images, (0, 0, 8, 8))
+    torch.testing.assert_close(mixed_classes, classes.flip(0))
+    torch.testing.assert_close(mixed_tokens, tokens)
+    assert (classes - classes.flip(0)).abs().max() > 1e-4
+
+
+def test_tokens_in_a_box_are_exchanged_and_their_logits_moved_back() -> None:
+    """Compare inputs of the network and logits token by token."""
+    model, images, box = build(), torch.randn(3, 3, 32, 32), (1, 2, 4, 7)
+    network_inputs: list[Tensor] = []
+    model.network[0].register_forward_pre_hook(lambda module, inputs: network_inputs.append(inputs[0]))
+    normed: list[Tensor] = []
+    model.norm.register_forward_hook(lambda module, inputs, out: normed.append(out[:, 1:]))
+    _, tokens = tokens_and_class(model, images, box)
+    with torch.no_grad():
+        patches = model.patch_embed(images).permute(0, 2, 3, 1)
+        assert model.aux_head is not None
+        logits = model.aux_head(normed[0]).unflatten(1, (8, 8))
+    for image in range(3):
+        for row in range(16):
+            for column in range(16):
+                inside = 2 * 1 <= row < 2 * 4 and 2 * 2 <= column < 2 * 7
+                source = 2 - image if inside else image
+                assert torch.equal(network_inputs[0][image, row, column], patches[source, row, column])
+        for row in range(8):
+            for column in range(8):
+                source = 2 - image if 1 <= row < 4 and 2 <= column < 7 else image
+                assert torch.equal(tokens[image, 8 * row + column], logits[source, row, column])
+
+
+def test_random_boxes_are_within_the_grid_and_depend_on_the_seed() -> None:
+    torch.manual_seed(0)
+    boxes = [random_box(8, 12) for _ in range(4000)]
+    assert all(0 <= top <= bottom <= 8 and 0 <= left <= right <= 12 for top, left, bottom, right in boxes)
+    assert {box[0] for box in boxes} == set(range(8))
+    shares = [(bottom - top) * (right - left) / 96 for top, left, bottom, right in boxes]
+    # The mean would be half of the grid without rounding down and clipping; rows and columns are even, and never all.
+    assert 0.2 < sum(shares) / len(shares) < 0.35
+    assert max(shares) == 6 * 10 / 96
+    torch.manual_seed(0)
+    assert [random_box(8, 12) for _ in range(10)] == boxes[:10]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": "2,4"}, r"^unknown option of model volo-cifar 'layer'.*layers"),
+        ({"layers": "6"}, r"^model volo-cifar: layers=6: string should match pattern"),
+        ({"layers": "0,4"}, r"^model volo-cifar: layers=0,4: string should match pattern"),
+        ({"num_heads": 3}, r"^model volo-cifar: num_heads=3: expected an even number that divides embed_dim=192$"),
+        ({"num_heads": 10}, r"^model volo-cifar: num_heads=10: expected an even number that divides embed_dim=192$"),
+        ({"stride": 2}, r"^model volo-cifar: stride=2: input should be 16, 8 or 4$"),
+        ({"stride": 16, "embed_dim": 1}, r"^model volo-cifar: embed_dim=1: input should be greater than"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MODELS.get("volo-cifar")("volo-cifar", options, **CIFAR)
+
+
+def test_images_that_the_stride_does_not_divide_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^model volo-d1: stride=4 does not divide images of 33×32 pixels$"):
+        build_volo(D1, {}, image_size=(33, 32), channels=3, classes=5)

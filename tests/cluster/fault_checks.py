@@ -1,0 +1,61 @@
+"""Checks that the tests of faults share."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from jobs.submission.submission import job_name
+from tests.cluster.conftest import ClusterPlace
+
+if TYPE_CHECKING:
+    from harness.runs.run_directory import RunDirectory
+
+
+Metrics = dict[str, dict[str, Any]]
+
+
+def check(place: ClusterPlace, directory: RunDirectory, undisturbed: Metrics, *states: str) -> list[dict[str, Any]]:
+    """The trial was run to its end once, to the undisturbed result, by attempts that ended in these states."""
+    assert (directory.result() or {})["metrics"] == undisturbed[directory.id]
+    attempts = directory.attempts()
+    assert [attempt["state"] for attempt in attempts] == list(states)
+    ends = [event for event in directory.events() if event["event"] == "end"]
+    assert len(ends) == 1
+    rows = place.call("results", "--json").stdout
+    assert '"state": "succeeded"' in rows
+    return attempts
+
+
+def worker(directory: RunDirectory) -> int:
+    """The process that trains."""
+    return int(directory.attempts()[-1]["pid"])
+
+
+def job_of(directory: RunDirectory) -> str:
+    return str(directory.attempts()[-1]["job_id"])
+
+
+def minutes_left(directory: RunDirectory) -> int:
+    """The least time limit in whole minutes that leaves a job half a minute or more from now."""
+    started = datetime.fromisoformat(directory.attempts()[-1]["started_at"])
+    return math.ceil(((datetime.now(UTC) - started).total_seconds() + 30) / 60)
+
+
+def reason(place: ClusterPlace) -> str:
+    """Of the state of the only trial."""
+    from db.store.store import open_store
+
+    with open_store(place.database) as store:
+        (row,) = store.states().values()
+    return row.reason or ""
+
+
+def name(place: ClusterPlace) -> str:
+    """Of the only submission's jobs."""
+    from db.store.store import open_store
+
+    with open_store(place.database) as store:
+        (one,) = store.open_submissions()
+    return job_name(one.id)

@@ -1,0 +1,137 @@
+"""Trials that 969bcf6 trained, interrupted or queued: nothing is trained again, and everything goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compatibility.command import dropbench
+from tests.compatibility.written import WRITTEN, assert_same, read_json, table, unpack_runs
+
+IMAGE = "--task image-classification --data digits --model vit-digits --set model.depth=2"
+TEXT = "--task text-classification --data trec-synthetic --model text-transformer --set steps=8 --set lr=0.003"
+LANGUAGE = (
+    "--task language-modelling --data wikitext-2-synthetic --model learned-dropout-lm --set steps=4"
+    " --set accumulate=2 --set evaluation_batches=1"
+)
+WORDS = (
+    "--task sequence-labelling --data conll2000-synthetic --model text-transformer --set steps=8 --set lr=0.003"
+    " --set finetune_epochs=1"
+)
+TRAINED = {
+    "suite": "small.yaml --plugin my.py",
+    "out-of-memory": f"{IMAGE} --set evaluate_every=2 --set steps=4 --plugin trouble.py --regularizer large",
+    "text": f"{TEXT} --set evaluate_every=2 --seeds 2 --regularizer none",
+    "monte-carlo": f"{TEXT} --set evaluate_every=2 --seeds 2"
+    " --regularizer dropattention-c:ratio=0.3,window=2,align=monte-carlo-3",
+    "language": f"{LANGUAGE} --set evaluate_every=2 --seeds 2 --regularizer none",
+    "learned-dropout": f"{LANGUAGE} --set evaluate_every=2 --seeds 2 --regularizer learned-dropout:max_coeff=0.2",
+    "finetune": f"{WORDS} --set evaluate_every=2 --regularizer dropattention-e:ratio=0.3,window=3,align=finetune",
+    "plug-in": "tiny.yaml --plugin tiny.py",
+}
+INTERRUPTED, ANALYZED = "5f8ec7625f84", "fd8845166f09"
+
+
+def result(folder: Path, trial: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "runs" / trial / "result.json").read_bytes())
+    return content
+
+
+def times(folder: Path) -> dict[str, int]:
+    """When each file of a run directory was written."""
+    files = (folder / "runs").glob("[0-9a-f]*/**/*")
+    return {str(path): path.stat().st_mtime_ns for path in files if path.is_file()}
+
+
+def assert_same_training(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Equal but for the rounding of another processor."""
+    assert (new["steps"], new["selected_step"], new["notes"]) == (old["steps"], old["selected_step"], old["notes"])
+    assert set(new["metrics"]) >= set(old["metrics"])
+    for name, value in old["metrics"].items():
+        assert new["metrics"][name] == pytest.approx(value, rel=1e-3), name
+
+
+def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp_path: Path) -> None:
+    unpack_runs(WRITTEN / "quickstart" / "runs.tar.xz", tmp_path)
+    before = times(tmp_path)
+    done = dropbench(tmp_path, "run", "quickstart")
+    assert done.code == 0, done.err
+    assert "nothing to train" in done.out + done.err
+    old = table((WRITTEN / "quickstart" / "printed.txt").read_text(encoding="utf-8"))
+    assert len(old) == 10
+    assert table(done.out) == old
+    assert times(tmp_path) == before
+    for file, arguments in {
+        "report.json": ("report", "quickstart", "--format", "json"),
+        "results.json": ("results", "--json"),
+        "status.json": ("status", "--json"),
+    }.items():
+        assert_same(read_json("quickstart", file), dropbench(tmp_path, *arguments).json)
+
+
+@pytest.mark.parametrize("arguments", TRAINED.values(), ids=list(TRAINED))
+def test_what_was_trained_is_not_trained_again(kept: Path, arguments: str) -> None:
+    before = times(kept)
+    done = dropbench(kept, "run", "--executor", "debug", *arguments.split())
+    assert done.code == 0, done.err
+    assert "nothing to train" in done.out + done.err
+    assert times(kept) == before
+
+
+def test_an_interrupted_trial_goes_on_from_its_checkpoint(complete: Path) -> None:
+    for arguments in (("retry", INTERRUPTED), ("submit", INTERRUPTED, "--executor", "debug", "--plugin", "tiny.py")):
+        done = dropbench(complete, *arguments)
+        assert done.code == 0, done.err
+    assert_same_training(read_json("uninterrupted.json"), result(complete, INTERRUPTED))
+    lines = (complete / "runs" / INTERRUPTED / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    resumed = [event["step"] for event in map(json.loads, lines) if event["event"] == "resume"]
+    assert resumed == [0, 4]
+    assert dropbench(complete, "collect").code == 0
+    (row,) = dropbench(complete, "db", "sql", "--json", f"SELECT * FROM v_trials WHERE trial_id = '{INTERRUPTED}'").json
+    assert (row["state"], row["attempts"]) == ("succeeded", 2)
+
+
+def test_trained_weights_are_analyzed(kept: Path, tmp_path: Path) -> None:
+    old = kept / "runs" / ANALYZED / "analysis"
+    options = ("--plugin", "tiny.py", "-o", str(tmp_path), "--json")
+    done = dropbench(kept, "analyze", ANALYZED, "attention-map", *options)
+    assert done.code == 0, done.err
+    before, after = (json.loads((folder / "attention-map.json").read_bytes()) for folder in (old, tmp_path))
+    assert after["scalars"]["peak"] == pytest.approx(before["scalars"]["peak"], rel=1e-4)
+    with np.load(old / "attention-map.npz") as arrays, np.load(tmp_path / "attention-map.npz") as found:
+        assert set(found) >= set(arrays)
+        for name, array in arrays.items():
+            if array.dtype.kind == "U":
+                assert found[name].tolist() == array.tolist()
+            else:
+                np.testing.assert_allclose(found[name], array, rtol=1e-3)
+
+
+def test_failed_and_cancelled_trials_keep_their_reasons(kept: Path) -> None:
+    rows = dropbench(kept, "db", "sql", "--json", "SELECT * FROM v_trials WHERE state IN ('failed', 'cancelled')").json
+    reasons = {row["regularizer"]: (row["state"], row["reason"]) for row in rows}
+    assert reasons == {
+        "broken": ("failed", "RuntimeError: the plug-in is broken"),
+        "slow": ("cancelled", "cancelled by the user"),
+        "dropkey": ("cancelled", "cancelled by the user"),
+    }
+    done = dropbench(kept, "logs", "377ada540662")
+    assert done.code == 0, done.err
+    assert "RuntimeError: the plug-in is broken" in done.out
+
+
+def test_the_queue_is_still_queued(kept: Path) -> None:
+    done = dropbench(kept, "results", "queued", "--json")
+    assert {row["regularizer"] for row in done.json} == {"none", "dropkey", "dropself"}
+    assert {row["state"] for row in done.json} == {"queued"}
+
+
+def test_a_task_trains_as_before(place: Path, kept: Path) -> None:
+    done = dropbench(place, "run", "tiny.yaml", "--plugin", "tiny.py", "--executor", "debug")
+    assert done.code == 0, done.err
+    for trial in ("e0f7f08b7b09", ANALYZED):
+        assert_same_training(result(kept, trial), result(place, trial))

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scipy.stats import ttest_rel
+
+from db.queries.compare import compare, read_side
+from db.schema.connection import reading
+from db.store.run_record import RunRecord
+from db.store.store import Store
+from harness.regularizers.spec import RegularizerSpec
+from harness.trials.trial import Trial
+
+Make = Callable[..., Trial]
+NONE = RegularizerSpec(name="none")
+BEFORE, AFTER = {0: 80.0, 1: 82.0, 2: 84.0, 3: 90.0}, {0: 81.0, 1: 84.5, 2: 84.0, 7: 70.0}
+
+
+def done(trial: Trial, value: float, *suites: str) -> RunRecord:
+    return RunRecord(trial, "succeeded", None, list(suites), [], [("test/accuracy", -1, value), ("test/x", -1, -value)])
+
+
+def asked(store: Store, old: str, new: str, *metrics: str) -> list[dict[str, Any]]:
+    with reading(store.engine) as connection:
+        return compare(*(read_side(connection, words.split(), metrics) for words in (old, new)))
+
+
+@pytest.fixture
+def filled(store: Store, make_trial: Make) -> Store:
+    for data in ("trec", "mr"):
+        store.record([done(make_trial(seed, data=data, regularizer=NONE), v, "old") for seed, v in BEFORE.items()])
+        store.record([done(make_trial(seed, data=data), value, "new") for seed, value in AFTER.items()])
+    store.record([done(make_trial(0, data="cr"), 50.0, "new")])
+    return store
+
+
+def test_two_regularizers_on_all_that_both_have(filled: Store) -> None:
+    rows = asked(filled, "regularizer=none", "regularizer=dropkey", "accuracy")
+    assert [(row["data"], row["only"]) for row in rows] == [("mr", None), ("trec", None), ("cr", "new")]
+    row = rows[1]
+    assert (row["regularizer"], row["params"], row["old"]["regularizer"], row["new"]["ratio"]) == (
+        None,
+        {},
+        "none",
+        0.3,
+    )
+    assert (row["old_mean"], row["old_n"], row["new_n"]) == (84.0, 4, 4)
+    assert row["old_std"] == statistics.stdev(BEFORE.values())
+    wanted = ttest_rel([81.0, 84.5, 84.0], [80.0, 82.0, 84.0])
+    interval = wanted.confidence_interval(0.95)
+    assert (row["pairs"], row["change"]) == (3, pytest.approx(3.5 / 3))
+    assert (row["low"], row["high"]) == (pytest.approx(interval.low), pytest.approx(interval.high))
+    assert row["better"] is True
+    assert (rows[2]["old_n"], rows[2]["new_mean"], rows[2]["change"], rows[2]["better"]) == (0, 50.0, None, None)
+
+
+def test_the_other_way_round_is_worse(filled: Store) -> None:
+    (row, *_) = asked(filled, "new data=mr", "old data=mr", "accuracy")
+    assert (row["change"], row["better"]) == (pytest.approx(-3.5 / 3), False)
+
+
+def test_a_metric_without_a_direction_is_neither(filled: Store) -> None:
+    rows = asked(filled, "old data=mr", "new data=mr")
+    assert [(row["metric"], row["better"]) for row in rows] == [("accuracy", True), ("x", None)]
+
+
+def test_seeds_that_nobody_shares_leave_the_difference_of_means(filled: Store) -> None:
+    (row,) = asked(filled, "old data=mr seed<2", "old data=mr seed>=2", "accuracy")
+    assert (row["regularizer"], row["old"], row["new"], row["only"]) == ("none", {}, {}, None)
+    assert (row["change"], row["pairs"], row["low"]) == (87.0 - 81.0, 0, None)
+
+
+def test_what_both_have_values_of_is_matched(store: Store, make_trial: Make) -> None:
+    """Ratios are paired with the like, though regularizers differ; windows differ in all, and so do not count."""
+    for ratio in (0.1, 0.2):
+        for name, window in (("dropkey", 2), ("dropout", 3)):
+            spec = RegularizerSpec(name=name, params={"ratio": ratio, "window": window})
+            store.record([done(make_trial(0, regularizer=spec), ratio * window)])
+    rows = asked(store, "regularizer=dropkey", "regularizer=dropout", "accuracy")
+    assert [row["params"] for row in rows] == [{"ratio": 0.1}, {"ratio": 0.2}]
+    assert rows[0]["old"] == {"regularizer": "dropkey", "window": 2}
+    rows = asked(store, "window=2 ratio=0.1", "window=3", "accuracy")
+    assert [(row["params"], row["only"]) for row in rows] == [
+        ({"ratio": 0.1}, None),
+        ({"ratio": 0.2, "window": 3}, "new"),
+    ]
+
+
+def test_a_recipe_that_changed_is_told(store: Store, make_trial: Make) -> None:
+    store.record([done(make_trial(0), 1.0, "a"), done(make_trial(0, recipe={"epochs": 3, "lr": 0.001}), 2.0, "b")])
+    (row,) = asked(store, "a", "b", "accuracy")
+    assert (row["old"], row["new"]) == ({"recipe.epochs": "2"}, {"recipe.epochs": "3"})
+
+
+def test_what_has_no_result_is_there(store: Store, make_trial: Make) -> None:
+    store.enqueue([(make_trial(0), "a"), (make_trial(1), "b"), (make_trial(0, data="mr"), "b")])
+    rows = asked(store, "a", "b")
+    assert [(row["data"], row["metric"], row["only"], row["old_n"]) for row in rows] == [
+        ("trec", None, None, 0), ("mr", None, "new", 0),
+    ]  # fmt: skip
+    assert asked(store, "quickstart", "quickstart") == []

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.queries.aggregates import summarize
+from db.queries.results import final_values, results
+from db.store.run_record import RunRecord
+from db.store.store import Store
+from harness.errors import InputError
+from harness.regularizers.spec import RegularizerSpec
+from harness.trials.trial import Trial
+
+Make = Callable[..., Trial]
+KEYS = {
+    "suite", "task", "data", "model", "regularizer", "params", "schedule", "align", "metric", "mean", "std", "n",
+    "published", "state",
+}  # fmt: skip
+TABLE3 = "dropattention/table3"
+
+
+def succeeded(trial: Trial, *suites: str, **metrics: float | None) -> RunRecord:
+    named: list[tuple[str, int, float | None]] = [
+        (name.replace("_", "/"), -1, value) for name, value in metrics.items()
+    ]
+    return RunRecord(trial, "succeeded", None, list(suites), [], [*named, ("test/accuracy", 7, 0.0)])
+
+
+def column(ratio: float, window: int, rescale: str = "renormalize") -> RegularizerSpec:
+    params = {"ratio": ratio, "window": window, "unit": "column", "rescale": rescale}
+    return RegularizerSpec(name="dropattention-c", params=params)
+
+
+@pytest.fixture
+def filled(store: Store, make_trial: Make) -> Store:
+    none = RegularizerSpec(name="none")
+    values = {0: 80.0, 1: 82.5, 2: 84.0}
+    store.record(
+        [succeeded(make_trial(seed, regularizer=none), TABLE3, test_accuracy=value, dev_accuracy=value + 1)
+         for seed, value in values.items()]
+        + [succeeded(make_trial(0, regularizer=column(0.3, 1)), TABLE3, "mine", test_accuracy=90.0)]
+        + [RunRecord(make_trial(1, regularizer=column(0.3, 1)), "failed", "boom", [TABLE3])]
+        + [RunRecord(make_trial(0, regularizer=column(0.3, 2)), "queued", None, [TABLE3])]
+        + [succeeded(make_trial(0, data="mr", overrides={"lr": 0.1}), test_accuracy=None)]
+    )  # fmt: skip
+    return store
+
+
+def test_summary() -> None:
+    assert summarize([1.0, None, 2.0, 4.0]) == summarize([4.0, 2.0, 1.0])
+    found = summarize([1.0, 2.0, 4.0])
+    assert found.mean == pytest.approx(7 / 3)
+    assert found.std == pytest.approx((((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2) ** 0.5)
+    assert (summarize([5.0]).mean, summarize([5.0]).std, summarize([5.0]).n) == (5.0, None, 1)
+    assert (summarize([None]).mean, summarize([]).n) == (None, 0)
+
+
+def test_one_row_a_suite_configuration_and_metric(filled: Store) -> None:
+    rows = results(filled)
+    assert all(set(row) >= KEYS for row in rows)
+    told = {(row["suite"], row["regularizer"], row["params"].get("window"), row["metric"]): row for row in rows}
+    assert len(told) == len(rows) == 5
+    none = told[TABLE3, "none", None, "accuracy"]
+    assert none["mean"] == statistics.fmean([80.0, 82.5, 84.0])
+    assert none["std"] == statistics.stdev([80.0, 82.5, 84.0])
+    assert (none["n"], none["state"], none["published"]) == (3, "succeeded", 88.4)
+    partial = told[TABLE3, "dropattention-c", 1, "accuracy"]
+    assert (partial["mean"], partial["std"], partial["n"], partial["state"]) == (90.0, None, 1, "failed")
+    assert partial["published"] == 90.8
+    other = told["mine", "dropattention-c", 1, "accuracy"]
+    assert (other["n"], other["state"], other["published"]) == (1, "succeeded", None)
+    waiting = told[TABLE3, "dropattention-c", 2, "accuracy"]
+    assert (waiting["mean"], waiting["n"], waiting["state"], waiting["published"]) == (None, 0, "queued", None)
+    diverged = told[None, "dropkey", 1, "accuracy"]
+    assert (diverged["mean"], diverged["n"], diverged["state"], diverged["overrides"]) == (
+        None,
+        0,
+        "succeeded",
+        {"lr": 0.1},
+    )
+
+
+def test_a_filter_names_the_suite_that_is_shown(filled: Store) -> None:
+    assert [row["suite"] for row in results(filled, ["mine"])] == ["mine"]
+    assert {row["suite"] for row in results(filled, ["data=trec", f"suite={TABLE3}"])} == {TABLE3}
+    assert len(results(filled, ["data=mr"])) == 1
+    assert results(filled, ["data=cr"]) == []
+
+
+def test_metrics(filled: Store) -> None:
+    both = results(filled, ["regularizer=none"], metrics=["all"])
+    assert [row["metric"] for row in both] == ["accuracy", "dev/accuracy"]
+    assert both[1]["mean"] == both[0]["mean"] + 1
+    assert both[1]["published"] is None
+    assert [row["metric"] for row in results(filled, ["regularizer=none"], metrics=["dev/accuracy"])] == [
+        "dev/accuracy"
+    ]
+    with pytest.raises(InputError, match="unknown metric 'acuracy': did you mean accuracy"):
+        results(filled, metrics=["acuracy"])
+
+
+def test_what_lacks_the_metric_that_was_asked_for_says_so_under_its_name(filled: Store) -> None:
+    rows = results(filled, metrics=["dev/accuracy"])
+    found = {row["n"] for row in rows if row["regularizer"] == "none" and row["suite"] == TABLE3}
+    assert {row["metric"] for row in rows} == {"dev/accuracy"}
+    assert found == {3}
+    assert {row["n"] for row in rows if row["regularizer"] != "none"} == {0}
+
+
+def test_group_by(filled: Store) -> None:
+    rows = results(filled, [TABLE3], group_by=["regularizer", "window"])
+    assert [(row["regularizer"], row["window"], row["n"], row["state"]) for row in rows] == [
+        ("dropattention-c", 1, 1, "failed"), ("dropattention-c", 2, 0, "queued"), ("none", None, 3, "succeeded"),
+    ]  # fmt: skip
+    assert set(rows[0]) == {"regularizer", "window", "metric", "mean", "std", "n", "state"}
+    rows = results(filled, [TABLE3], group_by=["seed"])
+    assert [(row["seed"], row["mean"], row["n"]) for row in rows] == [(0, 85.0, 2), (1, 82.5, 1), (2, 84.0, 1)]
+    assert results(filled, group_by=["lr"])[1]["lr"] == 0.1
+    with pytest.raises(InputError, match="unknown key to group by 'windw': did you mean window"):
+        results(filled, group_by=["windw"])
+    with pytest.raises(InputError, match="expected the name of one of its keys"):
+        results(filled, group_by=["params"])
+
+
+def test_published_takes_the_closest_cell(store: Store, make_trial: Make) -> None:
+    """In Table 3, MR has ratio 0.3, window 2 for (c), which differ in their rescaling alone."""
+    trials = {
+        78.80: make_trial(data="mr", regularizer=column(0.3, 2)),
+        77.30: make_trial(data="mr", regularizer=column(0.3, 2, "inverse")),
+        None: make_trial(data="mr", regularizer=column(0.3, 3)),
+        76.92: make_trial(data="mr", regularizer=RegularizerSpec(name="none"), schedule="decreasing"),
+    }
+    synthetic = make_trial(data="mr-synthetic", regularizer=column(0.3, 2))
+    decreasing = make_trial(data="mr", regularizer=column(0.3, 2), schedule="decreasing")
+    for value, trial in [*trials.items(), (None, synthetic), (None, decreasing)]:
+        store.record([succeeded(trial, TABLE3, test_accuracy=1.0)])
+        assert [row["published"] for row in results(store, [trial.id])] == [value]
+
+
+def test_published_of_a_suite_of_the_users(
+    store: Store, make_trial: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store.record([succeeded(make_trial(), "tables/mine", test_accuracy=1.0)])
+    assert results(store)[0]["published"] is None
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables/mine.yaml").write_text(
+        "title: t\nsource: s\nmetric: accuracy\npresets: {mini: {seeds: 1, data: [mr]}}\n"
+        "trial: {task: text-classification, data: trec, model: text-transformer, regularizer: dropkey}\n"
+        "columns: [{label: TREC}, {label: MR, trial: {data: mr}}]\n"
+        "rows: [{label: a, params: [{ratio: 0.3}, {ratio: 0.3}], published: [[55.5, 0.1], 1]}]\n",
+        encoding="utf-8",
+    )
+    assert results(store)[0]["published"] == 55.5
+
+
+def test_final_values(filled: Store, make_trial: Make) -> None:
+    done, diverged = make_trial(0, regularizer=column(0.3, 1)), make_trial(0, data="mr", overrides={"lr": 0.1})
+    waiting = make_trial(0, regularizer=column(0.3, 2))
+    ids = [done.id, diverged.id, waiting.id, done.id]
+    assert final_values(filled, ids, "accuracy") == {done.id: 90.0, diverged.id: None}
+    assert final_values(filled, ids, "dev/accuracy") == {}
+
+
+def test_ids_alone(filled: Store, make_trial: Make) -> None:
+    (row,) = results(filled, ids=[make_trial(0, data="mr", overrides={"lr": 0.1}).id])
+    assert row["data"] == "mr"
+    assert results(filled, ids=[]) == []
+
+
+def test_an_empty_database(store: Store) -> None:
+    empty: list[dict[str, Any]] = []
+    assert results(store) == results(store, metrics=["accuracy"], group_by=["data"]) == empty

@@ -1,0 +1,78 @@
+"""Distributions of measured values over one set of bins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db.report.figures.distributions import BINS, _merge_bins, distributions
+from db.report.view.view import CellResult
+from db.store.store import Store
+from harness.analysis.sparsity import BINS as SPARSITY_BINS
+from harness.analysis.sparsity import WIDTH
+from harness.runs.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from tests.db.report.conftest import Tables
+
+
+def write_arrays(runs: Path, result: CellResult, kind: str, **arrays: Any) -> None:
+    """Write the arrays of an analysis for each of the cell's trials."""
+    for seed in result.seeds:
+        folder = RunDirectory(runs / seed.id).analyses
+        folder.mkdir(parents=True)
+        np.savez(folder / f"{kind}.npz", **arrays)
+
+
+def results(store: Store, tables: Tables, metric: str) -> list[CellResult]:
+    suite = tables.suite(["TREC"]).model_copy(update={"metric": metric})
+    return tables.view(store, tables.resolve(suite), suite).column("TREC")
+
+
+def test_without_arrays_there_are_no_distributions(store: Store, tables: Tables, tmp_path: Path) -> None:
+    assert distributions(results(store, tables, "entropy/mean"), tmp_path) == []
+
+
+@pytest.mark.parametrize(("metric", "expected"), [("entropy/mean", [2.0, 4.0]), ("entropy/last", [3.0, 5.0])])
+def test_values_by_sample(store: Store, tables: Tables, tmp_path: Path, metric: str, expected: list[float]) -> None:
+    first, second, _ = results(store, tables, metric)
+    layers = {"one.1": np.array([[1.0, 1.0], [2.0, 4.0]]), "one.2": np.array([3.0, 5.0])}
+    write_arrays(tmp_path, first, "entropy", **layers)
+    write_arrays(tmp_path, second, "entropy", **{name: values + 1 for name, values in layers.items()})
+    left, right = distributions([first, second], tmp_path)
+    assert (left.row, right.row) == (first.row, second.row)
+    assert left.edges is right.edges
+    assert (left.edges[0], left.edges[-1]) == (expected[0], expected[1] + 1)
+    assert [left.mean, right.mean] == [sum(expected) / 2, sum(expected) / 2 + 1]
+    assert left.shares.sum() == pytest.approx(1)
+    assert left.shares[0] == right.shares[BINS // 3] == 0.5
+
+
+def test_counts_of_different_bin_widths_are_merged(store: Store, tables: Tables, tmp_path: Path) -> None:
+    """Both trials have the same values, but the bins of the second are four times as wide."""
+    first, second, _ = results(store, tables, "sparsity/mean")
+    values = np.array([0.01, 0.02, 0.5, 1.0, 1.01, 2.5])
+    for result, width in ((first, WIDTH), (second, 4 * WIDTH)):
+        edges = np.arange(SPARSITY_BINS + 1) * width
+        counts = np.histogram(values, edges)[0].astype(float)
+        arrays = {"one.1.counts": counts[None], "one.1.edges": edges, "one.1.heads": np.array([values.mean()])}
+        write_arrays(tmp_path, result, "sparsity", **arrays)
+    left, right = distributions([first, second], tmp_path)
+    assert np.array_equal(left.shares, right.shares)
+    assert left.mean == right.mean == pytest.approx(values.mean())
+    assert len(left.shares) <= BINS
+    assert np.allclose(left.shares, np.histogram(values, left.edges)[0] / len(values))
+    assert left.edges[-1] >= values.max()
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=70), st.integers(1, 9))
+def test_merged_counts_lose_none(counts: list[int], factor: int) -> None:
+    merged = _merge_bins(np.array(counts), factor)
+    assert len(merged) == len(counts)
+    assert merged.sum() == sum(counts)
+    assert all(merged[index // factor] >= count for index, count in enumerate(counts))

@@ -1,0 +1,116 @@
+"""Texts of cells, notes and the legend."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from db.report.formats.documents import as_json, as_latex, as_markdown
+from db.report.formats.layout import format_metric, long_grid, wide_grid
+from db.report.view.view import CellTrials, View
+from db.store.store import Store
+from harness.suites.cell import SuiteOptions
+from harness.trials.metric import Metric
+
+if TYPE_CHECKING:
+    from tests.db.report.conftest import Tables
+
+ACCURACY, LOSS = Metric("accuracy"), Metric("perplexity", higher_is_better=False, unit="")
+
+
+def test_a_cell_says_why_it_is_empty(store: Store, tables: Tables) -> None:
+    suite = tables.suite(["TREC"])
+    cells = tables.resolve(suite)
+    tables.fill(
+        store, cells, {("none", "TREC"): ("ValueError: boom",) * 3, ("dropkey 0.3", "TREC"): (None, None, None)}
+    )
+    store.skip(cells[2].trials[0], "mine", "no token grid")
+    lines = [" ".join(line.split()) for line in tables.printed(tables.view(store, cells, suite)).splitlines()]
+    assert lines[3] == "none failed [1] 88.40"
+    assert lines[4] == "dropkey 0.3 no number [2] 90.00 ± 0.50" or lines[4].startswith("dropkey 0.3 succeeded")
+    assert lines[5] == "dropkey 0.5 skipped [3]"
+    assert "[1] seeds 0, 1, 2: failed: ValueError: boom" in lines
+    assert "[2] seeds 0, 1, 2: succeeded: the run reported no finite accuracy" in lines
+    assert "[3] seed 0: skipped: no token grid; seeds 1, 2: not run" in lines
+
+
+def test_a_cell_without_trials_shows_the_reason(store: Store, tables: Tables) -> None:
+    cells = tables.resolve(tables.suite())
+    cells[1] = CellTrials(cells[1].cell, (), "data 'mr' is missing")
+    lines = [" ".join(line.split()) for line in tables.printed(tables.view(store, cells), 120).splitlines()]
+    assert "none not run skipped [1]" in lines
+    assert "[1] data 'mr' is missing" in lines
+
+
+def test_a_missing_optional_metric_has_no_note(store: Store, tables: Tables) -> None:
+    suite = tables.suite(["TREC"])
+    cells = tables.resolve(suite)
+    tables.fill(
+        store, cells, {("none", "TREC"): (None, None, None), ("dropkey 0.3", "TREC"): (0.5, 0.6, 0.7),
+                       ("dropkey 0.5", "TREC"): (None, "ValueError: boom", None)}
+    )  # fmt: skip
+    metric = Metric("kept", higher_is_better=False, unit="", optional=True)
+    lines = [
+        " ".join(line.split()) for line in tables.printed(tables.view(store, cells, suite, metric), 120).splitlines()
+    ]
+    assert any(line.startswith("none –") for line in lines)
+    assert any(line.startswith("dropkey 0.5 failed [1]") for line in lines)
+    assert not any("[2]" in line for line in lines)
+
+
+def test_overrides_of_the_suite_itself_are_not_listed(store: Store, tables: Tables) -> None:
+    suite = tables.suite()
+    row = suite.rows[0].model_copy(
+        update={"trial": {**suite.rows[0].trial, "overrides": {"lr": 0.1}}, "presets": {"mini": {"epochs": 2}}}
+    )
+    suite = suite.model_copy(update={"rows": [row, *suite.rows[1:]]})
+    for overrides, line in (({}, ""), ({"epochs": 3}, "recipe overridden: epochs=3")):
+        view = tables.view(store, tables.resolve(suite, SuiteOptions(overrides=overrides)), suite)
+        lines = tables.printed(view, 120).splitlines()
+        assert [text.strip() for text in lines if "overridden" in text] == [line] * bool(line)
+
+
+def test_synthetic_data_and_overrides_are_marked(store: Store, tables: Tables) -> None:
+    choice = SuiteOptions(data=("trec-synthetic", "mr"), overrides={"lr": 0.5}, preset="paper")
+    cells = tables.resolve(tables.suite(), choice)
+    tables.fill(store, cells, {("none", "TREC"): (80.0,) * 5})
+    view = tables.view(store, cells)
+    assert view.cells["none", "TREC"].delta_published is None
+    text = tables.printed(view, 120)
+    assert "TREC (synthetic)" in text
+    assert "MR (synthetic)" not in text
+    assert "not comparable with published numbers" in text
+    assert "recipe overridden: lr=0.5" in text
+    assert "preset" not in text
+    assert "synthetic" in as_markdown(view)
+    assert "synthetic" in as_latex(view)
+    assert [record["synthetic"] for record in json.loads(as_json(view))["cells"]][:2] == [True, False]
+
+
+def test_wide_and_long_have_the_same_notes(filled: View) -> None:
+    assert sorted(wide_grid(filled).notes) == sorted(long_grid(filled).notes)
+
+
+@pytest.mark.parametrize(
+    ("value", "signed", "text"),
+    [
+        (88.399, False, "88.40"),
+        (-0.001, True, "0.00"),
+        (-1.5, True, "−1.50"),
+        (0.004, True, "0.00"),
+        (2, True, "+2.00"),
+    ],
+)
+def test_number(value: float, signed: bool, text: str) -> None:
+    assert format_metric(value, ACCURACY, signed=signed) == text
+    assert format_metric(None, ACCURACY) == ""
+    assert format_metric(0.12345, LOSS) == "0.123"
+
+
+def test_counts_have_no_decimals_but_separators() -> None:
+    size = Metric("parameters", higher_is_better=False, unit="count")
+    assert format_metric(15_335_424.0, size) == "15,335,424"
+    assert format_metric(-105_768.0, size, signed=True) == "−105,768"
+    assert format_metric(0.2, size, signed=True) == "0"

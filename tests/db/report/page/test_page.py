@@ -1,0 +1,298 @@
+"""The page of a suite as a document: valid links, escaped text, and a limited size."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import html as parser
+
+from db.report.page import templates
+from db.report.page.details import duration, log_lines
+from db.report.page.document import page
+from db.report.page.seed_bands import merge_seeds
+from db.report.page.table import table_of
+from db.report.view.view import CellTrials, View
+from db.store.store import Store
+from harness.suites.cell import SuiteOptions
+from harness.trials.metric import Metric
+
+if TYPE_CHECKING:
+    from tests.db.report.conftest import Runs, Tables
+
+HOSTILE = (
+    "<script>alert(1)</script>\"'&</style>]]>\x1b[31m\u202eevil\u2028\nnext\\ {{7*7}} javascript:x " + "W" * 10_000
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_plotting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the charts' script, which takes seconds and is covered by the browser tests."""
+    monkeypatch.setattr("db.report.page.document.vega_bundle", lambda: "/* plots */")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def view(store: Store, tables: Tables, written: Runs, runs: Path) -> View:
+    cells = tables.resolve(tables.suite())
+    written.fill(store, runs, cells, tables.values)
+    return tables.view(store, cells)
+
+
+def checked(text: str) -> Any:
+    """Return the parsed document after checks that apply to every page."""
+    document = parser.document_fromstring(text)
+    ids = document.xpath("//@id")
+    assert len(ids) == len(set(ids))
+    for link in document.xpath("//a/@href"):
+        assert link.startswith("#")
+        assert link[1:] in ids
+    assert not document.xpath("//@style | //@src[not(starts-with(., 'data:image/png'))] | //link | //iframe | //form")
+    assert not [name for element in document.iter() for name in element.attrib if name.startswith("on")]
+    assert all(script.get("type") == "application/json" for script in document.xpath("//script")[:-2])
+    policy = document.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")[0]
+    for script in [*document.xpath("//script[not(@type)]"), *document.xpath("//style")]:
+        assert templates.digest(script.text) in policy
+    assert "unsafe" not in policy
+    for chart in document.xpath("//script[@type='application/json']"):
+        json.loads(chart.text)
+    assert not re.search(r"https?://", re.sub(r"/\* plots \*/", "", text))
+    return document
+
+
+def texts(root: Any, path: str) -> list[str]:
+    return [" ".join(element.text_content().split()) for element in root.xpath(path)]
+
+
+def test_the_table_is_the_same_as_in_other_formats(view: View, store: Store, runs: Path) -> None:
+    document = checked(page(view, store, runs))
+    assert texts(document, "//table[contains(@class, 'results')]//thead//th") == ["row", "TREC ↑", "MR ↑"]
+    rows = [texts(body, "./tr/*") for body in document.xpath("//table[contains(@class, 'results')]/tbody")]
+    assert rows[1] == [
+        "dropkey 0.3", "85.00 ± 4.36 (3) (best)", "75.00 (1/3)[2] (best)", "Δ base", "+2.00 [−0.48, +4.48]", "+5.00",
+        "published (Δ)", "90.00 ± 0.50 (−5.00)", "",
+    ]  # fmt: skip
+    assert rows[2][:3] == ["dropkey 0.5", "81.50 ± 3.54 (2/3)[3]", "queued"]
+    sorts = document.xpath("//table[contains(@class, 'results')]/tbody/tr[1]/td[1]/@data-sort")
+    assert [float(value) for value in sorts] == [83.0, 85.0, 81.5]
+    assert "OutOfMemoryError: no memory" in texts(document, "//ol[@class='notes']/li")[2]
+
+
+def test_a_number_links_to_its_trials(view: View, store: Store, runs: Path) -> None:
+    document = checked(page(view, store, runs))
+    link = document.xpath("//tbody/tr[1]/td[1]/a/@href")[1]
+    (cell,) = document.xpath(f"//details[@id='{link[1:]}']")
+    assert texts(cell, "./summary") == ["dropkey 0.3 · TREC 85.00 ± 4.36"]
+    text = " ".join(" ".join(cell.itertext()).split())
+    ids = [seed.id for seed in view.cells["dropkey 0.3", "TREC"].seeds]
+    assert all(id in text for id in ids)
+    for part in ("+2.00 [−0.48, +4.48] over 3 pairs", "regularizer.name none dropkey", "node1", "1.5 GiB", "1 min",
+                 "0.033 CPU-hours", "last line", "a note", "dev/accuracy"):  # fmt: skip
+        assert part in text
+    assert "\x1b" not in text
+
+
+def test_one_column_has_its_numbers_in_columns(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+    suite = tables.suite(["TREC"])
+    cells = tables.resolve(suite)
+    written.fill(store, runs, cells, tables.values)
+    document = checked(page(tables.view(store, cells, suite), store, runs))
+    assert texts(document, "//table[contains(@class, 'results')]//thead//th") == [
+        "row", "accuracy ↑", "n", "Δ base", "published", "Δ"
+    ]  # fmt: skip
+    assert document.xpath("//table[contains(@class, 'results')]/tbody[3]/tr/td/@data-sort") == [
+        "81.50",
+        "2",
+        "-2.00",
+        "",
+        "",
+    ]
+
+
+def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
+    document = checked(page(view, store, runs))
+    titles = texts(document, "//section/h2")
+    assert titles == ["Table", "The metric over the drop ratio", "Learning curves", "Trials"]
+    captions = texts(document, "//figcaption")
+    assert captions == [
+        "trec",
+        "mr",
+        "TREC: dev accuracy",
+        "TREC: training loss",
+        "MR: dev accuracy",
+        "MR: training loss",
+    ]
+    specs = [json.loads(script.text) for script in document.xpath("//figure/script")]
+    points = specs[0]["data"]["values"]
+    assert [(point.get("x"), point["y"], point.get("p")) for point in points] == [
+        (None, 83.0, 88.4), (0.3, 85.0, 90.0), (0.5, 81.5, None),
+    ]  # fmt: skip
+    loss = [point for point in specs[3]["data"]["values"] if point["r"] == 0]
+    assert (loss[0]["x"], loss[0]["y"], loss[0]["l"], loss[0]["h"]) == (1, 2.1, 2.0, 2.2)
+    assert loss[-1]["x"] == 40
+    assert ["TREC", "none", "3", "90", "40", "0.15"] in [texts(row, "./td") for row in document.xpath("//tr")]
+
+
+def test_ratios_are_read_from_the_runs(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+    suite = tables.suite(["TREC"])
+    cells = tables.resolve(suite)
+    falling = [cell.trials[0].model_copy(update={"schedule": "decreasing"}) for cell in cells]
+    cells = [CellTrials(cell.cell, [trial]) for cell, trial in zip(cells, falling, strict=True)]
+    written.fill(store, runs, cells, tables.values)
+    document = checked(page(tables.view(store, cells, suite), store, runs))
+    (spec,) = [json.loads(script.text) for script in document.xpath("//section[@aria-labelledby='layers']//script")]
+    points = [(point["x"], point["y"]) for point in spec["data"]["values"] if point["r"] == 1]
+    assert points == [(1, 0.3), (2, 0.2), (3, 0.1), (4, 0.0)]
+
+
+def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
+    from PIL import Image
+
+    generator = np.random.default_rng(0)
+    for row in ("none", "dropkey 0.3"):
+        folder = runs / view.cells[row, "TREC"].seeds[0].id / "analysis"
+        folder.mkdir()
+        entropy = {"encoder-self.1": generator.normal(1, 0.1, 90), "encoder-self.2": np.full((90, 4), 2.0)}
+        sparsity = {"a.counts": np.eye(3)[:2], "a.edges": np.arange(4.0), "a.heads": np.ones(2)}
+        for kind, arrays in (("entropy", entropy), ("sparsity", sparsity)):
+            np.savez(folder / f"{kind}.npz", allow_pickle=False, **arrays)
+        Image.new("RGB", (1200, 600), "red").save(folder / "attention-map.png")
+    damaged = runs / view.cells["dropkey 0.5", "TREC"].seeds[0].id / "analysis"
+    damaged.mkdir()
+    (damaged / "entropy.npz").write_bytes(b"none")
+    (damaged / "attention-map.png").write_bytes(b"none")
+    document = checked(page(view, store, runs))
+    (spec,) = [json.loads(script.text) for script in document.xpath("//section[@aria-labelledby='entropy']//script")]
+    for number in (0, 1):
+        assert sum(point["y"] for point in spec["data"]["values"] if point["r"] == number) == pytest.approx(
+            1, abs=0.001
+        )
+    assert ["TREC", "none", "1", "encoder-self.2", "2"] in [texts(row, "./td") for row in document.xpath("//tr")]
+    assert len(document.xpath("//img[starts-with(@src, 'data:image/png;base64,')]")) == 2
+    assert (
+        "1 more are in the run directories"
+        in document.xpath("//section[@aria-labelledby='attention-map']")[0].text_content()
+    )
+
+
+@pytest.mark.parametrize("state", ["", "queued", "running", "boom"])
+def test_without_any_number(state: str, store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+    cells = tables.resolve(tables.suite())
+    written.fill(store, runs, cells, dict.fromkeys(tables.values, (state,) * 3))
+    document = checked(page(tables.view(store, cells), store, runs))
+    shown = {"": "not run", "boom": "failed"}.get(state, state)
+    assert shown in texts(document, "//tbody/tr[1]/td[1]")[0]
+
+
+def test_untrusted_text_is_escaped(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+    suite = tables.suite(title=HOSTILE, label=HOSTILE)
+    cells = tables.resolve(suite)
+    values = {
+        (HOSTILE if row == "dropkey 0.3" else row, column): seeds for (row, column), seeds in tables.values.items()
+    }
+    values["none", "MR"] = (HOSTILE, HOSTILE, HOSTILE)
+    written.fill(store, runs, cells, values, HOSTILE)
+    view = tables.view(store, cells, suite, Metric("accuracy"))
+    text = page(view, store, runs)
+    document = checked(text)
+    assert len(document.xpath("//script[not(@type)]")) == 2
+    assert "<script>alert" not in text
+    assert "7*7" in text
+    assert not set("\x1b\u202e\u2028") & set(text)
+    assert "W" * 2001 not in text
+    assert len(text) < 600_000
+    assert "javascript" not in "".join(document.xpath("//@href"))
+
+
+def test_the_page_of_a_large_suite_is_limited(
+    store: Store, tables: Tables, written: Runs, runs: Path, monkeypatch: Any
+) -> None:
+    for name, limit in (
+        ("details.MAX_FULL_TRIALS", 4),
+        ("details.MAX_LISTED_TRIALS", 12),
+        ("document.MAX_CELLS", 4),
+        ("training.MAX_TRIALS", 2),
+    ):
+        monkeypatch.setattr(f"db.report.page.{name}", limit)
+    cells = tables.resolve(tables.suite(), SuiteOptions(seeds=tuple(range(6))))
+    written.fill(store, runs, cells, {place: [80.0] * 6 for place in tables.values})
+    document = checked(page(tables.view(store, cells), store, runs))
+    text = " ".join(document.text_content().split())
+    assert "The first 2 of 3 rows; dropbench report mine --format csv has all." in text
+    assert "24 trials, by row and column of the table. 4 of them are shown in full" in text
+    assert "And 3 more trials of this cell" in text
+    assert "Drawn from 2 of 24 trials" in text
+    assert len(document.xpath("//details[@class='cell']")) == 4
+    assert len(document.xpath("//details[@class='trial']")) == 4
+
+
+curve = st.lists(st.tuples(st.integers(0, 10_000), st.one_of(st.none(), st.floats(-1e6, 1e6))), max_size=60).map(
+    lambda points: sorted(dict(points).items())
+)
+
+
+@given(st.lists(curve, max_size=5), st.integers(2, 50))
+def test_a_band_encloses_its_curves(curves: list[list[tuple[int, float | None]]], limit: int) -> None:
+    band = merge_seeds(curves, limit)
+    kept = [[(step, value) for step, value in points if value is not None] for points in curves]
+    kept = [points for points in kept if points]
+    if not kept:
+        assert band is None
+        return
+    assert band is not None
+    assert len(band.steps) <= limit
+    assert band.seeds == len(kept)
+    steps = [step for points in kept for step, _ in points]
+    assert (band.steps[0], band.steps[-1]) == (min(steps), max(steps))
+    assert np.all(np.diff(band.steps) > 0)
+    slack = 1e-9 * np.abs(band.mean) + 1e-9
+    assert np.all(band.low <= band.mean + slack)
+    assert np.all(band.mean <= band.high + slack)
+    values = [value for points in kept for _, value in points]
+    assert band.low.min() >= min(values) - 1e-6
+    assert band.high.max() <= max(values) + 1e-6
+
+
+def test_a_band_of_the_same_steps_is_their_mean() -> None:
+    band = merge_seeds([[(1, 1.0), (2, 3.0)], [(1, 3.0), (2, None)], [(1, 2.0)]], 10)
+    assert band is not None
+    assert [band.steps.tolist(), band.mean.tolist()] == [[1, 2], [2.0, 3.0]]
+    assert [band.low.tolist(), band.high.tolist()] == [[1.0, 3.0], [3.0, 3.0]]
+
+
+@given(st.text())
+def test_json_cannot_end_a_script(text: str) -> None:
+    script = str(templates.script_json({"text": text}))
+    assert json.loads(script) == {"text": text}
+    assert not set(script) & set("<>&\u2028\u2029")
+
+
+def test_the_last_lines_of_a_log(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    assert log_lines(file) == []
+    file.write_bytes(b"\xff" + b"x" * 40_000 + b"\n" + b"10%\r20%\r30%\n\n\x1b[1mbold\x1b[0m\n")
+    assert log_lines(file) == ["30%", "bold"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.6, "1 min"), (3599, "59 min 59 s"), (3601, "1 h"), (90_061, "1 d 1 h")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_every_cell_of_the_table_links_to_its_details(view: View) -> None:
+    anchors = {position: f"c{number}" for number, position in enumerate(view.cells)}
+    table = table_of(view, anchors)
+    links = [cell.details for row in table.rows for cell in row.cells]
+    assert links == [anchors[row, column] for row in view.rows for column in view.columns]

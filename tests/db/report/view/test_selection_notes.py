@@ -1,0 +1,195 @@
+"""Tables of swept cells before and after a candidate is selected."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from db.report.dashboard.suites import variants, view_of
+from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown
+from db.report.formats.layout import long_grid
+from db.report.view.build import build_view, resolve_cells
+from db.report.view.view import CellResult, View
+from db.store.run_record import RunRecord
+from db.store.store import Store
+from db.tuning.candidates import PRUNED
+from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
+from harness.suites.search_space import parse_search, parse_space
+from harness.suites.suite import Suite, parse_suite
+
+if TYPE_CHECKING:
+    from tests.db.report.conftest import Tables
+
+SUITE: dict[str, Any] = {
+    "title": "Choices",
+    "source": "these tests",
+    "metric": "accuracy",
+    "trial": {"task": "tiny", "model": "tiny"},
+    "columns": [{"label": "A", "trial": {"data": "a"}}, {"label": "B", "trial": {"data": "b"}}],
+    "rows": [
+        {"label": "none", "baseline": True, "trial": {"regularizer": "none"}},
+        {
+            "label": "dropkey",
+            "trial": {"regularizer": "dropkey"},
+            "params": [{"ratio": 0.5, "window": 3}, None],
+            "published": [90.0, None],
+            "sweep": {"ratio": [0.1, 0.3], "window": [1, 2]},
+        },
+    ],
+    "presets": {"mini": {"seeds": 2}},
+}
+DEV = {(0.1, 1): 70.0, (0.1, 2): 80.0, (0.3, 1): 90.0, (0.3, 2): 60.0}
+pytestmark = pytest.mark.usefixtures("tiny_task")
+
+
+def suite(**changes: Any) -> Suite:
+    return parse_suite({**SUITE, **changes}, "mine", "mine.yaml")
+
+
+def fill(
+    store: Store, column: str, dev: Mapping[tuple[float, int], float | str], choice: SuiteOptions | None = None
+) -> None:
+    """Record the trials of a column.
+
+    A number: both seeds have that dev score, and 100 less on test; a text: the second seed was pruned or failed.
+    """
+    for cell, trials in suite().trials(choice or SuiteOptions(), Settings()):
+        for trial in trials if cell.column == column else ():
+            if cell.baseline:
+                final: Any = [("test/accuracy", -1, 5.0 + trial.seed)]
+                store.record([RunRecord(trial, "succeeded", None, [], [], final)])
+                continue
+            params = trial.regularizer.params
+            value = dev.get((float(params["ratio"]), int(params["window"])))
+            if isinstance(value, str) and trial.seed == 1:
+                store.record([RunRecord(trial, "cancelled" if value.startswith(PRUNED) else "failed", value)])
+            elif value is not None:
+                score = 0.0 if isinstance(value, str) else value
+                final = [("dev/accuracy", -1, score), ("test/accuracy", -1, 100 - score + trial.seed)]
+                store.record([RunRecord(trial, "succeeded", None, [], [], final)])
+
+
+def view(store: Store, table: Suite | None = None, **options: Any) -> View:
+    table = table or suite()
+    return build_view(table, resolve_cells(table, SuiteOptions(**options), Settings(), store), store, Settings())
+
+
+def lines_of(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_the_selected_candidate_is_shown_with_its_values(store: Store, tables: Tables) -> None:
+    fill(store, "A", DEV)
+    fill(store, "B", {**DEV, (0.1, 2): 99.0})
+    table = view(store)
+    cell = table.cells["dropkey", "A"]
+    assert (cell.chosen, cell.mean, cell.n, cell.delta) == ({"ratio": 0.3, "window": 1}, 10.5, 2, 5.0)
+    assert cell.delta_published == 10.5 - 90.0
+    assert (cell.regularizer, cell.cell.request.params) == ({"ratio": 0.3, "window": 1},) * 2
+    assert [seed.id for seed in cell.seeds] == [trial.id for trial in cell.candidates[2].trials]
+    assert table.cells["none", "A"].chosen is None
+    lines = lines_of(tables.printed(table, 100))
+    assert "chosen p=0.3, w=1 p=0.1, w=2" in lines
+    assert "dropkey 10.50 ± 0.71 (2) * 1.50 ± 0.71 (2)" in lines
+    about = "chosen: best mean dev accuracy over the seeds, from the grid ratio 0.1, 0.3 × window 1, 2"
+    assert " ".join(lines).count(about) == 1
+    assert "p: ratio, w: window" in lines
+    assert "| &emsp;chosen | p=0.3, w=1 | p=0.1, w=2 |" in as_markdown(table)
+    assert r"\quad chosen & p=0.3, w=1 & p=0.1, w=2 \\" in as_latex(table)
+    single = suite(
+        columns=SUITE["columns"][:1], rows=[{**row, "params": None, "published": None} for row in SUITE["rows"]]
+    )
+    assert "dropkey 10.50 ± 0.71 * 2 p=0.3, w=1 +5.00" in lines_of(tables.printed(view(store, single), 100))
+
+
+def test_records_have_all_candidates(store: Store) -> None:
+    fill(store, "A", {**DEV, (0.3, 1): "ValueError: a\x1b[31m\nb"})
+    record = next(
+        record
+        for record in json.loads(as_json(view(store)))["cells"]
+        if (record["row"], record["column"]) == ("dropkey", "A")
+    )
+    assert record["chosen"] == {"ratio": 0.1, "window": 2}
+    assert [tuple(candidate[key] for key in ("params", "state", "dev", "n")) for candidate in record["candidates"]] == [
+        ({"ratio": 0.1, "window": 1}, "succeeded", 70.0, 2),
+        ({"ratio": 0.1, "window": 2}, "succeeded", 80.0, 2),
+        ({"ratio": 0.3, "window": 1}, "failed", 0.0, 1),
+        ({"ratio": 0.3, "window": 2}, "succeeded", 60.0, 2),
+    ]
+    assert [len(candidate["trials"]) for candidate in record["candidates"]] == [2] * 4
+    assert (record["unasked"], record["incomplete"]) == (0, None)
+    assert [trial["id"] for trial in record["trials"]] == record["candidates"][1]["trials"]
+    rows = list(csv.DictReader(io.StringIO(as_csv(view(store)))))
+    assert [row["chosen"] for row in rows] == ["", "", '{"ratio": 0.1, "window": 2}', ""]
+    assert [len(json.loads(row["candidates"])) for row in rows] == [0, 0, 4, 4]
+    assert "\x1b" not in as_csv(view(store))
+
+
+def test_no_candidate_is_selected_before_all_are_done(store: Store, tables: Tables) -> None:
+    fill(store, "A", {(0.1, 1): 70.0, (0.1, 2): 80.0, (0.3, 1): f"{PRUNED}dev accuracy 3, median pruner"})
+    table = view(store)
+    cell: CellResult = table.cells["dropkey", "A"]
+    assert (cell.chosen, cell.mean, cell.seeds, cell.delta, len(cell.candidates)) == (None, None, (), None, 4)
+    lines = lines_of(tables.printed(table, 100))
+    assert "dropkey 2/4 candidates done [1] 0/4 candidates done" in lines
+    note = "of 4 candidates, 1 pruned (p=0.3, w=1: dev accuracy 3, median pruner)"
+    assert f"[1] {note}" in lines
+    assert not any(line.startswith("chosen p") for line in lines)
+    for write in (as_markdown, as_latex, as_csv, as_json):
+        assert "2/4 candidates done" in write(table)
+    record = json.loads(as_json(table))["cells"][2]
+    assert (record["chosen"], record["incomplete"]) == (None, f"2/4 candidates done; {note}")
+
+    fill(store, "A", {(0.3, 2): "ValueError: boom"})
+    lines = lines_of(tables.printed(view(store), 100))
+    assert "chosen p=0.1, w=2 [1]" in lines
+    assert f"[1] {note}, 1 failed (p=0.3, w=2: ValueError: boom)" in " ".join(lines)
+    fill(store, "B", dict.fromkeys(DEV, "ValueError: boom"))
+    lines = lines_of(tables.printed(view(store), 100))
+    assert "dropkey 20.50 ± 0.71 (2) * no candidate left [1]" in lines
+    assert "; and 1 more)" in " ".join(lines)
+
+
+def test_a_search_counts_the_remaining_candidates(store: Store, tables: Tables) -> None:
+    search = parse_search("sampler=tpe,candidates=6,batch=2")
+    table = view(store, sweep=parse_space(["set.lr=1e-4..1e-2:log"]), search=search)
+    assert table.cells["none", "A"].selection is not None
+    lines = lines_of(tables.printed(table, 120))
+    assert "none 0/6 candidates done 0/6 candidates done" in lines
+    assert "from 6 candidates by tpe in lr 0.0001 to 0.01" in " ".join(lines)
+
+
+def test_selected_recipe_keys_are_no_overrides(store: Store, tables: Tables) -> None:
+    choice = SuiteOptions(sweep=parse_space(["set.lr=0.01"]), overrides={"batch_size": 16})
+    for _, trials in suite().trials(choice, Settings()):
+        final: Any = [("dev/accuracy", -1, 1.0), ("test/accuracy", -1, 1.0)]
+        store.record([RunRecord(trial, "succeeded", None, [], [], final) for trial in trials])
+    text = tables.printed(view(store, sweep=choice.sweep, overrides=choice.overrides), 120)
+    assert "chosen lr=0.01 lr=0.01" in lines_of(text)
+    assert "recipe overridden: batch_size=16\n" in text
+
+
+def test_the_dashboard_selects_as_the_command_does(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(SUITE))
+    fill(store, "A", DEV)
+    fill(store, "B", {(0.1, 1): 70.0})
+    trials = [trial for _, cell_trials in suite().trials(SuiteOptions(), Settings()) for trial in cell_trials]
+    store.enqueue([(trial, "mine") for trial in trials])
+    loaded, (variant,) = variants("mine", store)
+    assert loaded is not None
+    shown, expected = view_of(loaded, variant, store, Settings()), view(store)
+    assert shown.rows == expected.rows
+    for position, cell in expected.cells.items():
+        assert (shown.cells[position].mean, shown.cells[position].chosen) == (cell.mean, cell.chosen)
+        assert long_grid(shown).lines == long_grid(expected).lines

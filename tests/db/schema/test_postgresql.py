@@ -1,0 +1,123 @@
+"""The same store on PostgreSQL: a server of the test's own, where one is installed (with the extra `postgres`)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import func, select
+
+from db.queries.results import results
+from db.schema.connection import reading
+from db.schema.tables import METADATA, Trials
+from db.store.rebuild import rebuild
+from db.store.run_record import RunRecord
+from db.store.store import Store, SubmissionRow, open_store
+from db.transfer.export import export, query
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import Trial
+
+
+@pytest.fixture
+def url(postgresql: Callable[[], str]) -> str:
+    """A fresh database on the server, in the place of a file."""
+    return postgresql()
+
+
+def test_migrations_make_what_the_models_say(store: Store) -> None:
+    with reading(store.engine) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_from_the_queue_to_results(
+    store: Store, url: str, tmp_path: Path, dump: Callable[..., Any],
+    make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any],
+) -> None:  # fmt: skip
+    trials = [make_trial(seed, overrides={"lr": 0.5, "amp": True}) for seed in range(4)]
+    found = store.enqueue([(trial, "mine") for trial in trials])
+    assert store.enqueue([(trial, "mine") for trial in trials]).present == found.added
+    ids = [trial.id for trial in trials]
+    assert store.intend(ids[:3], SubmissionRow("a" * 32, "local", "/", "here", 1)) == ids[:3]
+    assert store.set_states({ids[0]: ("cancelled", "x"), ids[3]: ("cancelled", "x")}, {"submitted"}) == [ids[0]]
+    for words, count in (
+        ("ratio=0.3", 4),
+        ("amp=true lr=0.5", 4),
+        ("amp=false", 0),
+        ("mine submitted", 2),
+        ("ratio=x", 0),
+    ):
+        assert len(store.find(words)) == count, words
+    done, nan = {"test/accuracy": 80.5}, {"test/accuracy": float("nan")}
+    make_directory(tmp_path, trials[1], attempts=[attempt("lost"), attempt("succeeded")], metrics=done, losses=[1.0])
+    make_directory(tmp_path, trials[2], attempts=[attempt("succeeded")], metrics=nan, suites=["mine"])
+    assert rebuild(store, tmp_path).damaged == []
+    before = dump(store)
+    assert rebuild(store, tmp_path).recorded == 2
+    assert dump(store) == before
+    (row,) = results(store, ["mine"])
+    assert (row["mean"], row["n"], row["state"]) == (80.5, 1, "queued")
+    assert store.trial(ids[0]) == trials[0]
+    names, rows = query(url, "SELECT COUNT(*) AS n FROM trials WHERE id NOT LIKE '%:x'")
+    assert (names, rows) == (["n"], [[4]])
+    with pytest.raises(InputError, match="sql: cannot execute DELETE in a read-only transaction"):
+        query(url, "DELETE FROM metrics")
+    with pytest.raises(InputError, match=r"sql: .*does not exist"):
+        query(url, "SELECT nothing FROM trials")
+    assert {file.stem: count for file, count in export(store, tmp_path / "out", "csv")}["trials"] == 4
+
+
+def test_what_is_read_is_of_one_moment(store: Store, url: str, make_trial: Callable[..., Trial]) -> None:
+    with reading(store.engine) as connection, open_store(url) as other:
+        count = select(func.count()).select_from(Trials)
+        assert connection.scalar(count) == 0
+        other.enqueue([(make_trial(), None)])
+        assert connection.scalar(count) == 0
+    assert store.counts()["queued"] == 1
+
+
+def test_nothing_is_claimed_twice(url: str, make_trial: Callable[..., Trial]) -> None:
+    trials = [make_trial(seed) for seed in range(60)]
+    claimed: list[list[str]] = [[] for _ in range(4)]
+
+    def work(number: int) -> None:
+        with open_store(url) as store:
+            for turn in range(15):
+                store.enqueue([(trial, f"suite-{number}") for trial in trials])
+                name = f"{number:02d}{turn:030d}"
+                mine = store.intend(store.find("queued")[:2], SubmissionRow(name, "local", "/", "here", number))
+                claimed[number] += mine
+                store.record([RunRecord(make_trial(store.states([id])[id].seed), "succeeded") for id in mine])
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    times = Counter(id for ids in claimed for id in ids)
+    assert set(times.values()) == {1}
+    with open_store(url) as store:
+        assert set(store.find("succeeded")) == set(times)
+        assert len(store.states()) == 60
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(InputError, match=r"me:\*\*\*@.*(failed|refused)") as error:
+        open_store(f"postgresql+psycopg://me:secret@/x?host={tmp_path}")
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_newer_version(url: str, store: Store) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(InputError, match="made by a newer DropBench"):
+        open_store(url)

@@ -1,0 +1,215 @@
+"""Many processes at one database: none waits in vain, nothing is lost, nothing is handed out twice.
+
+``STRESS_SECONDS=60`` lets them go on for so long; ``pytest -s`` then shows what they did.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import random
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from db.queries.results import results
+from db.schema.connection import reading
+from db.schema.tables import Attempts, Metrics
+from db.store.run_record import RunRecord
+from db.store.store import Store, SubmissionRow, open_store
+from harness.trials.trial import Trial
+
+SECONDS = float(os.environ.get("STRESS_SECONDS", "6"))
+ENQUEUE, COLLECT, QUERY = 6, 6, 4
+"""Processes of each kind."""
+SHARED = 5
+"""Trials of a batch that every process asks for, beside those that it alone asks for."""
+ENOUGH = 1000
+"""Waiting trials, above which nothing more is enqueued."""
+
+Make = Callable[..., Trial]
+Log = dict[str, Any]
+
+
+class Watch:
+    """How often something was done, and the longest that it took; until the time is up."""
+
+    def __init__(self) -> None:
+        self.end = time.monotonic() + SECONDS
+        self.done, self.longest = 0, 0.0
+
+    def __iter__(self) -> Iterator[int]:
+        while time.monotonic() < self.end:
+            yield self.done
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.longest = max(self.longest, time.monotonic() - start)
+        self.done += 1
+
+
+def final(id: str) -> float:
+    """The value that a trial is to have at the end."""
+    return int(id, 16) / 16**12
+
+
+def enqueue(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+    asked: dict[str, str] = {}
+    for batch in watch:
+        if store.counts()["queued"] > ENOUGH:
+            time.sleep(0.01)
+            continue
+        trials = [make_trial(seed, data="shared", overrides={"batch": batch}) for seed in range(SHARED)]
+        trials += [make_trial(seed, data=f"data-{number}", overrides={"batch": batch}) for seed in range(20)]
+        with watch.timed():
+            store.enqueue([(trial, f"suite-{number}") for trial in trials])
+        asked |= {trial.id: f"suite-{number}" for trial in trials}
+    return {"asked": asked}
+
+
+def collect(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+    rng = random.Random(number)
+    claimed: list[str] = []
+    for turn in watch:
+        with watch.timed():
+            ids = store.find("queued")
+            name = f"{number:02d}{turn:030d}"
+            mine = store.intend(rng.sample(ids, min(10, len(ids))), SubmissionRow(name, "local", "/", "here", number))
+            if mine:
+                store.submitted(name, f"job-{turn}")
+                trials = store.trials(mine).values()
+                store.record([RunRecord(trial, "running") for trial in trials])
+                store.record([succeeded(trial, number) for trial in trials])
+                store.end_submission(name)
+        claimed += mine
+    return {"claimed": claimed}
+
+
+def succeeded(trial: Trial, number: int) -> RunRecord:
+    curve = [("train/loss", step, step + final(trial.id)) for step in range(5)]
+    metrics = [*curve, ("test/accuracy", -1, final(trial.id)), ("test/loss", -1, None)]
+    attempt = {"number": 1, "state": "succeeded", "pid": number}
+    return RunRecord(trial, "succeeded", None, ["recorded"], [attempt], metrics)
+
+
+def query(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
+    """Look; what was seen once may not be gone later, and one look may not contradict itself."""
+    trials, finished = 0, 0
+    for _ in watch:
+        with watch.timed():
+            now = sum(store.counts().values())
+            assert now >= trials
+            trials = now
+            rows = results(store, group_by=["data"])
+            now = sum(row["n"] for row in rows if row["metric"] == "accuracy")
+            assert now >= finished
+            finished = now
+            assert all(0 <= row["mean"] < 1 for row in rows if row["n"])
+            assert len(store.find("succeeded")) >= finished
+            for row in results(store, ["suite=recorded", f"data=data-{number % ENQUEUE}"])[:50]:
+                assert row["suite"] == "recorded"
+    return {"looked": watch.done}
+
+
+def work(kind: Any, url: str, number: int, make_trial: Make, out: Path) -> None:
+    """One process; writes what it did, or what went wrong."""
+    try:
+        watch = Watch()
+        with open_store(url) as store:
+            log = kind(store, number, watch, make_trial)
+        out.write_text(json.dumps({**log, "done": watch.done, "longest": watch.longest}), encoding="utf-8")
+    except BaseException:
+        out.write_text(traceback.format_exc(), encoding="utf-8")
+        raise
+
+
+def open_only(url: str, out: Path) -> None:
+    try:
+        open_store(url).close()
+        out.write_text("opened", encoding="utf-8")
+    except BaseException:
+        out.write_text(traceback.format_exc(), encoding="utf-8")
+        raise
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def test_nothing_lost_and_nothing_claimed_twice(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, make_trial: Make
+) -> None:
+    where: str = request.getfixturevalue("url") if kind == "sqlite" else request.getfixturevalue("postgresql")()
+    open_store(where).close()
+    context = multiprocessing.get_context("fork")
+    kinds = [enqueue] * ENQUEUE + [collect] * COLLECT + [query] * QUERY
+    files = [tmp_path / f"{number}.json" for number in range(len(kinds))]
+    workers = [
+        context.Process(target=work, args=(does, where, number, make_trial, files[number]))
+        for number, does in enumerate(kinds)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(SECONDS + 120)
+    said = [file.read_text(encoding="utf-8") if file.exists() else "nothing" for file in files]
+    assert [worker.exitcode for worker in workers] == [0] * len(kinds), "\n".join(said)
+    logs = [json.loads(text) for text in said]
+    asked: dict[str, set[str]] = {}
+    for log in logs:
+        for id, suite in log.get("asked", {}).items():
+            asked.setdefault(id, set()).add(suite)
+    claimed = Counter(id for log in logs for id in log.get("claimed", ()))
+    assert len(claimed) > 10
+    assert set(claimed.values()) == {1}
+    with open_store(where) as store:
+        assert set(store.states()) == set(asked)
+        suites = store.suites([*asked])
+        assert {id: {*names} - {"recorded"} for id, names in suites.items()} == asked
+        assert {id for id, names in suites.items() if "recorded" in names} == set(claimed)
+        assert set(store.find("succeeded")) == set(claimed)
+        counts = store.counts()
+        assert counts["queued"] + counts["succeeded"] == len(asked)
+        assert store.open_submissions() == []
+        with reading(store.engine) as connection:
+            columns = Metrics.c.trial_id, Metrics.c.name, Metrics.c.step, Metrics.c.value
+            found = {(id, name, step): value for id, name, step, value in connection.execute(select(*columns))}
+            attempts = connection.execute(select(Attempts.c.trial_id, Attempts.c.number, Attempts.c.pid)).all()
+        wanted = {(id, "train/loss", step): step + final(id) for id in claimed for step in range(5)}
+        wanted |= {(id, "test/accuracy", -1): final(id) for id in claimed}
+        assert found == wanted | {(id, "test/loss", -1): None for id in claimed}
+        by_process = {id: number for number, log in enumerate(logs) for id in log.get("claimed", ())}
+        assert {id: pid for id, _, pid in attempts} == by_process
+        assert len(attempts) == len(claimed)
+        (row,) = (row for row in results(store, group_by=["task"]) if row["metric"] == "accuracy")
+        assert row["n"] == len(claimed)
+        assert row["mean"] == pytest.approx(math.fsum(map(final, claimed)) / len(claimed), rel=1e-12)
+    turns = {does.__name__: [log for log, other in zip(logs, kinds, strict=True) if other is does] for does in kinds}
+    told = ", ".join(
+        f"{name} {sum(log['done'] for log in some)} times, {max(log['longest'] for log in some):.2f} s at most"
+        for name, some in turns.items()
+    )
+    print(f"\n{kind}, {SECONDS:g} s, {len(kinds)} processes: {len(asked)} trials asked for, {len(claimed)} run; {told}")
+
+
+def test_many_may_make_the_database_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    url = f"sqlite:///{tmp_path}/new.db"
+    files = [tmp_path / f"{number}.txt" for number in range(6)]
+    workers = [context.Process(target=open_only, args=(url, file)) for file in files]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [file.read_text(encoding="utf-8") for file in files] == ["opened"] * 6
+    with open_store(url, create=False) as store, reading(store.engine) as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1

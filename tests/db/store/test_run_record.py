@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.store.run_record import read_run_record
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import Trial
+
+MakeTrial = Callable[..., Trial]
+MakeDirectory = Callable[..., RunDirectory]
+Attempt = Callable[..., dict[str, Any]]
+
+
+@pytest.mark.parametrize(
+    ("states", "result", "expected", "reason"),
+    [
+        ([], False, "queued", None),
+        (["running"], False, "queued", "its worker was killed"),
+        (["failed"], False, "failed", "cause 1"),
+        (["out_of_memory"], False, "queued", "cause 1"),
+        (["cancelled"], False, "cancelled", "cause 1"),
+        (["interrupted"], False, "queued", "cause 1"),
+        (["preempted"], False, "queued", "cause 1"),
+        (["timeout"], False, "queued", "cause 1"),
+        (["lost"], False, "queued", "cause 1"),
+        (["node_failure"], False, "queued", "cause 1"),
+        (["failed", "lost"], False, "queued", "cause 2"),
+        (["lost", "failed"], False, "failed", "cause 2"),
+        (["lost", "succeeded"], True, "succeeded", None),
+        (["running"], True, "succeeded", None),
+        (["succeeded"], False, "queued", "cause 1"),
+    ],
+)
+def test_state_comes_from_result_and_last_attempt(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt,
+    states: list[str], result: bool, expected: str, reason: str | None,
+) -> None:  # fmt: skip
+    attempts = [attempt(state, f"cause {number}") for number, state in enumerate(states, 1)]
+    directory = make_directory(
+        tmp_path, make_trial(), attempts=attempts, metrics={"test/accuracy": 90} if result else None
+    )
+    found = read_run_record(directory)
+    assert (found.state, found.reason) == (expected, reason)
+    assert [one["number"] for one in found.attempts] == list(range(1, len(states) + 1))
+
+
+def test_a_locked_directory_is_running(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
+) -> None:
+    directory = make_directory(tmp_path, make_trial(), attempts=[attempt("running")])
+    with directory.lock() as mine:
+        assert mine
+        assert read_run_record(directory).state == "running"
+    assert read_run_record(directory).state == "queued"
+
+
+def test_a_cancelled_directory_is_cancelled(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory
+) -> None:
+    directory = make_directory(tmp_path, make_trial())
+    (directory.path / "cancelled").touch()
+    assert read_run_record(directory).state == "cancelled"
+
+
+def test_curves_and_final_values(tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory) -> None:
+    metrics = {"test/accuracy": 88.5, "train/loss": float("nan"), "dev/accuracy": 87}
+    directory = make_directory(tmp_path, make_trial(), metrics=metrics, losses=[2.0, 1.0, float("inf")])
+    directory.append_event("evaluate", step=2, split="dev", metrics={"accuracy": 50.0})
+    directory.append_event("checkpoint", step=2)
+    directory.append_event("train", step=3, loss=9.0)
+    directory.append_event("resume", step=2)
+    directory.append_event("train", step=3, loss=0.5)
+    directory.append_event("evaluate", step=3, split="dev", metrics={"accuracy": 60.0})
+    directory.append_event("evaluate", step=3, split="dev", metrics={"accuracy": 61.0})
+    values = {(name, step): value for name, step, value in read_run_record(directory).metrics}
+    assert values == {
+        ("train/loss", 0): 2.0, ("train/loss", 1): 1.0, ("train/loss", 2): None, ("train/loss", 3): 0.5,
+        ("train/lr", 0): 0.01, ("train/lr", 1): 0.01, ("train/lr", 2): 0.01,
+        ("dev/accuracy", 2): 50.0, ("dev/accuracy", 3): 61.0,
+        ("test/accuracy", -1): 88.5, ("dev/accuracy", -1): 87.0, ("train/loss", -1): None,
+    }  # fmt: skip
+
+
+def test_times_come_from_the_attempts(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
+) -> None:
+    first = attempt("lost", started_at="2026-01-01T00:00:00.000+00:00", ended_at="2026-01-01T00:01:00.000+00:00")
+    second = attempt("running", started_at="2026-01-02T00:00:00.000+00:00")
+    directory = make_directory(tmp_path, make_trial(), attempts=[first, second])
+    found = read_run_record(directory)
+    assert (found.created_at, found.updated_at) == (first["started_at"], second["started_at"])
+    fresh = read_run_record(make_directory(tmp_path, make_trial(1)))
+    assert fresh.created_at is not None
+    assert fresh.created_at == fresh.updated_at
+
+
+def test_names_of_an_older_version_become_the_current_ones(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
+) -> None:
+    attempts = [attempt("out_of_memory", pieces=1), attempt("succeeded", micro_batch_splits=2)]
+    directory = make_directory(tmp_path, make_trial(), attempts=attempts, metrics={"test/bits-a-byte": 1.5})
+    directory.append_event("evaluate", step=2, split="dev", metrics={"bits-a-byte": 2.5, "loss": 3.0})
+    directory.analyses.mkdir()
+    (directory.analyses / "occlusion.json").write_text('{"scalars": {"bits-a-byte@0.3": 3.5}}', encoding="utf-8")
+    record = read_run_record(directory)
+    assert [row["micro_batch_splits"] for row in record.attempts] == [1, 2]
+    assert set(record.metrics) == {
+        ("dev/bits-per-byte", 2, 2.5), ("dev/loss", 2, 3.0), ("test/bits-per-byte", -1, 1.5),
+        ("occlusion/bits-per-byte@0.3", -1, 3.5),
+    }  # fmt: skip
+
+
+def cut(name: str) -> Callable[[RunDirectory], None]:
+    def damage(directory: RunDirectory) -> None:
+        file = directory.path / name
+        file.write_bytes(file.read_bytes()[:-20])
+
+    return damage
+
+
+def write(name: str, text: str) -> Callable[[RunDirectory], None]:
+    def damage(directory: RunDirectory) -> None:
+        (directory.path / name).write_text(text, encoding="utf-8")
+
+    return damage
+
+
+DAMAGES: dict[str, tuple[Callable[[RunDirectory], None], str]] = {
+    "trial cut short": (cut("trial.json"), "trial.json"),
+    "result cut short": (cut("result.json"), "result.json: damaged"),
+    "result without metrics": (write("result.json", "{}"), "result.json: damaged"),
+    "a metric that is a word": (write("result.json", '{"metrics": {"test/accuracy": "high"}}'), "expected a number"),
+    "a metric that is a truth": (write("result.json", '{"metrics": {"test/accuracy": true}}'), "expected a number"),
+    "trial of another id": (write("trial.json", "{}"), "trial.json"),
+    "attempt of an unknown state": (write("attempts/1.json", '{"number": 1, "state": "x"}'), "attempts: 0.state"),
+    "attempt without a number": (write("attempts/1.json", '{"state": "failed"}'), "attempts: 0.number"),
+    "attempt that is a list": (write("attempts/1.json", "[]"), "attempts"),
+    "attempt by another name": (write("attempts/one.json", "{}"), "expected files 1.json"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_damage_is_told_in_one_line_that_names_the_file(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt, what: str
+) -> None:
+    directory = make_directory(
+        tmp_path,
+        make_trial(),
+        attempts=[attempt("succeeded")],
+        metrics={"test/accuracy": 1.0},
+        suites=["s"],
+        losses=[1.0],
+    )
+    damage, message = DAMAGES[what]
+    damage(directory)
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        read_run_record(directory)
+    assert str(directory.path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_torn_lines_and_unknown_keys_are_no_damage(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
+) -> None:
+    directory = make_directory(tmp_path, make_trial(), attempts=[attempt("failed", "x", newer=1)], losses=[1.0, 2.0])
+    with (directory.path / "events.jsonl").open("ab") as file:
+        file.write(b'{"event": "train", "step": 3, "lo')
+    found = read_run_record(directory)
+    assert len(found.metrics) == 4
+    assert "newer" not in found.attempts[0]
+    assert json.dumps(found.attempts)

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from db.store.run_record import RunRecord
+from db.store.store import Store, SubmissionRow, open_store
+from harness.errors import InputError
+from harness.regularizers.spec import RegularizerSpec
+from harness.trials.trial import TRIAL_STATES, Trial, TrialState, WeightsRef
+
+Make = Callable[..., Trial]
+Dump = Callable[..., Any]
+
+
+def submission(id: str = "a" * 32) -> SubmissionRow:
+    return SubmissionRow(id=id, executor="local", folder="/jobs", host="here", pid=1)
+
+
+def test_enqueue_merges_by_id_and_adds_the_suite(store: Store, make_trial: Make) -> None:
+    first, second = make_trial(0), make_trial(1)
+    found = store.enqueue([(first, "one"), (second, None), (first, "two")])
+    assert found.added == [first.id, second.id]
+    assert found.present == []
+    again = store.enqueue([(first, "three"), (second, None)])
+    assert (again.added, again.present, again.requeued) == ([], [first.id, second.id], [])
+    assert store.suites([first.id, second.id]) == {first.id: ["one", "three", "two"]}
+    assert store.counts()["queued"] == 2
+
+
+def test_enqueue_is_whole_or_not_at_all(store: Store, make_trial: Make) -> None:
+    def broken() -> Any:
+        yield from ((make_trial(seed), "suite") for seed in range(2000))
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        store.enqueue(broken())
+    assert store.states() == {}
+
+
+def test_enqueue_queues_cancelled_and_skipped_again_but_no_failed(store: Store, make_trial: Make) -> None:
+    cancelled, skipped, failed, done = (make_trial(seed) for seed in range(4))
+    store.enqueue([(trial, "s") for trial in (cancelled, failed, done)])
+    store.skip(skipped, "s", "no grid")
+    store.set_states({cancelled.id: ("cancelled", None), failed.id: ("failed", "boom"), done.id: ("succeeded", None)})
+    found = store.enqueue([(trial, "s") for trial in (cancelled, skipped, failed, done)])
+    assert set(found.requeued) == {cancelled.id, skipped.id}
+    states = store.states([cancelled.id, skipped.id, failed.id, done.id])
+    assert [row.state for row in states.values()] == ["queued", "queued", "failed", "succeeded"]
+    assert states[skipped.id].reason is None
+    assert states[failed.id].reason == "boom"
+
+
+def test_trial_comes_back_equal(store: Store, make_trial: Make) -> None:
+    plain = make_trial(5, schedule="decreasing", overrides={"lr": 0.5, "amp": True}, plugins={"my.py": "ff"})
+    weighted = make_trial(6, weights=WeightsRef(path="/old/weights.pt", digest="ab"))
+    store.enqueue([(plain, None), (weighted, None)])
+    assert store.trial(plain.id) == plain
+    assert store.trials([weighted.id, plain.id, "0" * 12]) == {weighted.id: weighted, plain.id: plain}
+    with pytest.raises(InputError, match="no trial 'ffffffffffff'"):
+        store.trial("f" * 12)
+
+
+def test_moved_weights_are_found_again(store: Store, make_trial: Make) -> None:
+    old = make_trial(weights=WeightsRef(path="/old/w.pt", digest="ab"))
+    new = make_trial(weights=WeightsRef(path="/new/w.pt", digest="ab"))
+    assert old.id == new.id
+    store.enqueue([(old, None)])
+    store.enqueue([(new, None)])
+    assert store.trial(old.id) == new
+
+
+def test_counts_have_every_state(store: Store, make_trial: Make) -> None:
+    assert store.counts() == dict.fromkeys(TRIAL_STATES, 0)
+    trials = [make_trial(seed) for seed in range(3)]
+    store.enqueue([(trial, None) for trial in trials])
+    store.set_states({trials[0].id: ("failed", "x")})
+    assert store.counts() == {**dict.fromkeys(TRIAL_STATES, 0), "queued": 2, "failed": 1}
+    assert store.counts([trials[0].id, trials[0].id]) == {**dict.fromkeys(TRIAL_STATES, 0), "failed": 1}
+    assert store.counts([]) == dict.fromkeys(TRIAL_STATES, 0)
+
+
+def test_states_in_the_order_asked(store: Store, make_trial: Make) -> None:
+    trials = [make_trial(seed) for seed in range(3)]
+    store.enqueue([(trial, None) for trial in trials])
+    ids = [trials[2].id, "0" * 12, trials[0].id]
+    assert list(store.states(ids)) == [trials[2].id, trials[0].id]
+    row = store.states()[trials[1].id]
+    assert (row.config_id, row.seed, row.state, row.submission_id) == (trials[1].config_id, 1, "queued", None)
+
+
+def test_a_claim_takes_only_what_waits(store: Store, make_trial: Make) -> None:
+    trials = [make_trial(seed) for seed in range(4)]
+    store.enqueue([(trial, None) for trial in trials])
+    store.set_states({trials[0].id: ("failed", "x")})
+    ids = [trial.id for trial in trials]
+    assert store.intend([*ids[:3], ids[1]], submission()) == ids[1:3]
+    assert store.intend(ids, submission("b" * 32)) == ids[3:]
+    assert store.intend(ids, submission("c" * 32)) == []
+    rows = store.states(ids)
+    assert [row.submission_id for row in rows.values()] == [None, "a" * 32, "a" * 32, "b" * 32]
+    assert [row.id for row in store.open_submissions()] == ["a" * 32, "b" * 32]
+
+
+def test_a_submission_from_intent_to_end(store: Store, make_trial: Make) -> None:
+    trial = make_trial()
+    store.enqueue([(trial, None)])
+    given = submission()
+    store.intend([trial.id], given)
+    assert store.open_submissions() == [given]
+    store.submitted(given.id, "123")
+    assert store.open_submissions() == [replace(given, state="submitted", job_id="123")]
+    store.end_submission(given.id)
+    assert store.open_submissions() == []
+
+
+def test_set_states_is_guarded_and_lets_go_of_the_submission(store: Store, make_trial: Make) -> None:
+    one, two = make_trial(0), make_trial(1)
+    store.enqueue([(one, None), (two, None)])
+    store.intend([one.id], submission())
+    assert store.set_states({one.id: ("running", None)}) == [one.id]
+    assert store.states()[one.id].submission_id == "a" * 32
+    new: dict[str, tuple[TrialState, str | None]] = {
+        one.id: ("cancelled", "by hand"),
+        two.id: ("cancelled", "by hand"),
+        "0" * 12: ("cancelled", None),
+    }
+    assert store.set_states(new, only_from={"running"}) == [one.id]
+    row = store.states()[one.id]
+    assert (row.state, row.reason, row.submission_id) == ("cancelled", "by hand", None)
+    assert store.states()[two.id].state == "queued"
+    assert store.set_states(new, only_from=set()) == []
+
+
+def test_skip_does_not_undo_a_result(store: Store, make_trial: Make) -> None:
+    fresh, done = make_trial(0), make_trial(1)
+    store.enqueue([(done, None)])
+    store.set_states({done.id: ("succeeded", None)})
+    store.skip(fresh, "s", "no token grid")
+    store.skip(done, "s", "no token grid")
+    rows = store.states()
+    assert (rows[fresh.id].state, rows[fresh.id].reason) == ("skipped", "no token grid")
+    assert (rows[done.id].state, rows[done.id].reason) == ("succeeded", None)
+    assert store.suites([fresh.id, done.id]) == {fresh.id: ["s"], done.id: ["s"]}
+
+
+def test_record_is_idempotent_and_keeps_only_what_the_directory_says(
+    store: Store, make_trial: Make, attempt: Callable[..., dict[str, Any]], dump: Dump
+) -> None:
+    trial = make_trial()
+    lost = {"number": 1, **_columns(attempt("lost"))}
+    before = RunRecord(trial, "running", None, ["s"], [lost], [("train/loss", 1, 0.5), ("train/loss", 2, 0.4)])
+    store.record([before])
+    # The checkpoint was at step 1: what came later is taken back, and trained again with another value.
+    done = {**lost, "state": "succeeded"}
+    after = RunRecord(
+        trial, "succeeded", None, ["t"], [done], [("train/loss", 1, 0.5), ("test/accuracy", -1, None)], "2026", "2027"
+    )
+    store.record([after])
+    once = dump(store)
+    store.record([after])
+    assert dump(store) == once
+    assert {row[1:] for row in once["metrics"]} == {
+        ("'train/loss'", "1", "0.5", "None"),
+        ("'test/accuracy'", "-1", "None", f"'{trial.config_id}'"),
+    }
+    assert [row[2] for row in once["attempts"]] == ["'succeeded'"]
+    assert store.suites([trial.id]) == {trial.id: ["s", "t"]}
+    assert store.states()[trial.id].state == "succeeded"
+
+
+def _columns(attempt: dict[str, Any]) -> dict[str, Any]:
+    names = ["executor", "job_id", "pid", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes", "steps_done"]
+    return {**dict.fromkeys([*names, "message"]), **attempt}
+
+
+def test_record_keeps_the_submission_of_a_running_trial(store: Store, make_trial: Make) -> None:
+    trial = make_trial()
+    store.enqueue([(trial, None)])
+    store.intend([trial.id], submission())
+    store.record([RunRecord(trial, "running")])
+    assert store.states()[trial.id].submission_id == "a" * 32
+    store.record([RunRecord(trial, "succeeded")])
+    assert store.states()[trial.id].submission_id is None
+
+
+@pytest.mark.parametrize(
+    ("words", "seeds"),
+    [
+        (None, {0, 1, 2, 3}),
+        ("failed", {1}),
+        ("state=failed,queued", {0, 1, 3}),
+        ("suite-a", {0, 1}),
+        ("suite=suite-b", {1, 2}),
+        ("suite-a suite-b", {1}),
+        ("data=mr", {3}),
+        ("data=mr,trec seed=0,3", {0, 3}),
+        ("regularizer=none", {2}),
+        ("ratio=0.3", {0, 1}),
+        ("ratio=.30 window=1", {0, 1}),
+        ("ratio=0.3,0.4", {0, 1, 3}),
+        ("lr=0.5", {3}),
+        ("amp=true", {3}),
+        ("amp=false", set()),
+        ("amp=1", set()),
+        ("lr_schedule=0", set()),
+        ("lr_schedule=cosine", {3}),
+        ("quickstart", set()),  # a suite that nothing was asked of yet
+    ],
+)
+def test_find(store: Store, make_trial: Make, words: str | None, seeds: set[int]) -> None:
+    none = RegularizerSpec(name="none")
+    overrides = {"lr": 0.5, "amp": True, "lr_schedule": "cosine"}
+    trials = [
+        make_trial(0), make_trial(1), make_trial(2, regularizer=none),
+        make_trial(3, ratio=0.4, data="mr", overrides=overrides),
+    ]  # fmt: skip
+    store.enqueue([(trials[0], "suite-a"), (trials[1], "suite-a"), (trials[1], "suite-b"), (trials[2], "suite-b")])
+    store.enqueue([(trials[3], None)])
+    store.set_states({trials[1].id: ("failed", "x"), trials[2].id: ("succeeded", None)})
+    by_id = {trial.id: trial.seed for trial in trials}
+    assert {by_id[id] for id in store.find(words)} == seeds
+    assert store.find(trials[0].id[:9]) == [trials[0].id]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("faild", "did you mean failed"),
+        ("quickstrat", "did you mean quickstart"),
+        ("ratoi=0.3", "unknown key of a filter 'ratoi': did you mean ratio"),
+        ("state=faild", "did you mean failed"),
+        ("ratio=", "expected a value after '='"),
+        ("seed=x", "'x' is not a number: expected one after '='"),
+        ("%", "unknown state, suite or trial id '%'"),
+        ("data=x' or 1=1 --", "unknown state, suite or trial id 'or'"),
+    ],
+)
+def test_find_says_what_a_word_should_have_been(store: Store, make_trial: Make, words: str, message: str) -> None:
+    store.enqueue([(make_trial(), "suite-a")])
+    with pytest.raises(InputError, match=message):
+        store.find(words)
+
+
+def test_values_are_never_sql(store: Store, make_trial: Make) -> None:
+    store.enqueue([(make_trial(), "it's")])
+    assert store.find("data=x'--") == []
+    assert len(store.find("it's")) == 1
+    assert store.find("ratio=0.3'") == []
+
+
+def test_closing_lets_go_of_the_file(url: str, make_trial: Make) -> None:
+    with open_store(url) as store:
+        store.enqueue([(make_trial(), None)])
+    with open_store(url, create=False) as store:
+        assert store.counts()["queued"] == 1

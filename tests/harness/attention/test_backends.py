@@ -1,0 +1,79 @@
+"""Selection of a backend for a call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harness.attention import backends, dispatch
+from harness.attention.backends import backend, select_backend, used_backends
+from harness.attention.kernels.c_library import load_library
+from harness.errors import InputError
+from harness.models.attention import attend
+from harness.regularizers.base import Site
+from harness.regularizers.spec import build_regularizer
+from harness.settings import BACKENDS, Settings
+from tests.harness.attention.attention_case import DROPS, Case, needs_compiler
+
+
+def regularized_site(name: str) -> Site:
+    site = Site("layer", "encoder-self", 0, 1, 2)
+    site.regularizer, site.ratio = build_regularizer(name, ratio=0.3), 0.3
+    return site
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["dropkey", "dropout", "dropattention-e", "dropattention-c"])
+def test_attend_is_the_same_by_all_backends(name: str) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 2, n, 8) for n in (5, 30, 30))
+    outputs = []
+    for backend_name in ("cpu", "eager"):
+        with backend(backend_name):
+            torch.manual_seed(1)
+            outputs.append([attend(q, k, v, regularized_site(name), training=True) for _ in range(2)])
+    for cpu, eager in zip(*outputs, strict=True):
+        torch.testing.assert_close(cpu, eager)
+    assert not torch.allclose(outputs[0][0], outputs[0][1])
+
+
+def test_the_default_is_the_fastest_for_the_device() -> None:
+    case = Case(DROPS[0], "renormalize")
+    expected = "eager" if load_library("cpu_masks") is None else "cpu"
+    assert select_backend(case.q, case.k, case.v, case.spec, "renormalize", None) == expected
+
+
+def test_unsupported_calls_use_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(DROPS[0], "renormalize", "additive")
+    assert case.mask is not None
+    trained_mask = case.mask.clone().requires_grad_()
+    inputs = case.q, case.k, case.v, case.spec
+    assert select_backend(*inputs, "renormalize", trained_mask) == "eager"
+    out = dispatch.drop_attention(*inputs, "renormalize", 0.4, mask=trained_mask)
+    assert torch.autograd.grad(out.sum(), trained_mask)[0].abs().sum() > 0
+    with backend("triton"):
+        monkeypatch.setattr("harness.attention.kernels.triton_launch.interpreted", lambda: False)
+        assert select_backend(*inputs, "renormalize", None) == "eager"
+
+
+def test_an_unknown_backend_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROPBENCH_BACKEND", "eagre")
+    with pytest.raises(InputError, match=r"unknown backend 'eagre'.*eager"):
+        Settings.from_environment()
+    assert Settings.from_environment(backend="cpu").backend == "cpu"
+    monkeypatch.setenv("DROPBENCH_BACKEND", "eager")
+    assert Settings.from_environment().backend == "eager"
+    assert set(BACKENDS) == {"auto", *backends.BACKENDS}
+
+
+@needs_compiler
+def test_a_request_ends_with_its_context() -> None:
+    case = Case(DROPS[0], "renormalize")
+    inputs = case.q, case.k, case.v, case.spec
+    with backend("eager"):
+        with backend("cpu"):
+            assert select_backend(*inputs, "renormalize", None) == "cpu"
+        with backend("auto"):
+            assert select_backend(*inputs, "renormalize", None) == "cpu"
+        assert select_backend(*inputs, "renormalize", None) == "eager"
+        assert used_backends() == ["cpu", "eager"]

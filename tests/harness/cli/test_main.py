@@ -1,0 +1,210 @@
+"""The command line: what it imports, how it answers mistakes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import COMMANDS, hoist_plugins, run
+from harness.registry import load
+from tests import forkserver
+from tests.paths import ROOT
+
+PLUGIN = """
+import torch
+from harness import REGULARIZERS, AttentionDrop
+
+
+@REGULARIZERS.register("dropself")
+class DropSelf(AttentionDrop):
+    '''Every token may lose its own key.'''
+
+    def sample_drop_mask(self, shape, site, device):
+        own = torch.eye(shape[2], shape[3], dtype=torch.bool, device=device)
+        return own & (torch.rand(shape, device=device) < site.ratio)
+"""
+
+
+def command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return forkserver.run(arguments, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **environment})
+
+
+def test_help_names_every_command_and_loads_neither_torch_nor_a_model_library(tmp_path: Path) -> None:
+    program = (
+        "import sys; from harness.cli.main import run; code = run(['--help']);"
+        "heavy = {'torch', 'numpy', 'pydantic', 'sqlalchemy', 'submitit', 'yaml', 'timm'} & set(sys.modules);"
+        "print('HEAVY', sorted(heavy), code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "HEAVY [] 0" in done.stdout
+    for name, target in COMMANDS.items():
+        assert f"{name} " in done.stdout
+        assert target.help.split()[0] in done.stdout
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load(COMMANDS[name].app)
+    assert run([name, "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rnu"], "unknown command 'rnu': did you mean run or rank?"),
+        (["list", "modles"], "'modles' is not one of 'tasks', 'models'"),
+        (["list", "models", "--jsn"], "No such option: --jsn"),
+        (["list"], "Missing argument"),
+        (["list", "models", "--sites", "vit-digit"], "unknown model 'vit-digit': did you mean vit-digits"),
+        (["list", "models", "--sites", "vit-digits", "--regularizer", "dropky"], "did you mean dropkey"),
+        (["list", "models", "--sites", "vit-digits", "--regularizer", "dropkey:ratio=1"], "ratio=1: input should be"),
+        (["--plugin"], "--plugin: expected a Python file"),
+        (["run", "quickstrat"], "unknown suite 'quickstrat': did you mean quickstart"),
+        (["run", "quickstart", "--regularizer", "dropkey:ratio=-0.1"], "ratio=-0.1: input should be greater"),
+        (["run", "quickstart", "--regularizer", "dropkey:window=0"], "window=0: input should be greater"),
+        (["run", "quickstart", "--regularizer", "dropkey:window=18"], "window=18: longer than the 17 keys"),
+        (["run", "quickstart", "--regularizer", "dropkey-block:window=5"], "window=5: longer than the 4 keys"),
+        (["run", "quickstart", "--set", "lrr=1"], "unknown recipe key 'lrr': did you mean lr"),
+        (["run", "quickstart", "--set", "lr=fast"], "lr=fast: input should be a valid number"),
+        (
+            ["run", "quickstart", "--set", "model.deph=1"],
+            "unknown option of model vit-digits 'deph': did you mean depth",
+        ),
+        (["run", "quickstart", "--preset", "papr"], "did you mean paper"),
+        (["run", "quickstart", "--data", "trec"], "unknown data of quickstart 'trec'"),
+        (["run", "--task", "image-clasification", "--data", "digits", "--model", "vit-digits"], "image-classification"),
+        (
+            ["run", "--task", "image-classification", "--data", "digits", "--model", "text-transformer"],
+            "does not support",
+        ),
+        (["run", "--task", "image-classification", "--data", "digit", "--model", "vit-digits"], "did you mean digits"),
+        (["run", "--task", "image-classification", "--data", "trec", "--model", "vit-digits"], "trec"),
+        (["report", "quickstar"], "did you mean quickstart"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("dropbench: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert not (tmp_path / "runs").exists()
+    if (tmp_path / "dropbench.db").exists():  # what needs the model's library is looked at last
+        with contextlib.closing(sqlite3.connect(tmp_path / "dropbench.db")) as database:
+            assert database.execute("SELECT count(*) FROM trials").fetchone() == (0,)
+
+
+def test_a_missing_data_set_says_what_is_expected_where(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DROPBENCH_DATA", "nowhere")
+    assert run(["run", "dropattention/table3", "--data", "trec"]) == 2
+    error = capsys.readouterr().err
+    for word in ("trec", "TREC.train.all", "TREC.test.all", "nowhere", "trec-synthetic"):
+        assert word in error
+    assert error.count("\n") == 1
+
+
+def test_a_plug_in_is_listed_wherever_its_option_stands(tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text(PLUGIN)
+    for arguments in (["--plugin", "my.py", "list", "regularizers"], ["list", "regularizers", "--plugin=my.py"]):
+        done = command(*arguments, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = {item["name"]: item for item in json.loads(done.stdout)}
+        assert found["dropself"]["help"] == "Every token may lose its own key."
+        assert "plugin" not in found["dropkey"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "my.py: No such file or directory"),
+        ("x = (", "my.py:1: SyntaxError"),
+        ("\n\nraise ValueError('no')", "my.py:3: ValueError: no"),
+        (
+            "from harness import REGULARIZERS\nREGULARIZERS.add('dropkey', 'a:b')",
+            "my.py:2: ValueError: regularizer 'dropkey' is reg",
+        ),
+    ],
+)
+def test_a_plug_in_that_fails_is_one_line(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "my.py").write_text(content)
+    done = command("list", "regularizers", "--plugin", "my.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_plug_ins_are_taken_from_anywhere_but_behind_a_double_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROPBENCH_PLUGINS", "/a.py")
+    assert hoist_plugins(["run", "--plugin", "/b.py", "x", "--plugin=/c.py", "--", "--plugin"]) == [
+        "run",
+        "x",
+        "--",
+        "--plugin",
+    ]
+    assert os.environ["DROPBENCH_PLUGINS"].split(os.pathsep) == ["/a.py", "/b.py", "/c.py"]
+
+
+@pytest.mark.parametrize("kind", ["tasks", "models", "data", "regularizers", "schedules", "suites"])
+def test_every_listing_is_json_with_names(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", kind, "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)
+    assert items
+    assert all(isinstance(item["name"], str) for item in items)
+    if kind == "models":
+        counts = {item["name"]: item["parameters"] for item in items}
+        assert counts["deit-small"] == 22_050_664  # DeiT-S, Touvron et al. 2021, Table 1: 22 M
+
+
+def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"'{sys.executable}' -m harness.cli.main list suites | head -n 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stderr == ""
+    assert "name" in done.stdout
+
+
+def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output to a device that is always full."""
+    done = subprocess.run(
+        f"'{sys.executable}' -u -m harness.cli.main list suites --json > /dev/full",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("dropbench: ")
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_completion_knows_the_commands(tmp_path: Path) -> None:
+    done = command(cwd=tmp_path, _DROPBENCH_COMPLETE="complete_bash", COMP_WORDS="dropbench st", COMP_CWORD="1")
+    assert "status" in done.stdout.split()

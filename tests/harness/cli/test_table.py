@@ -1,0 +1,66 @@
+"""Tables in a pipe, on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from harness.cli.table import print_items, print_table, table_lines
+
+HEADER = ["name", "n", "note"]
+ROWS = [["dropkey", "12", "a"], ["模型", "3", ""]]
+PRINT = f"from harness.cli.table import print_table; print_table({HEADER}, {ROWS}, [1], rule=True)"
+
+
+def test_a_pipe_gets_one_aligned_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
+    note = "a long note " * 20 + "."
+    print_table(HEADER, [*ROWS, ["x", "1", note]], [1], above=["above"], below=["below"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["above", "name      n  note", "dropkey  12  a", "模型      3", f"x         1  {note}", "below"]
+
+
+def test_a_rule_spans_the_table() -> None:
+    lines = table_lines(HEADER, ROWS, [1], rule=True)
+    assert lines == ["name       n   note", "─" * 19, "dropkey   12   a", "模型       3"]
+
+
+def test_without_rows_the_header_remains() -> None:
+    assert table_lines(HEADER, []) == ["name  n  note"]
+
+
+def test_a_pipe_does_not_load_rich() -> None:
+    code = f"{PRINT}; import sys; print([name for name in sys.modules if name.startswith('rich')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_terminal_shows_the_same_words() -> None:
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    subprocess.run([sys.executable, "-c", PRINT], stdout=child, env=environment, check=True)
+    os.close(child)
+    shown = os.read(parent, 10_000).decode()
+    os.close(parent)
+    assert "\x1b[1mname" in shown
+    assert [word for row in ROWS for word in row if word not in shown] == []
+    assert "─" * 19 in shown
+
+
+def test_items_are_json_or_a_table_with_numbers_aligned_right(capsys: pytest.CaptureFixture[str]) -> None:
+    items = [
+        {"name": "a", "size": 1234567, "ratio": 0.5, "parts": ["x", "y"]},
+        {"name": "b", "size": 8, "ratio": 0.25},
+    ]
+    print_items(items, as_json=True)
+    assert json.loads(capsys.readouterr().out) == items
+    print_items(items, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "name       size  ratio  parts",
+        "a     1,234,567  0.500  x, y",
+        "b             8  0.250",
+    ]

@@ -1,0 +1,163 @@
+"""Attention under torch's features: views, graphs, compilation, activation checkpointing, export."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from harness.attention.reference.units import Rescale, Unit
+from harness.models.attention import attend
+from harness.regularizers.base import Site
+from tests.harness.given import TOKENS, drop_site, masks, qkv, site_of
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
+RESCALES: tuple[Rescale, ...] = get_args(Rescale)
+each_unit = pytest.mark.parametrize("unit", UNITS)
+each_rescale = pytest.mark.parametrize("rescale", RESCALES)
+each_mask = pytest.mark.parametrize("mask", list(masks()))
+
+
+@each_unit
+@each_rescale
+@each_mask
+def test_views_equal_contiguous_tensors(unit: Unit, rescale: Rescale, mask: str) -> None:
+    site = site_of(unit, rescale)
+    tensors = [leaf.detach() for leaf in qkv()]
+    # Heads next to tokens, as in models before they transpose; an expanded mask; strided keys.
+    views = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in tensors]
+    views[1] = torch.stack([tensors[1], tensors[1]], dim=-1).flatten(-2)[..., ::2]
+    attention_mask = masks()[mask]
+    expanded = attention_mask.expand(2, 2, TOKENS, TOKENS) if attention_mask is not None else None
+    assert not any(view.is_contiguous() for view in views)
+    outs = []
+    for (q, k, v), form in ((tensors, attention_mask), (views, expanded)):
+        torch.manual_seed(0)
+        outs.append(attend(q, k, v, site, training=True, mask=form, causal=True))
+    torch.testing.assert_close(outs[0], outs[1])
+
+
+@each_unit
+@each_rescale
+def test_a_relative_position_bias_trains(unit: Unit, rescale: Rescale) -> None:
+    """T5's bias is part of the mask, and gets gradients in training."""
+    q, k, v = qkv()
+    table = nn.Embedding(2 * TOKENS, 2)
+    distance = torch.arange(TOKENS)[None, :] - torch.arange(TOKENS)[:, None] + TOKENS
+    bias = table(distance).permute(2, 0, 1)[None]
+    attend(q, k, v, site_of(unit, rescale), training=True, mask=bias).square().sum().backward()
+    assert table.weight.grad is not None
+    assert table.weight.grad.isfinite().all()
+    assert (table.weight.grad[1:].abs().sum(-1) > 0).sum() >= TOKENS
+
+
+def attention_with(site: Site) -> Callable[..., Tensor]:
+    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, training: bool) -> Tensor:
+        return attend(q, k, v, site, training=training, mask=mask, causal=True)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("unit", "rescale", "mask"),
+    [(unit, rescale, "padding") for unit in UNITS for rescale in RESCALES]
+    + [("element", rescale, mask) for rescale in RESCALES for mask in ("none", "bias")],
+)
+def test_compile_in_one_graph(unit: Unit, rescale: Rescale, mask: str) -> None:
+    """Forward and backward are traced in one graph, with the same random numbers; code generation is tested below."""
+    torch._dynamo.reset()
+    run = attention_with(site_of(unit, rescale))
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    leaves = qkv()
+    for training in (True, False):
+        torch.manual_seed(0)
+        expected = run(*leaves, masks()[mask], training)
+        torch.manual_seed(0)
+        out = compiled(*leaves, masks()[mask], training)
+        torch.testing.assert_close(out, expected)
+        for grad, expected_grad in zip(
+            torch.autograd.grad(out.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True
+        ):
+            torch.testing.assert_close(grad, expected_grad)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch itself
+@pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_code_has_the_same_drop_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated code draws other random numbers. Blocks use the most of torch's operations."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("torch._inductor.config.cpp_cache_precompile_headers", False)
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+    torch._dynamo.reset()
+    site = drop_site("block", ratio=0.4, window=2, grid=(2, 4))
+    samples, keys = 4000, 8
+    compiled = torch.compile(attention_with(site), fullgraph=True)
+    q, k, v = (
+        torch.zeros(samples, 2, keys, 1),
+        torch.zeros(samples, 2, keys, 1),
+        torch.eye(keys).expand(samples, 2, -1, -1),
+    )
+    kept = (compiled(q, k, v, torch.ones(1, 1, 1, keys, dtype=torch.bool), True)[..., -1, :] > 0).double().flatten(0, 1)
+    # Three possible blocks: columns 0-1, 1-2 and 2-3 of both rows. A row with the outer two would lose all its keys.
+    gamma = 0.4 / 4 * 8 / 3
+    all_dropped = gamma**2
+    exact = torch.tensor([1 - gamma, (1 - gamma) ** 2, (1 - gamma) ** 2, 1 - gamma], dtype=torch.float64)
+    exact = exact.repeat(2) + all_dropped
+    assert ((kept.mean(0) - exact).abs() < 4.5 * kept.std(0) / math.sqrt(len(kept))).all()
+
+
+def test_compile_with_shapes_that_change() -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    site = drop_site("element", window=2)
+    compiled = torch.compile(attention_with(site), fullgraph=True, backend="aot_eager", dynamic=True)
+    for batch, keys in ((2, 7), (3, 11), (5, 4)):
+        q, k, v = qkv(batch, keys, keys)
+        assert compiled(q, k, v, None, True).shape == q.shape
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+@each_unit
+@each_rescale
+def test_activation_checkpointing_recomputes_the_same_mask(unit: Unit, rescale: Rescale) -> None:
+    site = site_of(unit, rescale)
+
+    def grads(checkpointed: bool) -> list[Tensor]:
+        leaves = qkv()
+
+        def block(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return attend(attend(q, k, v, site, training=True), k, v, site, training=True)
+
+        torch.manual_seed(0)
+        out = checkpoint(block, *leaves, use_reentrant=False) if checkpointed else block(*leaves)
+        return list(torch.autograd.grad(out.square().sum(), leaves))
+
+    for grad, expected in zip(grads(checkpointed=True), grads(checkpointed=False), strict=True):
+        assert torch.equal(grad, expected)
+
+
+@each_unit
+def test_export_in_evaluation(unit: Unit) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(8, 24)
+            self.site = site_of(unit, "renormalize")
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+            return attend(q, k, v, self.site, training=self.training)
+
+    model = Model().eval()
+    x = torch.randn(2, TOKENS, 8)
+    exported = torch.export.export(model, (x,))
+    torch.testing.assert_close(exported.module()(x), model(x))

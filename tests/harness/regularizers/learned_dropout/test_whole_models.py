@@ -1,0 +1,201 @@
+"""Learned Dropout in whole models: binding, parameters, copies, penalties, statistics."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from adapters.libraries.timm_models import build_vit
+from adapters.text.text_transformer import build_text_transformer
+from harness.errors import InputError
+from harness.models.mask_recorder import mask_statistics, mean_statistics
+from harness.models.regularize import bind, sites, unregularize
+from harness.regularizers.auxiliary_loss import penalty
+from harness.regularizers.learned_dropout.mask import EmbeddingAttention
+from tests.harness.regularizers.learned_dropout.tiny_decoder import (
+    CONTEXT,
+    LAYERS,
+    decoder,
+    learned,
+    loss_of,
+    masks,
+    tokens,
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        ({}, {"feed-forward": LAYERS}),
+        ({"where": "attention"}, {"decoder-self": LAYERS}),
+        (
+            {"where": "everywhere"},
+            {"embedding": 1, "decoder-self": LAYERS, "attention-output": LAYERS, "feed-forward": LAYERS},
+        ),
+        ({"dropout_input": "embed"}, {"mask-input": 1, "feed-forward": LAYERS}),
+    ],
+)
+def test_where_it_stands(options: dict[str, Any], kinds: dict[str, int]) -> None:
+    model = decoder()
+    report = bind(model, "learned-dropout", **options)
+    bound = [site.kind for site in report.bound]
+    assert {kind: bound.count(kind) for kind in set(bound)} == kinds
+    assert len(report.bound) + len(report.skipped) == len(sites(model)) == 2 + 3 * LAYERS
+    assert len(masks(model)) == sum(count for kind, count in kinds.items() if kind != "mask-input")
+    loss_of(model).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+def test_attention_regularizers_leave_its_sites_alone_and_it_leaves_theirs() -> None:
+    model = decoder()
+    reasons = {site.kind: reason for site, reason in bind(model, "dropkey", ratio=0.3).skipped}
+    assert reasons["feed-forward"] == "it does not regularize feed-forward sites"
+    assert set(reasons) == {"feed-forward", "attention-output", "embedding", "mask-input"}
+    reasons = {site.kind: reason for site, reason in bind(model, "learned-dropout").skipped}
+    assert reasons["decoder-self"] == "where=feed-forward does not act on decoder-self sites"
+    assert reasons["mask-input"] == "masks come from hidden states"
+
+
+def test_it_takes_the_place_of_the_models_own_dropout() -> None:
+    model = decoder(dropout=0.9)
+    bind(model, "learned-dropout", where="everywhere", mask_rounding="none")
+    model.train()
+    assert torch.equal(model(tokens()), model(tokens()))  # nothing is left that draws
+    bind(model, "learned-dropout", mask_rounding="none")
+    assert not torch.equal(model(tokens()), model(tokens()))  # the other dropouts are the model's again
+
+
+def test_its_parameters_are_the_models_and_go_with_it() -> None:
+    plain = decoder()
+    keys, before = set(plain.state_dict()), plain.eval()(tokens())
+    report = bind(plain, "learned-dropout", shift_init=3.14159)
+    added = {f"{site.name}.regularization.{name}" for site in report.bound for name in ("qkv.weight", "shift")}
+    assert set(plain.state_dict()) == keys | added
+    assert added <= {name for name, _ in plain.named_parameters()}
+    assert not torch.equal(plain(tokens()), before)
+    bind(plain, "dropkey", ratio=0.3)
+    assert set(plain.state_dict()) == keys
+    assert torch.equal(plain(tokens()), before)
+    bind(plain, "learned-dropout")
+    unregularize(plain)
+    assert set(plain.state_dict()) == keys
+    assert torch.equal(plain(tokens()), before)
+
+
+def test_it_takes_the_models_dtype_and_mode() -> None:
+    model = decoder().double().eval()
+    bind(model, "learned-dropout", where="everywhere")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+    assert not any(module.training for module in model.modules())
+
+
+def test_a_copy_stands_on_its_own() -> None:
+    model = learned(where="everywhere")
+    loss_of(model)
+    model(tokens())  # a penalty that nobody has asked for yet
+    copied = copy.deepcopy(model)
+    reference = model.eval()(tokens())
+    with torch.no_grad():
+        for module in masks(copied).values():
+            module.shift.fill_(3.14159)
+    assert not torch.equal(copied.eval()(tokens()), reference)
+    assert torch.equal(model(tokens()), reference)
+    copied.load_state_dict(model.state_dict())
+    assert torch.equal(copied(tokens()), reference)
+
+
+@pytest.mark.parametrize("options", [{}, {"where": "everywhere", "harmonics": 2}, {"dropout_input": "embed"}])
+def test_the_penalty_alone_reaches_every_parameter_of_every_mask(options: dict[str, Any]) -> None:
+    model = learned(**options)
+    with torch.no_grad():
+        for module in masks(model).values():
+            module.qkv.weight.mul_(20)  # far from the flat top of the cosine
+    model(tokens())
+    extra = penalty(model, 0)
+    assert extra is not None
+    extra.backward()
+    for module in masks(model).values():
+        queries, keys, values = module.qkv.weight.chunk(3)
+        for parameter in (queries, keys, values, *module.parameters()):
+            assert parameter is not None
+        gradient = module.qkv.weight.grad
+        assert gradient is not None
+        for part in gradient.chunk(3):
+            assert part.ne(0).all()
+        assert module.shift.grad is not None
+        assert module.shift.grad[: module.width].ne(0).all()
+        if module.options.harmonics > 1:
+            assert module.amplitude.grad is not None
+            # The first term alone is the whole series, however it is scaled.
+            assert module.amplitude.grad.view(2, -1).ne(0).all(dim=1).tolist() == [False, True]
+
+
+def test_detached_embeddings_leave_their_attention_untrained_and_it_says_so() -> None:
+    model = learned(dropout_input="embed", detached_input=True)
+    (shared,) = (module for module in model.modules() if isinstance(module, EmbeddingAttention))
+    assert not any(parameter.requires_grad for parameter in shared.parameters())
+    trained = learned(dropout_input="embed")
+    loss_of(trained).backward()
+    (shared,) = (module for module in trained.modules() if isinstance(module, EmbeddingAttention))
+    assert all(parameter.grad is not None for parameter in shared.parameters())
+
+
+def test_statistics_of_a_model_in_training_and_in_evaluation() -> None:
+    model = learned(shift_init=3.14159)
+    with mask_statistics(model.eval()) as counted:
+        model(tokens())
+        model(tokens())
+    assert list(counted) == [f"blocks.{layer}.feedforward_dropout" for layer in range(LAYERS)]
+    assert mean_statistics(counted)["kept"] == 0
+    assert mean_statistics(counted)["near_zero"] == 1
+    assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12
+    model(tokens())
+    assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12  # it is over
+
+
+def test_statistics_within_statistics_count_twice() -> None:
+    model = learned(shift_init=1.0).eval()
+    with mask_statistics(model) as outer:
+        model(tokens())
+        with mask_statistics(model) as inner:
+            model(tokens())
+            model(tokens())
+        model(tokens())
+    with mask_statistics(model) as alone:
+        model(tokens())
+    for name, counted in alone.items():
+        assert inner[name].elements == 2 * counted.elements
+        assert outer[name].elements == 4 * counted.elements
+        assert outer[name].means() == pytest.approx(counted.means())
+
+
+def test_vision_and_text_encoders_take_it_on_their_attention() -> None:
+    image = build_vit("vit-digits", {}, image_size=(8, 8), channels=1, classes=10)
+    report = bind(image, "learned-dropout", where="attention", shift_init=1.0)
+    assert [site.width for site in report.bound] == [64] * 4
+    assert image(torch.randn(2, 1, 8, 8)).isfinite().all()
+    assert penalty(image, 0) is not None
+    text = build_text_transformer("text-transformer", {"dropout": 0.0}, vocabulary=20, classes=3, max_length=9)
+    words = torch.randint(1, 20, (2, 5))
+    padded = torch.cat([words, torch.zeros(2, 4, dtype=torch.long)], dim=1)
+    for where in ("attention", "feed-forward"):
+        assert len(bind(text, "learned-dropout", where=where, shift_init=1.5).bound) == 2
+        text.eval()
+        torch.testing.assert_close(text(words), text(padded))  # padding is never seen by a mask either
+    with pytest.raises(InputError, match="fits none of the"):
+        bind(image, "learned-dropout", where="attention", heads=3)
+
+
+def test_a_cache_of_keys_is_refused() -> None:
+    from harness.models.attention import attend
+
+    model = learned(where="attention")
+    site = next(site for site in sites(model) if site.kind == "decoder-self")
+    q, k = torch.randn(1, 3, 1, 4), torch.randn(1, 3, 5, 4)
+    with pytest.raises(InputError, match="turn the key-value cache off"):
+        attend(q, k, k, site, training=False)

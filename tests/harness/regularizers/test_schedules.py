@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from harness.errors import InputError
+from harness.regularizers.schedules import SCHEDULES
+
+DEPTHS = st.integers(1, 40)
+RATIOS = st.floats(0.0, 0.999)
+
+
+def ratios(schedule: str, ratio: float, depth: int) -> list[float]:
+    return [SCHEDULES.get(schedule)(ratio, layer, depth) for layer in range(depth)]
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+@given(ratio=RATIOS, depth=DEPTHS)
+def test_every_schedule_gives_ratios_between_0_and_the_ratio(name: str, ratio: float, depth: int) -> None:
+    """Exactly: a ratio of 1 or more by rounding would drop all."""
+    assert all(0.0 <= layer <= ratio for layer in ratios(name, ratio, depth))
+    assert max(ratios(name, ratio, depth)) == ratio
+
+
+@given(ratio=RATIOS, depth=st.integers(2, 40))
+def test_linear_between_the_ratio_and_0(ratio: float, depth: int) -> None:
+    """DropKey, Section 4.1.1: constant over the layers, linearly increased, linearly decreased."""
+    up, down = ratios("increasing", ratio, depth), ratios("decreasing", ratio, depth)
+    assert up[0] == down[-1] == 0.0
+    assert up[-1] == down[0] == ratio
+    assert down == pytest.approx(up[::-1])
+    step = ratio / (depth - 1)
+    assert [later - earlier for earlier, later in pairwise(up)] == pytest.approx([step] * (depth - 1), abs=1e-12)
+    assert set(ratios("constant", ratio, depth)) == {ratio}
+
+
+def test_the_papers_decreasing_schedule_on_14_layers() -> None:
+    assert ratios("decreasing", 0.3, 14) == pytest.approx([0.3 * left / 13 for left in range(13, -1, -1)])
+
+
+@pytest.mark.parametrize("name", list(SCHEDULES))
+def test_a_single_layer_has_the_ratio(name: str) -> None:
+    assert ratios(name, 0.3, 1) == [0.3]
+
+
+def test_aliases_and_unknown_names() -> None:
+    assert SCHEDULES.get("down") is SCHEDULES.get("decreasing")
+    assert SCHEDULES.get("up") is SCHEDULES.get("increasing")
+    with pytest.raises(InputError, match="did you mean decreasing"):
+        SCHEDULES.get("decresing")

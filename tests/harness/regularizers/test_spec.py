@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from pydantic import Field
+from torch import Tensor
+
+from harness.attention.reference.units import Rescale, Unit
+from harness.errors import InputError
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.base import Site
+from harness.regularizers.drop import AttentionDrop, UnitDrop
+from harness.regularizers.spec import ParsedSpec, Scalar, build_regularizer, complete_spec, parse_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dropkey", ("dropkey", {})),
+        ("dropkey:", ("dropkey", {})),
+        ("dropkey:ratio=0.3", ("dropkey", {"ratio": 0.3})),
+        ("dropkey: ratio = 0.3 , window = 2 ", ("dropkey", {"ratio": 0.3, "window": 2})),
+        ("dropkey:ratio=0.3,schedule=decreasing", ("dropkey", {"ratio": 0.3}, "decreasing")),
+        ("dropkey:align=finetune,ratio=0.3", ("dropkey", {"ratio": 0.3}, None, "finetune")),
+        ("mine:on=true,off=False,text=a:b=c", ("mine", {"on": True, "off": False, "text": "a:b=c"})),
+        ("mine:size=3,share=1e-3", ("mine", {"size": 3, "share": 1e-3})),
+    ],
+)
+def test_parse(text: str, expected: tuple[str, dict[str, Scalar]]) -> None:
+    spec = parse_spec(text)
+    assert spec == ParsedSpec(*expected)
+    assert [type(value) for value in spec.params.values()] == [type(value) for value in expected[1].values()]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dropkey:ratio", "'ratio' is not of the form key=value"),
+        ("dropkey:=0.3", "'=0.3' is not of the form key=value"),
+        ("dropkey:ratio=", "'ratio=' is not of the form key=value"),
+        ("dropkey:ratio=0.1,ratio=0.2", "'ratio' is given twice"),
+    ],
+)
+def test_what_cannot_be_parsed(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_spec(text)
+
+
+@given(
+    ratio=st.floats(0.0, 1.0, exclude_max=True), window=st.integers(1, 20),
+    unit=st.sampled_from(["element", "column", "block", "cross"]), rescale=st.sampled_from(["renormalize", "inverse"]),
+)  # fmt: skip
+def test_a_label_reads_back_as_the_same_spec(ratio: float, window: int, unit: Unit, rescale: Rescale) -> None:
+    spec = complete_spec("dropkey", {"ratio": ratio, "window": window, "unit": unit, "rescale": rescale})
+    assert complete_spec(*parse_spec(spec.label())[:2]) == spec
+    assert spec.build() == UnitDrop(ratio=ratio, window=window, unit=unit, rescale=rescale)
+
+
+@pytest.mark.parametrize("name", list(REGULARIZERS))
+def test_every_regularizer_has_a_complete_spec(name: str) -> None:
+    """Each registered one: its spec has all its parameters, and builds it again."""
+    spec = complete_spec(name)
+    assert spec == complete_spec(name, spec.params)
+    assert spec.build() == build_regularizer(name)
+    assert complete_spec(*parse_spec(spec.label())[:2]) == spec
+
+
+def test_defaults_are_filled_in() -> None:
+    """Equal regularizers have equal specs, however they are written."""
+    assert complete_spec("dropkey").params == {
+        "ratio": 0.1, "unit": "element", "window": 1, "rescale": "renormalize",
+    }  # fmt: skip
+    assert complete_spec("dropkey", {"ratio": 0.1}) == complete_spec("dropkey")
+    assert complete_spec("none").label() == "none"
+
+
+def test_the_named_points() -> None:
+    """Which point of unit × window × rescale each of the papers' names is."""
+    points = {
+        "dropout": ("element", 1, "inverse"),
+        "dropkey": ("element", 1, "renormalize"),
+        "dropkey-block": ("block", 3, "renormalize"),
+        "dropkey-cross": ("cross", 1, "renormalize"),
+        "dropattention-c": ("column", 1, "renormalize"),
+        "dropattention-e": ("element", 1, "renormalize"),
+    }
+    for name, point in points.items():
+        built = build_regularizer(name)
+        assert isinstance(built, UnitDrop)
+        assert (built.unit, built.window, built.rescale) == point
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("dropky", {}, "unknown regularizer 'dropky': did you mean dropkey"),
+        ("dropkey", {"rate": 0.3}, "unknown parameter of dropkey 'rate': did you mean ratio"),
+        ("dropkey", {"ratio": 1.0}, "regularizer dropkey: ratio=1.0: input should be less than 1"),
+        ("dropkey", {"ratio": -0.1}, "regularizer dropkey: ratio=-0.1: input should be greater than or equal to 0"),
+        ("dropkey", {"ratio": float("nan")}, "regularizer dropkey: ratio=nan: input should be a finite number"),
+        ("dropkey", {"ratio": "much"}, "regularizer dropkey: ratio=much: input should be a valid number"),
+        ("dropkey", {"window": 0}, "window=0: input should be greater than or equal to 1"),
+        ("dropkey", {"window": 1.5}, "window=1.5: input should be a valid integer"),
+        ("dropkey", {"unit": "row"}, "unit=row: input should be 'element', 'column', 'block' or 'cross'"),
+        ("dropkey", {"name": "x"}, "unknown parameter of dropkey 'name'"),
+        ("none", {"ratio": 0.3}, "unknown parameter of none 'ratio'"),
+        ("none", {"window": 2}, "unknown parameter of none 'window'"),
+    ],
+)
+def test_what_does_not_fit(name: str, params: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build_regularizer(name, **params)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def registered() -> Iterator[Callable[[str, Any], None]]:
+    """Registers things for the time of a test."""
+    names: list[str] = []
+
+    def add(name: str, target: Any) -> None:
+        REGULARIZERS.add(name, target)
+        names.append(name)
+
+    yield add
+    for name in names:
+        del REGULARIZERS._entries[name]
+
+
+class DropFirst(AttentionDrop):
+    """Drops the first keys."""
+
+    reach: int = Field(default=1, ge=0)
+
+    def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+        return torch.arange(shape[3], device=device).expand(1, 1, 1, -1) < self.reach
+
+
+def test_one_class_is_all_that_a_new_one_needs(registered: Callable[[str, Any], None]) -> None:
+    """It has its own parameters and those of its base, and none that it does not heed."""
+    registered("drop-first", DropFirst)
+    spec = complete_spec("drop-first", {"reach": 2})
+    assert spec.params == {"ratio": 0.1, "rescale": "renormalize", "reach": 2}
+    assert spec.build() == DropFirst(reach=2)
+    with pytest.raises(InputError, match="unknown parameter of drop-first 'rech': did you mean reach"):
+        build_regularizer("drop-first", rech=2)
+    with pytest.raises(InputError, match="unknown parameter of drop-first 'window'"):
+        build_regularizer("drop-first", window=2)
+
+
+@pytest.mark.parametrize("target", [dict, len, lambda **params: UnitDrop(**params)])
+def test_what_is_no_regularizer(target: Any, registered: Callable[[str, Any], None]) -> None:
+    registered("strange", target)
+    with pytest.raises(InputError, match=r"regularizer strange: expected a subclass of harness\.Regularizer"):
+        build_regularizer("strange")

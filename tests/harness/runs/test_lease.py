@@ -1,0 +1,105 @@
+"""Who may write into a run directory, where locks do not reach."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.runs import lease
+from harness.runs.lease import LEASE_TIMEOUT_S, Lease, SupersededError, holder
+from harness.runs.run_directory import RunDirectory
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+def move(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """To another machine."""
+    monkeypatch.setattr(lease, "machine", lambda: name)
+
+
+def test_the_first_and_the_next_holder(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert holder(directory.path) is None
+    first = Lease.take(directory.path)
+    assert first is not None
+    with first:
+        assert first.held()
+        found = holder(directory.path)
+        assert found is not None
+        assert not found.held_remotely, "on this machine the lock tells"
+        move(monkeypatch, "another")
+        assert directory.locked(), "seen from another one"
+        with directory.lock() as mine:
+            assert not mine
+        assert Lease.take(directory.path) is None
+    # It has ended, and said so.
+    assert not directory.locked()
+    second = Lease.take(directory.path)
+    assert second is not None
+    assert (first.held(), second.held()) == (False, True)
+
+
+def test_one_that_gives_no_sign_is_superseded_and_writes_no_more(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Lease.take(directory.path)
+    assert first is not None
+    with directory.held_by(first):
+        directory.append_event("start")
+        now = lease.now()
+        monkeypatch.setattr(lease, "now", lambda: now + LEASE_TIMEOUT_S + 1)
+        move(monkeypatch, "another")
+        assert not directory.locked()
+        assert Lease.take(directory.path) is not None
+        writes: list[Callable[[], None]] = [
+            lambda: directory.append_event("train"),
+            lambda: directory.write_result({}),
+            lambda: directory.write_attempt(1, {}),
+            directory.check,
+        ]
+        for write in writes:
+            with pytest.raises(SupersededError):
+                write()
+    assert [event["event"] for event in directory.events()] == ["start"]
+    assert directory.result() is None
+
+
+def test_it_gives_signs_of_life(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_S", 0.01)
+    held = Lease.take(directory.path)
+    assert held is not None
+    with held:
+        os.utime(held.file, (1, 1))
+        while held.file.stat().st_mtime == 1:
+            held.over.wait(0.01)
+        found = holder(directory.path)
+        assert found is not None
+        assert found.seconds_since_heartbeat < LEASE_TIMEOUT_S
+
+
+def test_of_two_that_take_it_at_once_one_gets_it(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = holder(directory.path)
+    quicker = Lease.take(directory.path)
+    monkeypatch.setattr(lease, "holder", lambda path: real)  # what the slower one has read before
+    assert Lease.take(directory.path) is None
+    assert quicker is not None
+    assert quicker.held()
+    assert sorted(file.name for file in quicker.folder.iterdir()) == ["1"]
+    assert set(json.loads(quicker.file.read_bytes())) == {"machine", "host", "pid"}
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Lease.take(tmp_path / "gone")
+
+
+def test_old_ones_are_swept(directory: RunDirectory) -> None:
+    for _ in range(5):
+        assert Lease.take(directory.path) is not None
+    assert sorted(file.name for file in (directory.path / "lease").iterdir()) == ["4", "5"]

@@ -1,0 +1,109 @@
+"""Published numbers: every cell is listed, with the value that its source prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import run
+from harness.suites.suite import load_suite, suite_names
+from jobs.cli.listing import list_items
+
+SOURCES = {"dropkey": "000_*.txt", "dropattention": "001_*.txt", "learned-dropout": "002_*.txt"}
+DROPATTENTION = {
+    "table3": """
+        80.00 93.30 76.92 88.40 88.13 61.49
+        82.75 94.10 78.80 90.80 88.87 62.34
+        78.25 93.10 77.30 89.60 88.49 62.27
+        81.25 93.50 78.51 89.60 88.66 61.79
+        81.25 93.50 75.33 88.80 88.47 61.46""",
+    "table5": """
+        95.92 87.23 89.09
+        96.21 88.51 90.56
+        96.17 88.63 90.85""",
+    "table6": """
+        27.30
+        27.96 27.87 27.98 27.87 28.04 27.95
+        28.16 28.03 28.07 27.92 28.32 27.87""",
+    "table7": "83.36 84.38 84.48",
+    "table8": "88.13 25.42 88.43 27.3 88.50 26.3 88.70 28.32",
+}
+
+
+@pytest.fixture(scope="module")
+def listed() -> list[dict[str, Any]]:
+    return list_items("published")
+
+
+def test_every_printed_cell_is_listed(listed: list[dict[str, Any]]) -> None:
+    assert len(listed) >= 297
+    assert {key for item in listed for key in item} == {"suite", "metric", "value", "std", "conditions"}
+    cells = {(item["suite"], item["conditions"]["row"], item["conditions"]["column"]) for item in listed}
+    assert len(cells) == len(listed)
+    counts = {item["name"]: item["published"] for item in list_items("suites")}
+    assert sum(counts.values()) == len(listed)
+
+
+@pytest.mark.parametrize("name", DROPATTENTION)
+def test_the_cells_of_dropattention_are_those_of_the_source(name: str, listed: list[dict[str, Any]]) -> None:
+    values = [item["value"] for item in listed if item["suite"] == f"dropattention/{name}"]
+    assert values == [float(text) for text in DROPATTENTION[name].split()]
+
+
+def test_standard_deviations_are_listed_with_their_values(listed: list[dict[str, Any]]) -> None:
+    values = [(item["value"], item["std"]) for item in listed if item["suite"] == "dropkey/table5"]
+    assert len(values) == 20
+    assert {(81.76, 0.05), (84.53, 0.03), (85.38, 0.06)} < set(values)
+    assert all(item["std"] is None for item in listed if item["suite"] != "dropkey/table5")
+
+
+def test_conditions_distinguish_cells(listed: list[dict[str, Any]]) -> None:
+    """Recipe changes of a row are conditions; those of a preset are not."""
+    classified = [
+        (item["value"], item["conditions"]["regularizer"], item["conditions"]["overrides"])
+        for item in listed
+        if item["suite"] == "dropattention/table8" and item["conditions"]["column"] == "Classification"
+    ]
+    assert classified == [
+        (88.13, "none", {"model.dropout": 0.0}),
+        (88.43, "none", {}),
+        (88.50, "dropattention-e", {"model.dropout": 0.0}),
+        (88.70, "dropattention-e", {}),
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in suite_names() if load_suite(name).published()])
+def test_each_row_occurs_in_its_source(name: str) -> None:
+    """The texts of the sources may not be redistributed: rows are looked up if the texts are next to the data."""
+    folder = Path(os.environ.get("DROPBENCH_DATA", "data")).parent / "seeds"
+    files = list(folder.glob(SOURCES[name.partition("/")[0]]))
+    if not files:
+        pytest.skip("the texts of the sources are not next to the data")
+    lines = [numbers(line) for line in files[0].read_text(encoding="utf-8").splitlines()]
+    for row in load_suite(name).rows:
+        cells = [cell if isinstance(cell, tuple) else (cell,) for cell in row.published or () if cell is not None]
+        # Table 5 of DropKey prints the backbones of a row below each other.
+        with_std = any(len(cell) > 1 for cell in cells)
+        parts = [list(cell) for cell in cells] if with_std else [[cell[0] for cell in cells]]
+        for part in filter(None, parts):
+            assert any(part == line[at : at + len(part)] for line in lines for at in range(len(line))), (row, part)
+
+
+def numbers(line: str) -> list[float]:
+    """Return the numbers of a line, except those in superscripts and in names."""
+    bare = re.sub(r"\^\{[^}]*\}|,(?=\d)", "", line)
+    return [float(text) for text in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)", bare)]
+
+
+def test_the_command_prints_them(capsys: pytest.CaptureFixture[str], listed: list[dict[str, Any]]) -> None:
+    assert run(["list", "published", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == listed
+    assert run(["list", "published"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(listed) + 1
+    assert any(line.split()[:3] == ["learned-dropout/baseline", "parameters", "15441192"] for line in lines)

@@ -1,0 +1,184 @@
+"""Search spaces of cells: parsing, validation, and the rows that they apply to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import InputError
+from harness.suites.cell import SuiteOptions
+from harness.suites.search_space import Range, Search, Sweep, parse_search, parse_space
+from harness.suites.suite import Suite, load_suite, parse_suite
+
+SMALL: dict[str, Any] = {
+    "title": "t",
+    "source": "s",
+    "metric": "accuracy",
+    "trial": {"task": "text-classification", "model": "text-transformer", "data": "trec"},
+    "columns": [{"label": "A"}],
+    "rows": [
+        {"label": "base", "baseline": True, "trial": {"regularizer": "none"}},
+        {"label": "drop", "trial": {"regularizer": "dropkey", "params": {"ratio": 0.3, "rescale": "inverse"}}},
+    ],
+    "presets": {"mini": {"seeds": 2}, "sweep": {"seeds": 2, "sweep": {"ratio": [0.1, 0.2]}}},
+}
+
+
+def small(**changes: Any) -> Suite:
+    return parse_suite({**SMALL, **changes}, "small", "small.yaml")
+
+
+def sweeps(suite: Suite, **options: Any) -> dict[str, str]:
+    return {cell.row: str(cell.sweep) for cell in suite.cells(SuiteOptions(**options)) if cell.sweep is not None}
+
+
+def test_a_grid_is_every_combination_in_order() -> None:
+    space = parse_space(["ratio=0.1..0.3:0.1", "window=1..2", "schedule=constant,decreasing"])
+    points = list(Sweep(space=space).grid())
+    assert points[:3] == [
+        {"ratio": 0.1, "window": 1, "schedule": "constant"},
+        {"ratio": 0.1, "window": 1, "schedule": "decreasing"},
+        {"ratio": 0.1, "window": 2, "schedule": "constant"},
+    ]
+    assert len(points) == 12
+    assert [point["ratio"] for point in points[::4]] == [0.1, 0.2, 0.3], "as written, not 0.30000000000000004"
+
+
+@given(st.integers(-1000, 1000), st.integers(1, 50), st.integers(1, 9))
+def test_integer_ranges_count_as_in_python(low: int, width: int, step: int) -> None:
+    assert Range(low=low, high=low + width, step=step).values() == list(range(low, low + width + 1, step))
+
+
+def test_a_range_without_steps_is_not_a_grid() -> None:
+    space = parse_space(["ratio=0.1..0.5", "set.lr=1e-4..1e-2:log"])
+    assert space["set.lr"] == Range(low=1e-4, high=1e-2, log=True)
+    assert Sweep(space=space, search=parse_search("sampler=tpe,candidates=3,pruner=median")).search.batch == 4
+    with pytest.raises(ValueError, match="ratio: a grid needs a list of values, or a step"):
+        Sweep(space=space)
+
+
+WRONG_SPACES = [
+    ("ratio", "expected key=values, such as ratio=0.1,0.2,0.3"),
+    ("ratio=0.1,", "expected key=values"),
+    ("ratio=0.1,0.1", "a value is given twice"),
+    ("ratio=0.5..0.1", "expected low below high, got 0.5 and 0.1"),
+    ("ratio=a..b", "expected numbers, such as ratio=0.1..0.5"),
+    ("ratio=0..1:log", "expected low above 0 and no step with log"),
+    ("ratio=0.1..0.5:0", "greater than 0"),
+]
+
+
+@pytest.mark.parametrize(("item", "message"), WRONG_SPACES)
+def test_invalid_spaces_are_reported_in_one_line(item: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_space([item])
+    assert str(error.value).startswith(f"--sweep {item}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+WRONG_SEARCHES = [
+    ("sampler=tp", "input should be 'grid', 'random' or 'tpe'"),
+    ("sampler=tpe", "expected candidates=N with the samplers random and tpe, and only there"),
+    ("candidates=3", "expected candidates=N with the samplers random and tpe, and only there"),
+    ("sampelr=tpe", "unknown key of --search 'sampelr': did you mean sampler?"),
+    ("sampler=tpe,candidates=0", "candidates=0: input should be greater than or equal to 1"),
+    ("tpe", "'tpe' is not of the form key=value"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_SEARCHES)
+def test_invalid_searches_are_reported_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=r"^[^\n]*$") as error:
+        parse_search(text)
+    assert message in str(error.value)
+
+
+def test_a_sweep_applies_to_rows_that_have_its_parameters() -> None:
+    assert sweeps(small(), sweep=parse_space(["ratio=0.1,0.2"])) == {"drop": "ratio 0.1, 0.2"}
+    both = parse_space(["ratio=0.1", "set.lr=0.01,0.1"])
+    assert sweeps(small(), sweep=both) == {"base": "lr 0.01, 0.1", "drop": "ratio 0.1 × lr 0.01, 0.1"}
+    added = sweeps(small(), sweep=both, regularizers=("dropout",))
+    assert added["dropout"] == "ratio 0.1 × lr 0.01, 0.1"
+
+
+def test_rows_take_precedence_over_presets_and_presets_over_suites() -> None:
+    rows = [SMALL["rows"][0], {**SMALL["rows"][1], "sweep": {"window": [1, 2]}}]
+    fixed = [SMALL["rows"][0], {**SMALL["rows"][1], "sweep": {}}]
+    of_suite = {"sweep": {"ratio": [0.5, 0.6]}}
+    assert sweeps(small()) == {}, "a preset without a sweep"
+    assert sweeps(small(), preset="sweep") == {"drop": "ratio 0.1, 0.2"}
+    assert sweeps(small(**of_suite)) == {"drop": "ratio 0.5, 0.6"}
+    assert sweeps(small(**of_suite), preset="sweep") == {"drop": "ratio 0.1, 0.2"}
+    assert sweeps(small(rows=rows, **of_suite), preset="sweep") == {"drop": "window 1, 2"}
+    assert sweeps(small(rows=fixed, **of_suite), preset="sweep") == {}
+    assert sweeps(small(rows=rows), sweep=parse_space(["ratio=0.9"])) == {"drop": "ratio 0.9"}
+    searched = small(rows=[{**rows[1], "search": {"sampler": "random", "candidates": 2}}])
+    (cell,) = searched.cells(SuiteOptions())
+    assert cell.sweep is not None
+    assert cell.sweep.search == Search(sampler="random", candidates=2)
+    assert cell.grid_cells() == []
+
+
+def test_candidates_equal_unswept_cells() -> None:
+    space = parse_space(["ratio=0.1,0.2", "schedule=decreasing", "set.lr=0.01"])
+    cell = next(cell for cell in small().cells(SuiteOptions(sweep=space)) if cell.row == "drop")
+    first, _ = cell.grid_cells()
+    assert (first.sweep, first.row, first.seeds) == (None, "drop", (0, 1))
+    request = first.request
+    assert request.params == {"ratio": 0.1, "rescale": "inverse"}
+    assert (request.schedule, request.overrides) == ("decreasing", {"lr": 0.01})
+    assert cell.request.params["ratio"] == 0.3, "the suite's value, for looking up the published value"
+    suite = load_suite("quickstart")
+    (drop, *_) = [
+        cell for cell in suite.cells(SuiteOptions(sweep=parse_space(["ratio=0.25"]))) if cell.sweep is not None
+    ]
+    (candidate,) = drop.grid_cells()
+    alone = SuiteOptions(regularizers=("dropout:ratio=0.25",), models=("vit-digits",))
+    assert candidate.request in [cell.request for cell in suite.cells(alone)]
+
+
+WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"sweep": {"rato": [0.1]}}, {}, "unknown parameter of the regularizers of small 'rato': did you mean ratio?"),
+    ({}, {"sweep": {"windw": (1,)}}, "unknown parameter of the regularizers of small 'windw': did you mean window?"),
+    ({}, {"search": Search()}, "--search: small has no sweep: add `--sweep KEY=VALUES`"),
+    (
+        {"rows": [{**SMALL["rows"][1], "sweep": {"ratio": [0.1], "widow": [1]}}]},
+        {},
+        "unknown parameter in the sweep of row 'drop' of small 'widow': did you mean window?",
+    ),
+    (
+        {"sweep": {"ratio": {"low": 0.1, "high": 0.5}}},
+        {},
+        "the sweep of row 'drop' of small: ratio: a grid needs a list of values, or a step",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "options", "message"), WRONG)
+def test_sweeps_that_do_not_fit_a_suite(changes: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        list(small(**changes).cells(SuiteOptions(**options)))
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"ratio": []}, "small.yaml: sweep.ratio.list: expected a list of values, or a range"),
+        ({"ratio": 0.1}, "small.yaml: sweep.ratio.list=0.1: expected a list of values, or a range"),
+        ({"ratio": {"low": 0.1}}, "small.yaml: sweep.ratio.range.high: field required"),
+    ],
+)
+def test_invalid_sweeps_in_files(sweep: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        small(sweep=sweep)
+    assert str(error.value).startswith(message)
+
+
+def test_numbers_that_yaml_reads_as_strings() -> None:
+    (_, cell) = small(sweep={"set.lr": ["1e-4", 0.01]}).cells(SuiteOptions())
+    assert [candidate.request.overrides["lr"] for candidate in cell.grid_cells()] == [1e-4, 0.01]

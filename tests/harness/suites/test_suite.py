@@ -1,0 +1,181 @@
+"""Suites: the shipped files, selection by options, and invalid input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.errors import InputError
+from harness.suites.cell import SuiteOptions
+from harness.suites.suite import load_suite, parse_suite, suite_names
+
+SMALL: dict[str, Any] = {
+    "title": "t",
+    "source": "s",
+    "metric": "accuracy",
+    "trial": {"task": "text-classification", "model": "text-transformer"},
+    "columns": [{"label": "A", "trial": {"data": "trec"}}, {"label": "B", "trial": {"data": "mr"}}],
+    "rows": [
+        {"label": "base", "baseline": True, "trial": {"regularizer": "none"}, "published": [1.0, [2.0, 0.5]]},
+        {
+            "label": "drop",
+            "trial": {"regularizer": "dropkey", "params": {"window": 2}},
+            "params": [{"ratio": 0.1}, None],
+            "published": [None, 3.0],
+        },
+    ],
+    "presets": {"mini": {"seeds": 2, "data": ["trec"]}, "paper": {"seeds": 5, "overrides": {"lr": 0.1}}},
+}
+
+
+@pytest.mark.parametrize("name", suite_names())
+@pytest.mark.parametrize("preset", ["mini", "paper"])
+def test_every_shipped_suite_has_cells_in_both_presets(name: str, preset: str) -> None:
+    cells = list(load_suite(name).cells(SuiteOptions(preset=preset)))
+    assert cells
+    assert any(cell.baseline for cell in cells)
+    assert all(cell.seeds for cell in cells)
+
+
+def test_a_cell_combines_suite_row_and_column() -> None:
+    suite = parse_suite(SMALL, "small", "small.yaml")
+    cells = list(suite.cells(SuiteOptions(preset="paper", overrides={"epochs": 1})))
+    assert [(cell.row, cell.column, cell.published) for cell in cells] == [
+        ("base", "A", 1.0), ("base", "B", (2.0, 0.5)), ("drop", "A", None), ("drop", "B", 3.0),
+    ]  # fmt: skip
+    assert cells[2].request.params == {"window": 2, "ratio": 0.1}
+    assert cells[3].request.params == {"window": 2}
+    assert cells[0].request.overrides == {"lr": 0.1, "epochs": 1}
+    assert cells[0].seeds == (0, 1, 2, 3, 4)
+
+
+def test_options_select_data_and_seeds_and_add_rows() -> None:
+    suite = parse_suite(SMALL, "small", "small.yaml")
+    options = SuiteOptions(
+        data=("mr-synthetic",), seeds=(7,), regularizers=("dropout:ratio=0.2,schedule=decreasing,align=finetune",)
+    )
+    cells = list(suite.cells(options))
+    assert [(cell.row, cell.request.data, cell.seeds) for cell in cells] == [
+        ("base", "mr-synthetic", (7,)),
+        ("drop", "mr-synthetic", (7,)),
+        ("dropout:ratio=0.2,schedule=decreasing,align=finetune", "mr-synthetic", (7,)),
+    ]
+    added = cells[2].request
+    assert (added.regularizer, added.params, added.schedule, added.align) == (
+        "dropout", {"ratio": 0.2}, "decreasing", "finetune",
+    )  # fmt: skip
+
+
+def test_an_added_row_is_repeated_per_model_if_the_rows_name_models() -> None:
+    options = SuiteOptions(regularizers=("dropattention-e:ratio=0.2",), models=("t2t-vit-14", "volo-d1"))
+    cells = [cell for cell in load_suite("dropkey/table1").cells(options) if "dropattention" in cell.row]
+    rows = {cell.row: cell.request.model for cell in cells}
+    assert rows == {f"{model} + dropattention-e:ratio=0.2": model for model in options.models}
+    assert {cell.request.params["ratio"] for cell in cells} == {0.2}
+    assert not any(cell.baseline for cell in cells)
+
+
+def test_a_row_may_have_recipe_keys_for_one_preset_only() -> None:
+    row = {**SMALL["rows"][1], "presets": {"paper": {"lr": 0.3, "steps": 9}}}
+    suite = parse_suite({**SMALL, "rows": [SMALL["rows"][0], row]}, "small", "small.yaml")
+    overrides = [cell.request.overrides for cell in suite.cells(SuiteOptions(preset="paper"))]
+    assert overrides == [{"lr": 0.1}] * 2 + [{"lr": 0.3, "steps": 9}] * 2
+    assert [cell.request.overrides for cell in suite.cells(SuiteOptions())] == [{}] * 2
+
+
+def test_a_preset_selects_data_unless_the_user_does() -> None:
+    suite = parse_suite(SMALL, "small", "small.yaml")
+    assert {cell.request.data for cell in suite.cells(SuiteOptions())} == {"trec"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (SuiteOptions(preset="mni"), "unknown preset of small 'mni': did you mean mini"),
+        (SuiteOptions(data=("trek",)), "unknown data of small 'trek': did you mean trec"),
+        (SuiteOptions(models=("text-transfomer",)), "did you mean text-transformer"),
+        (SuiteOptions(regularizers=("dropkey:ratio",)), "'ratio' is not of the form key=value"),
+    ],
+)
+def test_options_that_the_suite_does_not_have_are_rejected(options: SuiteOptions, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        list(parse_suite(SMALL, "small", "small.yaml").cells(options))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"titel": "x"}, "unknown key in f.yaml 'titel': did you mean title"),
+        ({"rows": [{"lable": "x"}]}, "unknown key in f.yaml at rows.0 'lable': did you mean label"),
+        ({"presets": {"mini": {"sedes": 1}}}, "unknown key in f.yaml at presets.mini 'sedes': did you mean seeds"),
+        ({"presets": {"mini": {"seeds": 0}}}, "presets.mini.seeds=0"),
+        ({"rows": [{"label": "x", "published": [1.0]}]}, "row 'x': published has 1 entries, expected 2"),
+        ({"rows": None}, "f.yaml: rows"),
+    ],
+)
+def test_an_invalid_file_is_reported_in_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        parse_suite({**SMALL, **change}, "f", "f.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_row_with_an_unknown_field_is_rejected() -> None:
+    suite = parse_suite({**SMALL, "trial": {**SMALL["trial"], "modle": "x"}}, "small", "small.yaml")
+    with pytest.raises(InputError, match="unknown field of a trial in suite small 'modle': did you mean model"):
+        list(suite.cells(SuiteOptions()))
+
+
+def test_a_users_suite_is_read_from_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(SMALL))
+    assert load_suite(str(file)).title == "t"
+    file.write_text("rows: [")
+    with pytest.raises(InputError, match="no valid YAML"):
+        load_suite(str(file))
+    file.write_text("!!python/object/apply:os.system ['true']")
+    with pytest.raises(InputError, match="no valid YAML"):
+        load_suite(str(file))
+    with pytest.raises(InputError, match="no such suite file"):
+        load_suite(str(tmp_path / "none.yaml"))
+
+
+def test_an_unknown_suite_is_reported_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="did you mean dropattention/table3"):
+        load_suite("dropattention/table33")
+
+
+def test_published_cells_of_dropattention_table_3() -> None:
+    """The values of the paper, row by row: CR SUBJ MR QC AG Yelp13."""
+    printed = """
+        80.00 93.30 76.92 88.40 88.13 61.49
+        82.75 94.10 78.80 90.80 88.87 62.34
+        78.25 93.10 77.30 89.60 88.49 62.27
+        81.25 93.50 78.51 89.60 88.66 61.79
+        81.25 93.50 75.33 88.80 88.47 61.46
+    """
+    suite = load_suite("dropattention/table3")
+    assert [row.published for row in suite.rows] == [
+        [float(cell) for cell in line.split()] for line in printed.strip().splitlines()
+    ]
+    grid = [[(cell["ratio"], cell["window"]) for cell in row.params or [] if cell] for row in suite.rows[1:]]
+    column = [(0.4, 2), (0.2, 3), (0.3, 2), (0.3, 1), (0.4, 1), (0.4, 1)]
+    element = [(0.2, 3), (0.3, 2), (0.3, 2), (0.3, 2), (0.2, 2), (0.2, 1)]
+    assert grid == [column, column, element, element]
+
+
+def test_published_cells_of_dropattention_table_6() -> None:
+    suite = load_suite("dropattention/table6")
+    assert [row.published for row in suite.rows] == [
+        [bleu, None]
+        for bleu in (
+            *(27.30, 27.96, 27.87, 27.98, 27.87, 28.04, 27.95),
+            *(28.16, 28.03, 28.07, 27.92, 28.32, 27.87),
+        )
+    ]
+    labels = [row.label.split(", ") for row in suite.rows[1:]]
+    for row, (name, ratio, window) in zip(suite.rows[1:], labels, strict=True):
+        params = {"ratio": float(ratio[2:]), "window": int(window[2:]), "rescale": "renormalize"}
+        assert row.trial == {"regularizer": f"dropattention-{name[-2]}", "params": params}

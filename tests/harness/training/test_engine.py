@@ -1,0 +1,300 @@
+"""The engine: exact resume, damaged checkpoints, accumulation, early stopping, divergence, data loading."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.attention.kernels.c_library import load_library
+from harness.errors import Diverged, InputError, Interrupted
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training import checkpoint
+from harness.training.engine import run_trial
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+from tests.patience import PATIENCE
+
+OPTIONS = {"epochs": 2, "batch_size": 48, "evaluate_every": 9, "model.depth": 2, "model.embed_dim": 16, "ema": 0.9}
+
+
+def make(regularizer: str = "dropkey", seed: int = 3, **overrides: Any) -> Trial:
+    """A trial on the digits with a small ViT; every feature that has state is on."""
+    request = TrialRequest(
+        task="image-classification",
+        data="digits",
+        model="vit-digits",
+        regularizer=regularizer,
+        params={} if regularizer == "none" else {"ratio": 0.3},
+        overrides={**OPTIONS, **overrides},
+        seed=seed,
+    )
+    return TASKS.get("image-classification").trial_for(request, Settings())
+
+
+def settings(runs: Path, **changes: Any) -> Settings:
+    return Settings(**{"runs": runs, "device": "cpu", "threads": 1, **changes})
+
+
+def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **changes: Any) -> dict[str, Any]:
+    directory = RunDirectory.create(runs, trial)
+    return run_trial(directory, settings(runs, **changes), stop)
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """A stop that says yes at the given call."""
+    count = iter(range(10**9))
+    return lambda: next(count) == calls - 1
+
+
+def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:
+    """The train and evaluate events, without their times."""
+    events = RunDirectory(runs / trial.id).events()
+    return [{k: v for k, v in e.items() if k != "time"} for e in events if e["event"] in ("train", "evaluate")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trial, dict[str, Any], list[dict[str, Any]]]:
+    runs, trial = tmp_path_factory.mktemp("whole"), make(accumulate=2)
+    return trial, run(runs, trial), curve(runs, trial)
+
+
+@pytest.mark.parametrize("stops", [(1,), (9,), (10, 1, 30), (51,)])
+def test_a_run_stopped_anywhere_ends_bit_for_bit_equal(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]], stops: tuple[int, ...]
+) -> None:
+    trial, result, events = whole
+    for calls in stops:
+        with pytest.raises(Interrupted):
+            run(tmp_path, trial, after(calls))
+    assert run(tmp_path, trial) == result
+    assert curve(tmp_path, trial) == events
+
+
+def test_a_run_is_repeatable_and_its_seed_matters(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
+) -> None:
+    trial, result, _ = whole
+    assert run(tmp_path / "again", trial) == result
+    other = trial.model_copy(update={"seed": 4})
+    assert other.id != trial.id
+    assert other.config_id == trial.config_id
+    assert run(tmp_path / "other", other)["metrics"] != result["metrics"]
+
+
+def test_what_a_killed_worker_did_past_its_checkpoint_is_taken_back(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
+) -> None:
+    trial, result, events = whole
+    directory = RunDirectory.create(tmp_path, trial)
+    with pytest.raises(Interrupted):
+        run(tmp_path, trial, after(12))
+
+    def dies() -> bool:
+        raise KeyboardInterrupt
+
+    # Dies without a checkpoint, after some steps more, and in the middle of writing a line.
+    calls = iter([False] * 7)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, trial, lambda: next(calls, None) is None and dies())
+    with (directory.path / "events.jsonl").open("ab") as file:
+        file.write(b'{"event": "train", "step": 2')
+    assert run(tmp_path, trial) == result
+    assert curve(tmp_path, trial) == events
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", *(pytest.param(d, marks=pytest.mark.slow) for d in ("flip", "empty", "weights"))]
+)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]], damage: str
+) -> None:
+    trial, result, events = whole
+    for calls in (20, 10):
+        with pytest.raises(Interrupted):
+            run(tmp_path, trial, after(calls))
+    folder = tmp_path / trial.id / "checkpoint"
+    older, newest = sorted(folder.glob("step-*.pt"))
+    if damage == "weights":
+        selected = torch.load(newest, weights_only=True)["selected"]
+        newest = checkpoint.weights_path(folder, selected)
+        if selected == torch.load(older, weights_only=True)["selected"]:
+            older.unlink()  # both lean on the same weights: nothing is left to fall back to
+    content = bytearray(newest.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    kept = {"cut": len(content) // 2, "empty": 0, "weights": -100}.get(damage, len(content))
+    newest.write_bytes(content[:kept])
+    assert run(tmp_path, trial) == result
+    assert curve(tmp_path, trial) == events
+    assert any(event["event"] == "damaged" for event in RunDirectory(tmp_path / trial.id).events())
+
+
+def test_only_two_checkpoints_are_kept_and_no_orphaned_weights(tmp_path: Path) -> None:
+    trial = make()
+    for calls in (5, 5, 12, 8):
+        with pytest.raises(Interrupted):
+            run(tmp_path, trial, after(calls))
+    folder = tmp_path / trial.id / "checkpoint"
+    states = [torch.load(path, weights_only=True) for path in sorted(folder.glob("step-*.pt"))]
+    assert [state["step"] for state in states] == [22, 30]
+    needed = {state["selected"] for state in states} - {None}
+    assert {int(path.stem.removeprefix("weights-")) for path in folder.glob("weights-*.pt")} == needed
+
+
+def test_accumulated_micro_batches_equal_the_whole_batch(tmp_path: Path) -> None:
+    results = []
+    for parts in (1, 3):
+        trial = make("none", accumulate=parts)
+        results.append((run(tmp_path, trial), curve(tmp_path, trial)))
+    for one, three in zip(results[0][1], results[1][1], strict=True):
+        if one["event"] == "train":
+            assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+def test_micro_batches_count_by_what_their_loss_is_the_mean_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = TASKS.get("image-classification")
+    monkeypatch.setattr(kind, "micro_batches", lambda task, indices, parts: [indices[:5], indices[5:]])
+    monkeypatch.setattr(kind, "num_loss_terms", lambda task, batch: len(batch[1]))
+    uneven = make("none", accumulate=2)
+    run(tmp_path, uneven)
+    monkeypatch.undo()
+    even = make("none")
+    run(tmp_path, even)
+    for two, one in zip(curve(tmp_path, uneven), curve(tmp_path, even), strict=True):
+        if one["event"] == "train":
+            assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+def test_the_weights_of_the_last_evaluations_are_averaged(tmp_path: Path) -> None:
+    trial = make(average_last=3, evaluate_every=20)
+    result = run(tmp_path / "whole", trial)
+    for calls in (21, 3, 20):
+        with pytest.raises(Interrupted):
+            run(tmp_path / "parts", trial, after(calls))
+    assert len(list((tmp_path / "parts" / trial.id / "checkpoint").glob("part-*.pt"))) <= 4
+    assert run(tmp_path / "parts", trial) == result
+    assert curve(tmp_path / "parts", trial) == curve(tmp_path / "whole", trial)
+    assert result["selected_step"] == result["steps"] == 52
+    parts = []
+    for steps in (20, 40, 52):
+        one = make(evaluate_every=20)
+        with pytest.raises(Interrupted):
+            run(tmp_path / str(steps), one, after(steps))
+        state = torch.load(tmp_path / str(steps) / one.id / "checkpoint" / f"step-{steps:09d}.pt", weights_only=True)
+        average = {key[len("module.") :]: value for key, value in state["average"].items() if key.startswith("module.")}
+        parts.append(average)
+    found = checkpoint.load_weights(tmp_path / "whole" / trial.id / "checkpoint", 52)
+    for key, value in found.items():
+        torch.testing.assert_close(value, sum(part[key] for part in parts) / 3)
+
+
+def test_loading_processes_do_not_change_the_result(
+    tmp_path: Path, whole: tuple[Trial, dict[str, Any], list[dict[str, Any]]]
+) -> None:
+    trial, result, _ = whole
+    assert run(tmp_path, trial, num_workers=2) == result
+
+
+def test_early_stopping_ends_after_patience_evaluations(tmp_path: Path) -> None:
+    trial = make("none", lr=1e-9, patience=3, epochs=4)
+    result = run(tmp_path, trial)
+    evaluations = [event for event in curve(tmp_path, trial) if event["event"] == "evaluate"]
+    scores = [event["metrics"]["accuracy"] for event in evaluations]
+    assert result["steps"] == evaluations[-1]["step"] < 4 * 26
+    assert result["selected_step"] == evaluations[-4]["step"]
+    assert scores[-4] > max(scores[:-4], default=-1.0)
+    assert scores[-4] >= max(scores[-3:])
+
+
+def test_a_loss_that_is_no_number_fails_the_trial(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="the loss became"):
+        run(tmp_path, make("none", lr=1e30, warmup=0.0))
+
+
+def test_bfloat16_trains_and_resumes_exactly(tmp_path: Path) -> None:
+    trial = make(amp="bf16")
+    result = run(tmp_path / "whole", trial)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "cut", trial, after(13))
+    assert run(tmp_path / "cut", trial) == result
+
+
+def test_micro_batches_in_pieces_train_what_whole_ones_do(tmp_path: Path) -> None:
+    """Where memory was short; also from a checkpoint that was written before."""
+    trial = make("none", accumulate=2)
+    whole = run(tmp_path / "whole", trial)
+    micro_batch_splits = run(tmp_path / "pieces", trial, micro_batch_splits=4)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "cut", trial, after(13))
+    resumed = run(tmp_path / "cut", trial, micro_batch_splits=2)
+    for found in (micro_batch_splits, resumed):
+        assert found["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
+
+
+def test_a_micro_batch_is_not_cut_below_one_sample(tmp_path: Path) -> None:
+    trial = make("none", batch_size=8, accumulate=2, epochs=1)
+    run(tmp_path, trial, micro_batch_splits=4)
+    with pytest.raises(InputError, match=r"out of memory even with micro-batches of one sample \(the recipe has 4"):
+        run(tmp_path / "more", trial, micro_batch_splits=8)
+
+
+def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
+    """Data parallel over gloo; nothing random in the model, so that both draw alike."""
+    trial = make("none", epochs=1)
+    alone = run(tmp_path / "alone", trial)
+    directory = RunDirectory.create(tmp_path / "pair", trial)
+    program = (
+        "import sys, json; from pathlib import Path; from harness.training.engine import run_trial;"
+        "from harness.runs.run_directory import RunDirectory; from harness.settings import Settings;"
+        "d = RunDirectory(Path(sys.argv[1]));"
+        "r = run_trial(d, Settings(runs=d.path.parent, device='cpu', threads=1));"
+        "import torch.distributed as dist;"
+        "dist.get_rank() == 0 and (d.path / 'out.json').write_text(json.dumps(r)); dist.destroy_process_group()"
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script = tmp_path / "pair.py"
+    script.write_text(program)
+    done = subprocess.run(
+        [*launch, str(script), str(directory.path)],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    pair = json.loads((directory.path / "out.json").read_text())
+    assert pair["selected_step"] == alone["selected_step"]
+    for name, value in alone["metrics"].items():
+        assert pair["metrics"][name] == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize("regularizer", ["dropkey", "dropout"])
+def test_backends_train_alike_and_are_recorded(tmp_path: Path, regularizer: str) -> None:
+    """Rounding apart: the same decisions in every step."""
+    trial = make(regularizer, epochs=1, evaluate_every=20)
+    found = {name: run(tmp_path / name, trial, backend=name)["metrics"] for name in ("auto", "eager")}
+    assert found["auto"] == pytest.approx(found["eager"], rel=1e-3)
+    for name in found:
+        known = json.loads((tmp_path / name / trial.id / "environment.json").read_text())
+        expected = "eager" if name == "eager" or load_library("cpu_masks") is None else "cpu"
+        assert (known["backend"], known["backends"], known["compile"]) == (name, [expected], False)
+
+
+def test_a_compiled_model_trains_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the compiler's first half, which is what could change a model; to make machine code takes a minute."""
+    compiled = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: compiled(model, backend="aot_eager"))
+    trial = make(epochs=1, evaluate_every=20, batch_size=128)
+    plain, quick = run(tmp_path / "plain", trial), run(tmp_path / "compiled", trial, compile=True)
+    assert quick["metrics"] == pytest.approx(plain["metrics"], rel=1e-4)
+    assert json.loads((tmp_path / "compiled" / trial.id / "environment.json").read_text())["compile"] is True

@@ -1,0 +1,126 @@
+"""Trackers get what the events say, change nothing in the result, and cannot stop a trial."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import run as command
+from harness.errors import InputError, Interrupted
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.engine import run_trial
+from harness.training.tracking import checked_trackers
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+
+
+@pytest.fixture(scope="module")
+def trial() -> Trial:
+    request = TrialRequest(
+        task="image-classification", data="digits", model="vit-digits", regularizer="dropkey", params={"ratio": 0.3},
+        overrides={"epochs": 1, "batch_size": 96, "evaluate_every": 4, "model.depth": 1, "model.embed_dim": 16},
+    )  # fmt: skip
+    return TASKS.get("image-classification").trial_for(request, Settings())
+
+
+def trained(runs: Path, trial: Trial, *names: str, stop_at: int | None = None) -> dict[str, Any]:
+    settings = Settings(runs=runs, device="cpu", threads=1, trackers=names)
+    count = iter(range(10**9))
+    return run_trial(RunDirectory.create(runs, trial), settings, lambda: next(count) == stop_at)
+
+
+def told(runs: Path, trial: Trial) -> dict[str, dict[int, float]]:
+    """What the events say, by the trackers' names."""
+    values: dict[str, dict[int, float]] = {}
+    for event in RunDirectory(runs / trial.id).events():
+        named = {}
+        if event["event"] == "train":
+            named = {"train/loss": event["loss"], "train/lr": event["lr"]}
+        elif event["event"] == "evaluate":
+            named = {f"dev/{name}": value for name, value in event["metrics"].items()}
+        elif event["event"] == "end":
+            named = {f"final/{name}": value for name, value in event["metrics"].items()}
+        for name, value in named.items():
+            values.setdefault(name, {})[event["step"]] = value
+    return values
+
+
+def test_tensorboard_has_what_the_events_say_after_a_stop_too(tmp_path: Path, trial: Trial) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    plain = trained(tmp_path / "plain", trial)
+    with pytest.raises(Interrupted):
+        trained(tmp_path, trial, "tensorboard", stop_at=5)
+    assert trained(tmp_path, trial, "tensorboard") == plain
+    found = EventAccumulator(str(tmp_path / trial.id / "dropbench"), {"scalars": 0}).Reload()
+    expected = told(tmp_path, trial)
+    assert set(found.Tags()["scalars"]) == set(expected)
+    for name, values in expected.items():
+        points = {point.step: point.value for point in found.Scalars(name)}
+        assert points == pytest.approx(values, rel=1e-6), name
+    (hyper,) = (tmp_path / trial.id / "dropbench").glob("*/hparams.yml")
+    assert "regularizer.name: dropkey" in hyper.read_text()
+
+
+def test_a_tracker_that_fails_does_not_stop_the_trial(
+    tmp_path: Path, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    RunDirectory.create(tmp_path, trial)
+    (tmp_path / trial.id / "dropbench").write_text("no folder")
+    assert trained(tmp_path, trial, "tensorboard")["format"] == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("tracking disabled: ") for line in lines) == 1
+
+
+def test_unknown_and_missing_trackers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="unknown tracker 'tensorbord': did you mean tensorboard"):
+        checked_trackers(["tensorbord"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="tracker 'wandb' needs the package wandb: `pip install wandb`"):
+        checked_trackers(["wandb"])
+
+
+def test_the_command_line_refuses_a_tracker_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["run", "quickstart", "--track", "tensorbord"]) == 2
+    assert "unknown tracker 'tensorbord'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_other_trackers_where_they_are_installed(tmp_path: Path, trial: Trial, name: str) -> None:
+    """In a process of its own: they leave threads and hooks behind."""
+    pytest.importorskip(name)
+    program = (
+        "import sys; from pathlib import Path; from harness.training.engine import run_trial\n"
+        "from harness.trials.trial import Trial\n"
+        "from harness.runs.run_directory import RunDirectory; from harness.settings import Settings\n"
+        "trial = Trial.from_json(sys.argv[1]); runs = Path(sys.argv[2])\n"
+        "settings = Settings(runs=runs, device='cpu', threads=1, trackers=(sys.argv[3],))\n"
+        "print(run_trial(RunDirectory.create(runs, trial), settings)['format'])\n"
+    )
+    places = {"WANDB_MODE": "offline", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, trial.to_json(), str(tmp_path / "runs"), name],
+        capture_output=True, text=True, env={**os.environ, **places}, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "tracking disabled" not in done.stdout
+    if name == "mlflow":
+        kept = json.loads((tmp_path / "runs" / trial.id / "trackers.json").read_text())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # mlflow's own
+            import mlflow
+
+            client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+            points = client.get_metric_history(kept["mlflow"], "train/loss")
+        assert {point.step: point.value for point in points} == told(tmp_path / "runs", trial)["train/loss"]

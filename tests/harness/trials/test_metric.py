@@ -1,0 +1,47 @@
+"""Names of stored values, and the direction of metrics."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from harness.trials.metric import RENAMED, Metric, MetricName, current_name
+
+
+@pytest.mark.parametrize(
+    ("text", "stored", "label", "metric"),
+    [
+        ("accuracy", "test/accuracy", "accuracy", "accuracy"),
+        ("test/accuracy", "test/accuracy", "accuracy", "accuracy"),
+        ("dev/accuracy", "dev/accuracy", "dev/accuracy", "accuracy"),
+        ("occlusion/accuracy@0.3", "occlusion/accuracy@0.3", "occlusion/accuracy@0.3", "accuracy"),
+        ("test/a/b", "test/a/b", "a/b", "a/b"),
+        ("", "test/", "", ""),
+    ],
+)
+def test_a_metric_name_is_parsed_and_printed(text: str, stored: str, label: str, metric: str) -> None:
+    name = MetricName.parse(text)
+    assert (str(name), name.label, name.metric) == (stored, label, metric)
+    assert MetricName.parse(str(name)) == name
+
+
+def test_another_default_split_is_used_only_without_a_split() -> None:
+    assert str(MetricName.parse("loss", "train")) == "train/loss"
+    assert str(MetricName.parse("dev/loss", "train")) == "dev/loss"
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_old_names_become_the_current_ones(old: str) -> None:
+    new = RENAMED[old]
+    for text in ("{}", "dev/{}", "occlusion/{}@0.5", "{}@0.5"):
+        assert current_name(text.format(old)) == text.format(new) == current_name(text.format(new))
+    assert current_name(f"{old}-too") == f"{old}-too"
+    assert str(MetricName.parse(old)) == f"test/{new}"
+
+
+@pytest.mark.parametrize(("higher_is_better", "best"), [(True, 3.0), (False, 1.0)])
+def test_a_higher_score_is_better_in_either_direction(higher_is_better: bool, best: float) -> None:
+    metric = Metric("any", higher_is_better=higher_is_better)
+    assert max([2.0, 3.0, 1.0], key=metric.score) == best
+    assert math.isnan(metric.score(math.nan))

@@ -1,0 +1,61 @@
+"""`dropbench list`: the parameters of models, and output to a pipe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from torch import nn
+
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from jobs.cli.listing import build_for_sample, list_items
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "sample" in MODELS.entry(name).facts])
+def test_the_registered_number_of_parameters_is_correct(name: str) -> None:
+    model = build_for_sample(name)
+    assert MODELS.entry(name).facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_parameters_of_a_plug_in_are_counted() -> None:
+    """A model without sample data, or that cannot be built, is listed without a number."""
+
+    def build(name: str, options: dict[str, Any], classes: int) -> nn.Module:
+        if not classes:
+            raise InputError("no classes")
+        return nn.Linear(2, classes)
+
+    names = {"counted": {"sample": {"classes": 3}}, "broken": {"sample": {"classes": 0}}, "silent": {}}
+    try:
+        for name, facts in names.items():
+            MODELS.register(name, help="mine", tasks=("image-classification",), **facts)(build)
+        listed = {item["name"]: item["parameters"] for item in list_items("models")}
+    finally:
+        for name in names:
+            MODELS._entries.pop(name, None)
+    assert (listed["counted"], listed["broken"], listed["silent"]) == (9, None, None)
+
+
+def test_models_are_listed_without_torch_and_one_per_line_in_a_pipe() -> None:
+    program = (
+        "import sys; from harness.cli.main import run; code = run(['list', 'models']);"
+        "print('HEAVY', sorted({'torch', 'timm', 'rich.table'} & set(sys.modules)), code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    head, *lines, heavy = done.stdout.splitlines()
+    assert heavy == "HEAVY [] 0"
+    assert head.split() == ["name", "parameters", "tasks", "help"]
+    assert [line.split()[0] for line in lines] == list(MODELS)
+    assert {line[: head.index("tasks")].split()[-1] for line in lines} >= {"136,138", "41,575,061"}
+
+
+@pytest.mark.parametrize("libraries", ["sys", "torch, triton"])
+def test_nothing_is_printed_at_exit(libraries: str) -> None:
+    """Some libraries warn about objects that are alive when Python exits."""
+    program = f"import {libraries}, sys; from harness.cli.main import main; sys.argv[1:] = ['list', 'tasks']; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "translation" in done.stdout

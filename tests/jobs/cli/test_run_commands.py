@@ -1,0 +1,200 @@
+"""The commands on the queue in real processes, and their reports of invalid input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.patience import PATIENCE, wait
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.jobs.workplace import Workplace
+
+
+def count_states(place: Workplace) -> dict[str, int]:
+    """Return the nonzero counts of `dropbench status --json`."""
+    done = place.call("status", "--json")
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    assert list(counts) == ["queued", "submitted", "running", "succeeded", "failed", "cancelled", "skipped", "as_of"]
+    age = datetime.now(UTC) - datetime.fromisoformat(counts.pop("as_of"))
+    assert timedelta(0) <= age < timedelta(minutes=1)
+    return {state: count for state, count in counts.items() if count}
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.suffix != ".db-shm"}
+
+
+def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
+    done = place.call("enqueue", "tiny.yaml", fresh=True)
+    assert done.stdout == "Added 4 trials (0 already present). 4 queued; run `dropbench submit`.\n", done.stderr
+    again = json.loads(place.call("enqueue", "tiny.yaml", "--seeds", "3", "--json").stdout)
+    assert (len(again["added"]), len(again["present"]), again["requeued"]) == (2, 4, [])
+    assert count_states(place) == {"queued": 6}
+    dry = place.call("submit", "--parallel", "2", "--dry-run")
+    assert dry.stdout == "Would submit 6 trials to 2 workers (local).\n"
+    assert not place.directories(), "a dry run creates nothing"
+
+    place.pause.write_text("2")
+    some = place.call("submit", "regularizer=none", "--parallel", "1", fresh=True)
+    assert some.stdout == "Submitted 3 trials to 1 worker. Follow them with `dropbench watch`.\n", some.stderr
+    full = place.call("submit", "--parallel", "1")
+    assert full.stdout == (
+        "All 1 worker slots are in use, 3 trials still queued: run `dropbench submit` again later.\n"
+    ), full.stderr
+    wait(place.running, "a trial in training")
+    before = contents(place.folder)
+    assert count_states(place)["running"] == 1
+    changed = {file for file, content in contents(place.folder).items() if before.get(file) != content}
+    trained = {file for file in changed if place.runs in file.parents and ".submitit" not in file.parts}
+    assert changed == trained, "only the worker writes, and only to run directories"
+
+    id = place.running()[0].id
+    place.pause.write_text("0.1")
+    log = place.call("logs", id[:6], "--follow", fresh=True)
+    assert "step 40/40" in log.stdout, log.stderr
+    place.pause.write_text("0")
+    watched = place.call("watch", "--interval", "0.2", fresh=True)
+    assert watched.returncode == 0, watched.stderr
+    assert watched.stdout.splitlines()[-2:] == [
+        "3 queued, 3 succeeded",
+        "3 trials queued without workers: run `dropbench submit` or `dropbench run SUITE`.",
+    ]
+    assert count_states(place) == {"queued": 3, "succeeded": 3}
+    debugged = place.call("submit", "--executor", "debug")
+    assert debugged.returncode == 0, debugged.stderr
+    assert count_states(place) == {"succeeded": 6}
+    assert place.call("submit").stdout == (
+        "Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry FILTER`.\n"
+    )
+
+
+def test_a_run_is_cancelled_by_another_process(place: Workplace) -> None:
+    place.pause.write_text("2")  # 80 s, in which another process can start
+    process = place.start("run", "tiny.yaml", "--parallel", "1")
+    wait(place.running, "a trial in training")
+    cancelled = place.call("cancel", "suite=tiny", fresh=True)
+    assert cancelled.stdout == "Cancelled 3 trials; 1 running will stop after the current step.\n", cancelled.stderr
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "and 3 more cancelled: cancelled by the user" in err
+    assert count_states(place) == {"cancelled": 4}
+    nothing = place.call("cancel", "tiny")
+    assert nothing.stdout == "None of the 4 trials that match 'tiny' is queued, submitted or running: 4 cancelled.\n"
+    assert place.call("retry", "seed=0").stdout.startswith("Requeued 2 trials: ")
+    unmatched = place.call("retry", "seed=7").stdout
+    assert unmatched == "No trial matches 'seed=7': run `dropbench status` to count the trials.\n"
+    place.pause.write_text("0")
+    again = place.call("run", "tiny.yaml", "--parallel", "1")
+    assert again.returncode == 0, again.stderr
+    assert count_states(place) == {"succeeded": 4}
+    resumed = [event for run in place.directories() for event in run.events() if event["event"] == "resume"]
+    assert max(event["step"] for event in resumed) > 0, "the running trial resumes from its checkpoint"
+
+
+def test_collect_after_all_processes_were_killed(place: Workplace) -> None:
+    place.pause.write_text("0.5")
+    process = place.start("run", "tiny.yaml", "--parallel", "1")
+    wait(place.running, "a trial in training")
+    process.kill()
+    process.communicate()
+    place.clean()
+    assert count_states(place) == {"queued": 4}, "the true states, although the database is out of date"
+    shown = place.call("status", fresh=True).stdout
+    assert "4 run directories of active trials inspected" in shown
+    assert "4 of them are newer than the database: run `dropbench collect`" in shown
+    changed = json.loads(place.call("collect", "--json", fresh=True).stdout)
+    assert sorted(changed.values()) == ["queued"] * 4
+    assert place.call("collect").stdout == "0 trials changed state.\n"
+    assert "0 run directories" in place.call("status").stdout
+
+
+INVALID = [
+    (["run", "tny"], "unknown suite 'tny'"),
+    (["run", "quickstrt"], "did you mean quickstart?"),
+    (["run", "missing.yaml"], "missing.yaml: no such suite file"),
+    (["run"], "nothing to run: pass a SUITE (`dropbench list suites`), or --task, --data, --model as well"),
+    (["run", "--task", "tiny", "--data", "tiny"], "or --model as well"),
+    (["run", "--task", "tny", "--data", "x", "--model", "y"], "unknown task 'tny': did you mean tiny?"),
+    (["run", "tiny.yaml", "--task", "tiny"], "--task tiny: suite tiny.yaml defines it"),
+    (["run", "tiny.yaml", "--set", "lr"], "--set lr: expected key=value"),
+    (["run", "tiny.yaml", "--set", "larning=1"], "unknown recipe key 'larning'"),
+    (["run", "tiny.yaml", "--set", "lr=-1"], "lr=-1"),
+    (["run", "tiny.yaml", "--preset", "minni"], "unknown preset of tiny 'minni': did you mean mini?"),
+    (["run", "tiny.yaml", "--data", "tinny"], "unknown data of tiny 'tinny': did you mean tiny?"),
+    (["run", "tiny.yaml", "--data", "digits=/nowhere"], "--data digits=/nowhere: no folder /nowhere"),
+    (["run", "tiny.yaml", "--executor", "lokal"], "unknown executor 'lokal': did you mean local?"),
+    (["run", "tiny.yaml", "--device", "gpu"], "unknown device 'gpu': "),
+    (["run", "tiny.yaml", "--parallel", "0"], "'--parallel': Input should be greater than or equal to 1"),
+    (["run", "tiny.yaml", "--plugin", "nowhere.py"], "nowhere.py: No such file or directory: expected a Python file"),
+    (["submit", "--executor", "slurm"], "dropbench.toml: not found: create it with a table [profiles.default]"),
+    (["logs", "abc"], "no trial 'abc' in"),
+    (["status"], "no database yet"),
+    (["retry", "failed"], "no database yet"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), INVALID, ids=[" ".join(arguments) for arguments, _ in INVALID])
+def test_invalid_input_is_one_line_and_exit_code_2(
+    place: Workplace,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tiny: object,
+) -> None:
+    from harness.cli.main import run
+
+    monkeypatch.chdir(place.folder)
+    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
+        monkeypatch.setenv(name, place.environment[name])
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("dropbench: ")
+    assert message in line
+    assert not place.runs.exists(), "nothing is started"
+
+
+def test_commands_import_no_heavy_library(place: Workplace) -> None:
+    heavy = "{'torch', 'submitit', 'sqlalchemy', 'pydantic'}"
+    code = f"import sys, jobs.cli.run_commands, jobs.cli.queue_commands; print(sorted({heavy} & set(sys.modules)))"
+    done = place.call(program=["-c", code])
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[..., list[Any]]) -> None:
+    from harness.runs.run_directory import RunDirectory
+
+    trials = tiny(17)
+    for trial in trials:
+        RunDirectory.create(place.runs, trial)
+    # Two of 17 ids begin with the same hexadecimal digit.
+    starts = [trial.id[0] for trial in trials]
+    double = next(start for start in starts if starts.count(start) > 1)
+    several: subprocess.CompletedProcess[str] = place.call("logs", double)
+    assert (several.returncode, several.stdout) == (2, "")
+    assert f"'{double}' matches {starts.count(double)} trials in " in several.stderr
+    empty = place.call("logs", trials[0].id)
+    assert (empty.returncode, empty.stdout) == (2, "")
+    assert "no log yet: the trial has not started" in empty.stderr
+
+
+@pytest.mark.parametrize(("limit", "threads"), [("1", 1), ("10000", None), ("", None), ("all", None)])
+def test_a_worker_has_at_most_its_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch, limit: str, threads: int | None
+) -> None:
+    from jobs.cli.run_commands import _plan
+
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    assert _plan("local", 2, ("local",)).threads == (threads or 4)

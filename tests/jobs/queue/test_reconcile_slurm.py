@@ -1,0 +1,107 @@
+"""The states of trials whose jobs a SLURM of fake programs reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from db.store.run_record import read_run_record
+from db.store.store import Store
+from harness.runs.run_directory import RunDirectory
+from harness.runs.timestamps import utc_now_iso
+from jobs.queue.operations import cancel
+from jobs.queue.reconcile import ObservedState, collect, determine_state
+from jobs.queue.status import read_status
+from jobs.slurm.profile import Profile
+from jobs.submission.dispatch import Dispatched, Plan, dispatch
+from jobs.submission.submission import inspect_submissions, job_name
+from jobs.worker.worker import STARTED_SUFFIX
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+Programs = Callable[..., None]
+
+
+def submit(store: Store, place: Workplace, ids: list[str] | None = None, trials_per_job: int = 1) -> Dispatched:
+    plan = Plan("slurm", profile=Profile(), trials_per_job=trials_per_job)
+    dispatched = dispatch(store, place.settings, ids or store.find(None), plan)
+    assert dispatched is not None
+    return dispatched
+
+
+def squeue(rest: str, submission: str, elements: int = 1) -> str:
+    """Return a script that prints squeue's line of each element."""
+    lines = "\n".join(f"71|{element}|{rest}|{job_name(submission)}" for element in range(elements))
+    return f"echo '{lines}'"
+
+
+def test_trials_whose_job_never_started_are_not_inspected(queue: Store, place: Workplace, programs: Programs) -> None:
+    """They are submitted, whatever their run directories hold, until they are cancelled."""
+    done = submit(queue, place, trials_per_job=2)
+    programs(squeue=squeue("PENDING||N/A", done.submission, 2))
+    assert (read_status(queue, place.settings).inspected, collect(queue, place.settings)) == (0, {})
+    result = {"metrics": {"test/accuracy": 1.0}}
+    for id in (done.trials[0], done.trials[3]):
+        RunDirectory(place.runs / id).write_result(result)
+    assert read_status(queue, place.settings).counts["submitted"] == 4
+    (place.runs / ".submitit" / done.submission / f"71_0{STARTED_SUFFIX}").touch()
+    status = read_status(queue, place.settings)
+    assert (status.inspected, status.ahead) == (2, 1)
+    assert collect(queue, place.settings) == {done.trials[0]: "succeeded"}
+    assert cancel(queue, place.settings, [done.trials[2]]).cancelled == [done.trials[2]]
+    programs(squeue="")  # the job has ended
+    assert collect(queue, place.settings) == {done.trials[1]: "queued", done.trials[3]: "succeeded"}
+
+
+def test_a_trial_with_an_earlier_attempt_is_inspected(queue: Store, place: Workplace, programs: Programs) -> None:
+    """Its first worker may still be alive."""
+    (id, *_) = queue.find(None)
+    directory = RunDirectory.create(place.runs, queue.trial(id))
+    now = utc_now_iso()
+    directory.write_attempt(1, {"state": "node_failure", "node": "n1", "started_at": now, "ended_at": now})
+    queue.record([read_run_record(directory)])
+    queue.set_states({id: ("queued", None)})
+    done = submit(queue, place, [id])
+    programs(squeue=squeue("PENDING||N/A", done.submission))
+    directory.write_result({"metrics": {"test/accuracy": 1.0}})
+    assert read_status(queue, place.settings).inspected == 1
+    assert collect(queue, place.settings) == {id: "succeeded"}
+
+
+def test_a_failed_job_fails_its_trials_only_if_its_worker_never_started(
+    queue: Store, place: Workplace, programs: Programs
+) -> None:
+    done = submit(queue, place, trials_per_job=2)
+    folder = place.runs / ".submitit" / done.submission
+    (folder / f"71_1{STARTED_SUFFIX}").touch()
+    (folder / "71_0_0_log.err").write_text("x\nsetup: line 3: module: command not found\n")
+    programs(squeue=squeue("FAILED|node1|2026-01-31T12:00:00", done.submission, 2))
+    collect(queue, place.settings)
+    rows = queue.states(done.trials)
+    assert [rows[id].state for id in done.trials] == ["failed", "failed", "queued", "queued"]
+    reason = "its job ended before the trial began: x / setup: line 3: module: command not found"
+    assert rows[done.trials[0]].reason == reason
+
+
+def test_an_attempt_on_another_machine_is_dead_if_its_job_is_pending_again(
+    queue: Store, place: Workplace, programs: Programs
+) -> None:
+    done = submit(queue, place, queue.find(None)[:1])
+    directory = RunDirectory(place.runs / done.trials[0])
+    attempt = {"state": "running", "submission": done.submission, "job_id": "71_0", "started_at": utc_now_iso()}
+    directory.write_attempt(1, attempt)
+    programs(squeue=squeue("PENDING||N/A", done.submission))
+    (submission,) = inspect_submissions(queue.open_submissions(), place.settings, with_history=True).values()
+    observed = determine_state(directory, submission)
+    assert observed == ObservedState("running"), "it may have started after squeue answered"
+    directory.write_attempt(1, {**attempt, "started_at": "2026-01-31T12:00:00.000+00:00"})
+    observed = determine_state(directory, submission)
+    assert observed == ObservedState("submitted", "its worker was killed", died=True)
+
+
+def test_jobs_that_are_cancelled_before_they_start(queue: Store, place: Workplace, programs: Programs) -> None:
+    done = submit(queue, place)
+    programs(squeue=squeue("CANCELLED||", done.submission, 4))
+    assert set(collect(queue, place.settings).values()) == {"cancelled"}
+    assert {row.reason for row in queue.states().values()} == {"cancelled on the cluster"}

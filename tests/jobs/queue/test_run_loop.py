@@ -1,0 +1,269 @@
+"""`dropbench run` in real processes on a tiny suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.worker import slots
+from tests.patience import PATIENCE, wait
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_a_suite_is_trained_once_and_its_table_printed(place: Workplace) -> None:
+    first = place.call("run", "tiny.yaml", "--parallel", "2", fresh=True)
+    assert first.returncode == 0, first.stderr
+    assert "A tiny table" in first.stdout
+    lines = [line for line in first.stderr.splitlines() if line.startswith("[")]
+    assert len(lines) == 4
+    assert all("succeeded, test/accuracy" in line for line in lines)
+    assert f"run directories: {place.runs}" in first.stderr
+    assert "\x1b" not in first.stdout + first.stderr, "colours and bars are for terminals"
+    submissions = sorted((place.runs / ".submitit").iterdir())
+
+    before = cpu_seconds()
+    second = place.call("run", "tiny.yaml", fresh=True)  # whose CPU time counts as this process's
+    seconds = cpu_seconds() - before
+    assert second.returncode == 0, second.stderr
+    assert second.stdout == first.stdout
+    assert "nothing to train: 4 trials already done" in second.stderr
+    assert sorted((place.runs / ".submitit").iterdir()) == submissions, "no worker is started"
+    assert {len(attempts) for attempts in place.attempts().values()} == {1}
+    assert seconds < 5
+
+    more = place.call("run", "tiny.yaml", "--seeds", "3", "--json", "--parallel", "1")
+    assert more.returncode == 0, more.stderr
+    assert json.loads(more.stdout)
+    assert sorted(len(attempts) for attempts in place.attempts().values()) == [1] * 6
+
+
+def test_one_configuration_without_a_suite_and_with_a_new_database(place: Workplace) -> None:
+    options = [
+        "--task",
+        "tiny",
+        "--data",
+        "tiny",
+        "--model",
+        "tiny",
+        "--regularizer",
+        "dropkey:ratio=0.2",
+        "--set",
+        "steps=5",
+    ]
+    done = place.call("run", *options)
+    assert done.returncode == 0, done.stderr
+    (directory,) = place.directories()
+    trial = directory.trial()
+    assert (trial.regularizer.params["ratio"], trial.recipe["steps"], trial.seed) == (0.2, 5, 0)
+    for file in place.folder.glob("bench.db*"):
+        file.unlink()
+    again = place.call("run", *options)
+    assert "nothing to train: 1 trial already done" in again.stderr
+    assert again.stdout == done.stdout
+
+
+def test_a_trial_that_fails(place: Workplace) -> None:
+    place.trouble.write_text("raise 5 1")
+    done = place.call("run", "tiny.yaml", "--parallel", "1")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr + done.stdout
+    failed = sorted(id for id, attempts in place.attempts().items() if attempts[-1]["state"] == "failed")
+    assert len(failed) == 2
+    lines = done.stderr.splitlines()
+    cause = "failed: ZeroDivisionError: the tiny task divides by zero; see `dropbench logs "
+    assert any(f"and 1 more {cause}" in line for line in lines)
+    assert lines[-1] == ("2 of 4 trials failed or cancelled: run `dropbench retry FILTER`, then this command again.")
+    assert "A tiny table" in done.stdout, "the table is printed nevertheless"
+    assert "ZeroDivisionError" in place.call("logs", failed[0]).stdout
+
+    place.trouble.write_text("")
+    again = place.call("run", "tiny.yaml")
+    assert again.returncode == 1, "failed trials are not run again without a retry"
+    requeued = place.call("retry", "failed").stdout
+    assert requeued == "Requeued 2 trials: run `dropbench submit` or `dropbench run SUITE`.\n"
+    assert place.call("run", "tiny.yaml").returncode == 0
+    assert sorted(len(attempts) for attempts in place.attempts().values()) == [1, 1, 2, 2]
+
+
+@pytest.mark.slow
+def test_a_trial_that_always_kills_its_worker_is_given_up(place: Workplace) -> None:
+    command = "run", "--task", "tiny", "--data", "tiny", "--model", "tiny"
+    place.trouble.write_text("import 0")
+    done = place.call(*command)
+    assert done.returncode == 1, done.stderr
+    assert "given up after 5 attempts in a row" in done.stderr
+    ((*lost, last),) = [[attempt["state"] for attempt in attempts] for attempts in place.attempts().values()]
+    assert (lost, last) == (["lost"] * 4, "failed")
+    place.trouble.write_text("")
+    again = place.call(*command)
+    assert again.returncode == 0, again.stderr
+
+
+def test_ctrl_c_writes_checkpoints_and_the_same_command_resumes(place: Workplace) -> None:
+    place.pause.write_text("0.5")
+    process = place.start("run", "tiny.yaml", "--parallel", "2")
+    wait(lambda: len(place.running()) == 2, "two trials in training")
+    os.killpg(process.pid, signal.SIGINT)  # the terminal sends it to the whole group
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("Stopped: 0 of 4 trials done. Resume with `dropbench ")
+    assert err.splitlines()[-1].endswith("run tiny.yaml --parallel 2`")
+    assert out == ""
+    wait(lambda: not place.processes(), "the workers' end")
+    stopped = {
+        id for id, attempts in place.attempts().items() if [attempt["state"] for attempt in attempts] == ["interrupted"]
+    }
+    assert len(stopped) == 2
+    status = json.loads(place.call("status", "--json").stdout)
+    assert (status["queued"], status["running"], status["failed"]) == (4, 0, 0)
+
+    place.pause.write_text("0")
+    again = place.call("run", "tiny.yaml")
+    assert again.returncode == 0, again.stderr
+    for directory in place.directories():
+        resumed = [event["step"] for event in directory.events() if event["event"] == "resume"]
+        assert (max(resumed) > 0) == (directory.id in stopped)
+
+
+@pytest.mark.slow
+def test_ctrl_c_twice_does_not_wait_for_the_workers(place: Workplace) -> None:
+    place.pause.write_text("2")
+    process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1", "--set", "steps=9")
+    wait(lambda: any(directory.locked() for directory in place.directories()), "a worker")
+    process.send_signal(signal.SIGINT)
+    stderr = process.stderr
+    assert stderr is not None
+    wait(lambda: "Stopping" in stderr.readline(), "the report that it is stopping")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    # If the second Ctrl-C interrupts a directory scan, Python with -W error reports the iterator that it closes.
+    assert err.count("Traceback") == err.count("ResourceWarning: unclosed scandir iterator")
+    wait(lambda: not place.processes(), "the workers' end")
+    states = [[attempt["state"] for attempt in attempts] for attempts in place.attempts().values()]
+    assert sorted(states) == [[], ["interrupted"]]
+
+
+@pytest.mark.slow
+def test_two_command_lines_share_the_limit_and_the_work(place: Workplace) -> None:
+    place.pause.write_text("0.02")
+    max_workers = 0
+    ended = threading.Event()
+
+    def count() -> None:
+        nonlocal max_workers
+        while not ended.is_set():
+            # A worker may end and the next one start during a scan, so only those in two scans count.
+            first = set(place.processes("core._submit"))
+            time.sleep(0.05)
+            max_workers = max(max_workers, len(first & set(place.processes("core._submit"))))
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    commands = [
+        place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "3"),
+        place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "4"),
+    ]
+    wait(place.running, "a trial in training")
+    killed = place.start("run", "tiny.yaml", "--parallel", "2", "--seeds", "5")
+    time.sleep(1)
+    killed.kill()
+    killed.communicate()
+    outputs = [process.communicate(timeout=PATIENCE) for process in commands]
+    ended.set()
+    counter.join()
+    assert [process.returncode for process in commands] == [0, 0], outputs
+    assert 1 <= max_workers <= 2, f"{max_workers} workers at a time"
+    states = [[attempt["state"] for attempt in attempts] for attempts in place.attempts().values()]
+    assert len(states) >= 8
+    assert all(attempts in ([], ["running"], ["succeeded"]) for attempts in states), "no trial is started twice"
+    assert states.count(["succeeded"]) >= 8
+
+
+def test_workers_outlive_a_killed_command_line_and_keep_their_slots(place: Workplace) -> None:
+    place.pause.write_text("2")
+    process = place.start("run", "tiny.yaml", "--parallel", "1")
+    wait(place.running, "a trial in training")
+    process.kill()
+    process.communicate()
+    (worker,) = place.processes("core._submit")
+    status = json.loads(place.call("status", "--json").stdout)
+    assert (status["running"], status["submitted"]) == (1, 3)
+    place.pause.write_text("0")
+    again = place.call("run", "tiny.yaml", "--parallel", "1")
+    assert again.returncode == 0, again.stderr
+    pids = {attempt["pid"] for attempts in place.attempts().values() for attempt in attempts}
+    assert pids == {worker}, "the first worker runs all trials"
+
+
+def test_no_worker_is_started_while_all_slots_are_in_use(place: Workplace) -> None:
+    with slots.dispatch_lock(place.runs):
+        (slot,) = slots.acquire(place.runs, "another", count=1, max_workers=1)
+    process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line == "Waiting: workers of other command lines use all 1 worker slots.\n"
+    time.sleep(0.5)
+    assert not place.processes()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    slot.close()
+
+
+@pytest.mark.slow
+def test_a_slot_that_becomes_free_is_used_at_once(place: Workplace) -> None:
+    place.pause.write_text("3")
+    with slots.dispatch_lock(place.runs):
+        (slot,) = slots.acquire(place.runs, "another", count=1, max_workers=2)
+    process = place.start("run", "tiny.yaml", "--parallel", "2")
+    wait(place.running, "a trial in training")
+    assert len(place.processes("_submit")) == 1
+    slot.close()
+    wait(lambda: len(place.running()) == 2, "two trials in training")
+    place.pause.write_text("0")
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert [[attempt["state"] for attempt in attempts] for attempts in place.attempts().values()] == [["succeeded"]] * 4
+
+
+def test_the_debug_executor_runs_in_this_process(place: Workplace) -> None:
+    place.trouble.write_text("raise 5 1")
+    process = place.start("run", "tiny.yaml", "--executor", "debug", "--preset", "mini")
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1, err
+    attempts = [attempt for attempts in place.attempts().values() for attempt in attempts]
+    assert {attempt["pid"] for attempt in attempts} == {process.pid}
+    assert sorted(attempt["state"] for attempt in attempts) == ["failed", "failed", "succeeded", "succeeded"]
+    assert "step 40/40" in out, "the trial's output is printed"
+    assert "(Pdb)" not in out
+
+
+def test_the_debugger_opens_at_a_terminal(place: Workplace) -> None:
+    master, terminal = os.openpty()
+    place.trouble.write_text("raise 5")
+    command = "run", "tiny.yaml", "--executor", "debug", "--preset", "one"
+    process = place.start(*command, stdin=terminal)
+    os.close(terminal)
+    os.write(master, b"p self.step + 37\nq\n" + b"q\n" * 4)
+    out, err = process.communicate(timeout=PATIENCE)
+    os.close(master)
+    assert "(Pdb)" in out
+    assert "42" in out
+    assert process.returncode == 1, err
+    assert "Traceback" not in err

@@ -1,0 +1,162 @@
+"""Sweeps and searches on the command line: killed and resumed searches, and pruned candidates."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from db.store.store import open_store
+from db.tuning.candidates import PRUNED
+from harness.runs.run_directory import RunDirectory
+from jobs.queue.reconcile import collect
+from tests.patience import PATIENCE, wait
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+SWEEP = ("--sweep", "ratio=0.05..0.6", "--sweep", "set.lr=1e-3..1e-1:log", "--seeds", "1")
+SEARCH = (*SWEEP, "--search", "sampler=tpe,candidates=5,batch=2")
+
+
+SWEPT = "sweep: {set.lr: [0.05, 0.04, 0.06, 0.03, 0.07, 1e-9]}, search: {pruner: median}"
+RATES = f"""
+title: Learning rates
+source: these tests
+metric: accuracy
+trial: {{task: tiny, data: tiny, model: tiny, regularizer: none}}
+columns: [{{label: Tiny}}]
+rows: [{{label: one, {SWEPT}}}]
+presets: {{mini: {{seeds: 2}}}}
+"""
+
+
+def records(place: Workplace, *arguments: str) -> list[dict[str, Any]]:
+    done = place.call("report", "tiny.yaml", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    cells: list[dict[str, Any]] = json.loads(done.stdout)["cells"]
+    return cells
+
+
+def test_a_grid_is_run_shared_and_selected_from(place: Workplace) -> None:
+    single = place.call("run", "tiny.yaml", "--regularizer", "dropkey:ratio=0.5", "--seeds", "1", "--executor", "debug")
+    assert single.returncode == 0, single.stderr
+    both = place.call("run", "tiny.yaml", "--sweep", "ratio=0.1,0.5", "--seeds", "1", "--executor", "debug")
+    assert both.returncode == 0, both.stderr
+    assert "chosen" in both.stdout
+    assert len(place.directories()) == 4, "the ratio of the first command is not trained again"
+    none, dropkey = records(place, "--sweep", "ratio=0.1,0.5", "--seeds", "1")
+    assert (none["chosen"], none["candidates"]) == (None, [])
+    dev = {candidate["params"]["ratio"]: candidate["dev"] for candidate in dropkey["candidates"]}
+    assert dev[dropkey["chosen"]["ratio"]] == max(dev.values())
+    assert dropkey["trials"][0]["id"] in {directory.id for directory in place.directories()}
+
+
+@pytest.mark.slow
+def test_a_killed_search_resumes_to_the_same_result(workplace: Callable[[Path], Workplace], tmp_path: Path) -> None:
+    undisturbed, killed = workplace(tmp_path / "undisturbed"), workplace(tmp_path / "killed")
+    row = "sweep: {ratio: {low: 0.05, high: 0.6}}, search: {sampler: tpe, candidates: 5, batch: 2}"
+    content = RATES.replace("none}", "dropkey}").replace(SWEPT, row)
+    for place in (undisturbed, killed):
+        (place.folder / "search.yaml").write_text(content, encoding="utf-8")
+    command = "run", "search.yaml", "--seeds", "1", "--executor", "debug", "--json"
+    done = undisturbed.call(*command)
+    assert done.returncode == 0, done.stderr
+    assert "Added 2 trials of the next candidates; 1 candidate remaining." in done.stderr
+    killed.pause.write_text("0.02")
+    process = killed.start(*command)
+    wait(lambda: len(list(killed.runs.glob("*/result.json"))) >= 3, "a result of the second batch")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    killed.pause.write_text("0")
+    last = killed.call(*command)
+    assert last.returncode == 0, last.stderr
+    # With --executor debug, training prints to standard output, too.
+    (expected,), (resumed,) = (json.loads(run.stdout[run.stdout.index("{\n") :])["cells"] for run in (done, last))
+    assert {**resumed, "suite": ""} == {**expected, "suite": ""}
+    assert len(resumed["candidates"]) == 5
+    assert resumed["chosen"] is not None
+    assert {directory.id for directory in killed.directories()} == {
+        directory.id for directory in undisturbed.directories()
+    }
+    assert sorted(len(attempts) for attempts in killed.attempts().values())[:4] == [1] * 4
+
+
+def test_enqueue_adds_one_batch_after_another(place: Workplace) -> None:
+    first = place.call("enqueue", "tiny.yaml", *SEARCH)
+    assert first.stdout.splitlines() == [
+        "Added 4 trials (0 already present). 4 queued; run `dropbench submit`.",
+        "6 candidates of searches remaining: run the same `dropbench enqueue` again when these trials are done.",
+    ], first.stderr
+    same = json.loads(place.call("enqueue", "tiny.yaml", *SEARCH, "--json").stdout)
+    assert (same["added"], len(same["present"]), same["unasked"]) == ([], 4, 6)
+    done = place.call("submit", "--executor", "debug")
+    assert done.returncode == 0, done.stderr
+    more = json.loads(place.call("enqueue", "tiny.yaml", *SEARCH, "--json").stdout)
+    assert (len(more["added"]), more["unasked"]) == (4, 2)
+
+
+INVALID = [
+    (["run", "tiny.yaml", "--sweep", "rato=0.1"], "unknown parameter of the regularizers of tiny 'rato': did you mean"),
+    (["run", "tiny.yaml", "--sweep", "ratio"], "--sweep ratio: expected key=values"),
+    (["run", "tiny.yaml", "--search", "sampler=tpe,candidates=2"], "--search: tiny has no sweep"),
+    (["report", "tiny.yaml", "--sweep", "ratio=0.1", "--search", "sampler=x"], "--search sampler=x: sampler=x: input"),
+    (
+        ["run", "--task", "tiny", "--data", "a", "--model", "b", "--sweep", "ratio=0.1"],
+        "--sweep ratio=0.1: a SUITE is required",
+    ),
+    (["enqueue", "tiny.yaml", "--sweep", "set.rl=0.1"], "unknown recipe key 'rl'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), INVALID)
+def test_invalid_input_is_reported_in_one_line(place: Workplace, arguments: list[str], message: str) -> None:
+    done = place.call(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_candidates_that_fall_behind_are_pruned(place: Workplace) -> None:
+    """The second seed of a useless learning rate among six is never trained."""
+    (place.folder / "rates.yaml").write_text(RATES, encoding="utf-8")
+    done = place.call("run", "rates.yaml", "--executor", "debug")
+    assert done.returncode == 0, "a pruned candidate is no failure"
+    (pruned,) = [line for line in done.stderr.splitlines() if ": cancelled: " in line]
+    assert "none, tiny, seed 1: cancelled: pruned: dev accuracy" in pruned
+    assert pruned.endswith("after 4 evaluations, median pruner")
+    assert "[1] of 6 candidates, 1 pruned (lr=1e-09: dev accuracy" in done.stdout
+    assert "nothing to train" in place.call("run", "rates.yaml").stderr, "pruned candidates are not requested again"
+    assert len(place.directories()) == 11
+
+
+def test_trials_of_another_suite_are_not_pruned(place: Workplace) -> None:
+    (place.folder / "rates.yaml").write_text(RATES, encoding="utf-8")
+    enqueued = place.call("enqueue", "tiny.yaml", "--set", "lr=1e-9")
+    assert enqueued.returncode == 0, enqueued.stderr
+    done = place.call("run", "rates.yaml", "--executor", "debug")
+    assert done.returncode == 0, done.stderr
+    assert "cancelled" not in done.stderr
+    assert "1 pruned" not in done.stdout
+    assert len([directory for directory in place.directories() if directory.result()]) == 12
+
+
+def test_a_running_trial_that_is_pruned_stops_and_reports_why(place: Workplace) -> None:
+    place.pause.write_text("0.5")
+    process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
+    (directory,) = wait(place.running, "a trial in training")
+    directory.cancel(f"{PRUNED}for a test")
+    place.pause.write_text("0")
+    _, err = process.communicate(timeout=PATIENCE)
+    assert f"{directory.id} none, tiny, seed 0: cancelled: {PRUNED}for a test" in err
+    assert process.returncode == 0, "a pruned candidate is no failure"
+    assert directory.attempts()[-1]["cause"] == f"{PRUNED}for a test"
+    with open_store(place.database) as store:
+        collect(store, place.settings)
+        assert store.states([directory.id])[directory.id].reason == f"{PRUNED}for a test"
+    assert RunDirectory(directory.path).cancelled() == f"{PRUNED}for a test"

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.errors import InputError
+from jobs.slurm.profile import Profile, load_profile
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+TOML = """
+[profiles.a100]
+partition = "gpu"
+account = "vision"
+qos = "long"
+constraint = "a100"
+gpus = 1
+cpus = 8
+memory = 32
+time = 720
+signal_delay = 120
+setup = ["module load cuda", "export X=1"]
+"""
+
+
+def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "dropbench.toml").write_text(TOML)
+    profile = load_profile("a100", tmp_path / "dropbench.toml")
+    assert profile == Profile(
+        partition="gpu", account="vision", qos="long", constraint="a100", gpus=1, cpus=8, memory=32.0, time=720,
+        signal_delay=120, setup=["module load cuda", "export X=1"],
+    )  # fmt: skip
+    assert Profile().to_submitit() == {
+        "time": 60,
+        "nodes": 1,
+        "ntasks_per_node": 1,
+        "cpus_per_task": 1,
+        "signal_delay_s": 90,
+    }
+    quoted = Profile(environment={"TOKENS": "a b"}, setup=["module load cuda"])
+    assert quoted.to_submitit()["setup"] == ["export TOKENS='a b'", "module load cuda"]
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("", "unknown profile of dropbench.toml 'a100': known: none"),
+        ("[profiles.a10]\n", "did you mean a10?"),
+        ("[profiles\n", "dropbench.toml: invalid TOML: "),
+        ("profiles = 3\n", "dropbench.toml: profiles: expected tables such as [profiles.a100]"),
+        ("[profiles]\na100 = 3\n", "profiles.a100: expected a table [profiles.a100]"),
+        ("[profiles.a100]\npartitoin = 'gpu'\n", "unknown key of [profiles.a100] 'partitoin': did you mean partition?"),
+        ("[profiles.a100]\ngpus = -1\n", "profiles.a100: gpus=-1: input should be greater than or equal to 0"),
+        ("[profiles.a100]\ngpus = '1'\n", "profiles.a100: gpus=1: input should be a valid integer"),
+        ("[profiles.a100]\nsetup = 'module load'\n", "profiles.a100: setup=module load: input should be a valid list"),
+    ],
+)
+def test_invalid_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dropbench.toml").write_text(toml)
+    with pytest.raises(InputError) as raised:
+        load_profile("a100")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_sbatch_script_of_a_dry_run(place: Workplace) -> None:
+    (place.folder / "dropbench.toml").write_text(TOML)
+    place.call("enqueue", "tiny.yaml")
+    programs = place.folder / "bin"
+    programs.mkdir()
+    path = {**place.environment, "PATH": str(programs)}
+    missing = place.call("submit", "--executor", "slurm", "--profile", "a100", "--dry-run", env=path)
+    assert missing.returncode == 2
+    assert "executor slurm: srun not found: " in missing.stderr
+    for name, script in (
+        ("srun", "exit 1"),
+        ("squeue", ""),
+        ("sbatch", "echo 'sbatch: error: no such\npartition' >&2; exit 1"),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    done = place.call("submit", "--executor", "slurm", "--profile", "a100", "--dry-run", env=path)
+    assert done.returncode == 0, done.stderr
+    for line in (
+        "#SBATCH --partition=gpu", "#SBATCH --account=vision", "#SBATCH --qos=long", "#SBATCH --constraint=a100",
+        "#SBATCH --gpus-per-node=1", "#SBATCH --cpus-per-task=8", "#SBATCH --mem=32768MB", "#SBATCH --time=720",
+        "#SBATCH --signal=USR2@120", "module load cuda", "export X=1",
+        "#SBATCH --array=0-3%4", "# 4 trials in 4 jobs, 1 array; at most 48.0 GPU-hours",
+    ):  # fmt: skip
+        assert line in done.stdout.splitlines()
+    refused = place.call("submit", "--executor", "slurm", "--profile", "a100", env=path)
+    assert refused.returncode == 2
+    assert refused.stderr == "dropbench: sbatch refuses: sbatch: error: no such partition\n"
+    assert place.call("status").stdout.splitlines()[0].split() == ["queued", "4"]

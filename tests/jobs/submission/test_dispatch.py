@@ -1,0 +1,106 @@
+"""Dispatch to a SLURM of fake programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from db.store.store import Store
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.runs.timestamps import utc_now_iso
+from jobs.queue.reconcile import collect
+from jobs.slurm.profile import Profile
+from jobs.submission.dispatch import Plan, dispatch
+from jobs.submission.submission import ELEMENTS_FILE
+from jobs.worker.stop_requests import STOP_FILE, StopRequests
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+Programs = Callable[..., None]
+PLAN = Plan("slurm", profile=Profile())
+
+
+def states(store: Store) -> set[str]:
+    return {row.state for row in store.states().values()}
+
+
+def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: Workplace, programs: Programs) -> None:
+    programs(scontrol="echo 'MaxArraySize            = 2'")
+    first = dispatch(
+        queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(), trials_per_job=3, throttle=1)
+    )
+    assert first is not None
+    assert (len(first.trials), first.workers, first.job_id) == (3, 1, "71")
+    folder = place.runs / ".submitit" / first.submission
+    assert json.loads((folder / ELEMENTS_FILE).read_text()) == dict.fromkeys(first.trials, 0)
+    assert (folder / "0.pkl").exists(), "the job's pickle is written before sbatch is called"
+    second = dispatch(
+        queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(), trials_per_job=3, after="71")
+    )
+    assert second is not None
+    assert len(second.trials) == 1
+    script = (place.runs / ".submitit" / second.submission / "submission.sh").read_text().splitlines()
+    assert "#SBATCH --dependency=afterany:71" in script
+    assert "#SBATCH --kill-on-invalid-dep=yes" in script
+
+
+@pytest.mark.parametrize(("nodes", "line"), [("n1 n2", "#SBATCH --exclude=n1"), ("n1", None)])
+def test_a_node_that_failed_during_a_trial_is_excluded_unless_it_is_the_only_one(
+    queue: Store, place: Workplace, programs: Programs, nodes: str, line: str | None
+) -> None:
+    programs(sinfo=f"printf '%s\\n' {nodes}")
+    failed, *others = queue.find(None)
+    directory = RunDirectory.create(place.runs, queue.trial(failed))
+    now = utc_now_iso()
+    directory.write_attempt(1, {"state": "node_failure", "node": "n1", "started_at": now, "ended_at": now})
+    for trials, excluded in (([failed], line), (others, None)):
+        done = dispatch(queue, place.settings, queue.find("queued"), PLAN)
+        assert done is not None
+        assert done.trials == trials
+        script = (place.runs / ".submitit" / done.submission / "submission.sh").read_text().splitlines()
+        assert [option for option in script if "--exclude" in option] == ([excluded] if excluded else [])
+
+
+def test_jobs_that_sbatch_submitted_in_spite_of_its_error_are_found(
+    queue: Store, place: Workplace, programs: Programs
+) -> None:
+    programs(
+        sbatch=f"""echo 'sbatch: error: Socket timed out' >&2
+n=$(/bin/grep -h -o 'dropbench-[0-9a-f]*' "$2"); echo "72|0|PENDING|||$n" > {place.folder}/listed; exit 1""",
+        squeue=f"/bin/cat {place.folder}/listed",
+    )
+    done = dispatch(queue, place.settings, queue.find(None), PLAN)
+    assert done is not None
+    assert done.job_id == "72"
+    assert states(queue) == {"submitted"}
+
+
+def test_a_refusal_leaves_the_queue_unchanged(queue: Store, place: Workplace, programs: Programs) -> None:
+    programs(sbatch="echo 'sbatch: error: invalid partition' >&2; exit 1")
+    with pytest.raises(InputError, match=r"^sbatch refuses: sbatch: error: invalid partition$"):
+        dispatch(queue, place.settings, queue.find(None), PLAN)
+    assert states(queue) == {"queued"}
+    assert queue.open_submissions() == []
+
+
+def test_nothing_is_submitted_twice_if_slurm_fails(queue: Store, place: Workplace, programs: Programs) -> None:
+    programs(sbatch="echo 'Socket timed out' >&2; exit 1", squeue="exit 1")
+    with pytest.raises(InputError, match="may have been submitted: run `dropbench collect` when SLURM answers again"):
+        dispatch(queue, place.settings, queue.find(None), PLAN)
+    assert states(queue) == {"submitted"}
+    assert dispatch(queue, place.settings, queue.find(None), PLAN) is None
+    collect(queue, place.settings)
+    assert states(queue) == {"submitted"}, "squeue does not answer"
+    (submission,) = queue.open_submissions()
+    programs(squeue="")
+    collect(queue, place.settings)
+    assert states(queue) == {"queued"}
+    # If the job appears after all, it exits at once.
+    assert (Path(submission.folder) / STOP_FILE).exists()
+    assert StopRequests(Path(submission.folder)).should_stop()

@@ -1,0 +1,96 @@
+"""Submit to a SLURM of fake programs: profiles, and limits on the number of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from db.store.store import Store
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import Trial
+from jobs.slurm.profile import Profile
+from jobs.submission.dispatch import Plan
+from jobs.submission.submit import group_by_profile, submit
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+Programs = Callable[..., None]
+PLAN = Plan("slurm", profile=Profile())
+JOB_LIMIT = "sbatch: error: AssocMaxSubmitJobLimit"
+
+
+def test_trials_get_the_first_profile_that_matches(
+    queue: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.folder)
+    ids = queue.find(None)
+    toml = f"[profiles.big]\ntime = 7\ntrials = '{ids[1]}'\n[profiles.other]\ntrials = 'seed=77'\n"
+    Path("dropbench.toml").write_text(toml)
+    plan = Plan("slurm")
+    with pytest.raises(InputError, match=r"unknown profile of dropbench.toml 'default': known: big, other"):
+        list(group_by_profile(queue, ids, plan, None))
+    Path("dropbench.toml").write_text(f"{toml}[profiles.default]\ntime = 9\n")
+    groups = [(group, own.profile.time) for group, own in group_by_profile(queue, ids, plan, None) if own.profile]
+    assert groups == [([ids[1]], 7), ([ids[0], *ids[2:]], 9)]
+    (only,) = group_by_profile(queue, ids, plan, "big")
+    assert only == (ids, Plan("slurm", profile=Profile(time=7, trials=ids[1])))
+    assert list(group_by_profile(queue, ids, Plan(), None)) == [(ids, Plan())]
+
+
+@pytest.mark.parametrize(
+    ("limit", "throttles", "report"),
+    [
+        (1, ["%1"], "Submitted 1 trial to 1 job, 3 trials still queued"),
+        (2, ["%2"], "Submitted 2 trials to 2 jobs, 2 trials still queued"),
+        (3, ["%2", "%1"], "Submitted 3 trials to 3 jobs, 1 trial still queued"),
+    ],
+)
+def test_as_many_jobs_are_submitted_as_the_cluster_allows(
+    queue: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch, limit: int,
+    throttles: list[str], report: str,
+) -> None:  # fmt: skip
+    """An array beyond the limit is refused as a whole; its run directories are reused for the next one."""
+    programs(
+        sbatch=f"""n=$(/bin/grep -o 'array=0-[0-9]*' "$2" | /bin/grep -o '[0-9]*$'); n=$((n + 1))
+had=$(/bin/cat {place.folder}/had 2>/dev/null || echo 0)
+[ $((had + n)) -le {limit} ] || {{ echo '{JOB_LIMIT}' >&2; exit 1; }}
+echo $((had + n)) > {place.folder}/had; echo $((70 + had))"""
+    )
+    created: list[str] = []
+    create = RunDirectory.create
+
+    def create_and_note(runs: Path, trial: Trial) -> RunDirectory:
+        created.append(trial.id)
+        return create(runs, trial)
+
+    monkeypatch.setattr(RunDirectory, "create", create_and_note)
+    output = submit(queue, place.settings, queue.find("queued"), PLAN)
+    assert sorted(created) == sorted(queue.find(None))
+    assert output == f"{report} (sbatch refuses: {JOB_LIMIT}): run `dropbench submit` again later."
+    assert queue.counts()["submitted"] == limit
+    scripts = [Path(row.folder) / "submission.sh" for row in queue.open_submissions()]
+    lines = [line for file in scripts for line in file.read_text().splitlines() if "--array" in line]
+    assert [line[-2:] for line in lines] == throttles
+    with pytest.raises(InputError, match=JOB_LIMIT):
+        submit(queue, place.settings, queue.find("queued"), PLAN)
+    assert (queue.counts()["submitted"], queue.counts()["queued"]) == (limit, 4 - limit)
+
+
+def test_submitted_trials_are_reported_although_the_next_array_is_refused(
+    queue: Store, place: Workplace, programs: Programs
+) -> None:
+    programs(
+        scontrol="echo 'MaxArraySize            = 3'",
+        sbatch=f"""[ ! -e {place.folder}/had ] || {{ echo 'sbatch: error: no' >&2; exit 1; }}
+>{place.folder}/had; echo 71""",
+    )
+    assert submit(queue, place.settings, queue.find("queued"), PLAN) == (
+        "Submitted 2 trials to 2 jobs, 2 trials still queued (sbatch refuses: sbatch: error: no): "
+        "run `dropbench submit` again later."
+    )
+    assert (queue.counts()["submitted"], queue.counts()["queued"]) == (2, 2)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import Trial
+from jobs.worker.attempt import Attempt, checkpoint_step, finalize_dead
+from jobs.worker.retry import EXHAUSTED, MAX_FRUITLESS_ATTEMPTS
+
+
+@pytest.fixture
+def directory(tmp_path: Path, tiny: Callable[..., list[Trial]]) -> RunDirectory:
+    return RunDirectory.create(tmp_path, tiny()[0])
+
+
+def begin(directory: RunDirectory) -> Attempt:
+    return Attempt(directory, submission="s", executor="local", job_id="7")
+
+
+def write_checkpoint(directory: RunDirectory, step: int) -> None:
+    (directory.path / "checkpoint").mkdir(exist_ok=True)
+    (directory.path / "checkpoint" / f"step-{step:09d}.pt").write_bytes(b"")
+
+
+def test_the_record_of_an_attempt(directory: RunDirectory) -> None:
+    attempt = begin(directory)
+    (record,) = directory.attempts()
+    assert (record["number"], record["state"], record["ended_at"]) == (1, "running", None)
+    directory.append_event("train", step=12, loss=0.5, lr=0.1)
+    block = bytearray(48 * 2**20)
+    sum(range(10**6))
+    attempt.finish("succeeded")
+    (record,) = directory.attempts()
+    assert (record["state"], record["steps_done"], record["device"], record["gpu_seconds"]) == (
+        "succeeded",
+        12,
+        "cpu",
+        0,
+    )
+    assert record["ended_at"] >= record["started_at"]
+    assert 0 < record["cpu_seconds"] < 60
+    assert record["peak_memory_bytes"] > len(block)
+    assert begin(directory).number == 2
+
+
+def test_peak_memory_is_that_of_one_attempt(directory: RunDirectory) -> None:
+    attempt = begin(directory)
+    # Not from the heap, which may reuse memory of earlier tests.
+    with mmap.mmap(-1, 200 * 2**20) as block:
+        block[::4096] = b"x" * (200 * 2**20 // 4096)
+    attempt.finish("succeeded")
+    begin(directory).finish("succeeded")
+    first, second = (record["peak_memory_bytes"] for record in directory.attempts())
+    assert second < first - 150 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "cause", "has_message"),
+    [
+        (InputError("data 'x' is not there"), "failed", "data 'x' is not there", False),
+        (ZeroDivisionError("by\nzero"), "failed", "ZeroDivisionError: by zero", True),
+        (KeyError(), "failed", "KeyError: no message", True),
+        (OSError(28, "No space left on device", "/r/x.pt"), "failed", "No space left on device: /r/x.pt", True),
+        (MemoryError(), "out_of_memory", "MemoryError: no message", True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory", None, True),
+        (SystemExit(3), "failed", "SystemExit: 3", True),
+    ],
+)
+def test_an_exception_decides_state_and_cause(
+    directory: RunDirectory, error: BaseException, state: str, cause: str | None, has_message: bool
+) -> None:
+    begin(directory).fail(error)
+    (record,) = directory.attempts()
+    assert record["state"] == state
+    assert cause is None or record["cause"] == cause
+    assert (record["message"] is not None) == has_message
+    assert "\n" not in record["cause"]
+    assert str(error).split("\n")[-1] in (directory.path / "log.txt").read_text()
+
+
+def test_torchs_out_of_memory_error(directory: RunDirectory) -> None:
+    import torch
+
+    begin(directory).fail(torch.OutOfMemoryError("CUDA out of memory"))
+    assert directory.attempts()[0]["state"] == "out_of_memory"
+
+
+def test_an_attempt_without_a_recorded_end_is_lost(directory: RunDirectory) -> None:
+    begin(directory)
+    write_checkpoint(directory, 30)
+    finalize_dead(directory)
+    (record,) = directory.attempts()
+    assert (record["state"], record["steps_done"]) == ("lost", 30)
+    assert "killed" in record["cause"]
+    assert record["started_at"] <= record["ended_at"]
+    finalize_dead(directory)
+    assert directory.attempts() == [record]
+
+
+def test_an_attempt_does_not_end_before_it_starts(directory: RunDirectory) -> None:
+    begin(directory)
+    for file in directory.path.rglob("*"):
+        os.utime(file, (0, 0))
+    finalize_dead(directory)
+    (record,) = directory.attempts()
+    assert record["ended_at"] == record["started_at"]
+
+
+def test_an_attempt_that_died_after_its_result_succeeded(directory: RunDirectory) -> None:
+    begin(directory)
+    directory.write_result({"metrics": {"test/accuracy": 1.0}})
+    finalize_dead(directory)
+    assert [record["state"] for record in directory.attempts()] == ["succeeded"]
+
+
+def test_a_trial_without_progress_is_given_up(directory: RunDirectory) -> None:
+    for _ in range(MAX_FRUITLESS_ATTEMPTS):
+        begin(directory)
+        finalize_dead(directory)
+    states = [record["state"] for record in directory.attempts()]
+    assert states == ["lost"] * (MAX_FRUITLESS_ATTEMPTS - 1) + ["failed"]
+    assert directory.attempts()[-1]["cause"].startswith(f"{EXHAUSTED} after {MAX_FRUITLESS_ATTEMPTS} attempts")
+    # After a retry all attempts are available again.
+    begin(directory)
+    finalize_dead(directory)
+    assert directory.attempts()[-1]["state"] == "lost"
+
+
+def test_a_trial_with_progress_is_never_given_up(directory: RunDirectory) -> None:
+    for attempt in range(3 * MAX_FRUITLESS_ATTEMPTS):
+        begin(directory)
+        if attempt % (MAX_FRUITLESS_ATTEMPTS - 1) == 0:
+            write_checkpoint(directory, attempt + 1)
+        finalize_dead(directory)
+    assert {record["state"] for record in directory.attempts()} == {"lost"}
+    assert checkpoint_step(directory) == 13
+
+
+def test_a_damaged_attempt_file_does_not_stop_the_next(directory: RunDirectory) -> None:
+    begin(directory).finish("preempted")
+    (directory.path / "attempts" / "2.json").write_text('{"number": 2, "sta')
+    assert begin(directory).number == 3
+    finalize_dead(directory)
+    assert [record["state"] for record in directory.attempts()] == ["preempted", "lost"]

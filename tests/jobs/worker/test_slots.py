@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from jobs.worker import slots
+
+
+def test_the_limit_counts_all_live_workers(tmp_path: Path) -> None:
+    with slots.dispatch_lock(tmp_path):
+        first = slots.acquire(tmp_path, "a", count=2, max_workers=3)
+        second = slots.acquire(tmp_path, "b", count=2, max_workers=3)
+        third = slots.acquire(tmp_path, "c", count=2, max_workers=3)
+    assert [slot.number for slot in first] == [0, 1]
+    assert [slot.number for slot in second] == [2]
+    assert third == []
+    assert slots.count_workers(tmp_path) == 3
+    first[0].close()
+    with slots.dispatch_lock(tmp_path):
+        assert slots.acquire(tmp_path, "d", count=5, max_workers=2) == []
+        (last,) = slots.acquire(tmp_path, "d", count=5, max_workers=3)
+    assert last.number == 0
+    for slot in (first[1], *second, last):
+        slot.close()
+    assert slots.count_workers(tmp_path) == 0
+
+
+def test_a_slot_is_held_as_long_as_any_of_its_processes_is_alive(tmp_path: Path) -> None:
+    with slots.dispatch_lock(tmp_path):
+        (slot,) = slots.acquire(tmp_path, "a", count=1, max_workers=1)
+    heir = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(slot.fd,))
+    slot.close()
+    assert slots.is_alive(tmp_path, "a")
+    heir.kill()
+    heir.communicate()
+    assert not slots.is_alive(tmp_path, "a")
+    with slots.dispatch_lock(tmp_path):
+        slots.remove_slots(tmp_path, "a")
+    assert list((slots.jobs_folder(tmp_path) / "places").iterdir()) == []
+
+
+def test_a_worker_cannot_hold_a_removed_slot(tmp_path: Path) -> None:
+    with slots.dispatch_lock(tmp_path):
+        (slot,) = slots.acquire(tmp_path, "a", count=1, max_workers=1)
+        with slots.hold(slot.path) as held:
+            assert held
+            slot.close()
+            assert slots.is_alive(tmp_path, "a")
+        slots.remove_slots(tmp_path, "a")
+    with slots.hold(slot.path) as held:
+        assert not held
+    with slots.hold(None) as held:
+        assert held
+
+
+def test_a_held_slot_is_not_removed(tmp_path: Path) -> None:
+    with slots.dispatch_lock(tmp_path):
+        (slot,) = slots.acquire(tmp_path, "a", count=1, max_workers=1)
+        slots.remove_slots(tmp_path, "a")
+        assert slot.path.exists()
+        slot.close()
+
+
+def test_the_dispatch_lock_is_exclusive(tmp_path: Path) -> None:
+    with (
+        slots.dispatch_lock(tmp_path),
+        open(slots.jobs_folder(tmp_path) / "lock", "rb") as file,
+        pytest.raises(BlockingIOError),
+    ):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_runs_must_be_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    for use in (slots.check_writable, lambda runs: slots.dispatch_lock(runs).__enter__()):
+        with pytest.raises(InputError, match=r"runs: Not a directory: expected a writable folder"):
+            use(tmp_path / "runs")
+
+
+def test_disk_errors_are_recognized(tmp_path: Path) -> None:
+    assert slots.is_disk_error(OSError(28, "No space left on device"), tmp_path)
+    assert not slots.is_disk_error(FileNotFoundError(2, "No such file"), tmp_path)
+    assert not slots.is_disk_error(ValueError("full"), tmp_path)
+    assert not slots.is_disk_error(OSError("torch could not write"), tmp_path)

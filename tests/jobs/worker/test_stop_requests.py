@@ -1,0 +1,88 @@
+"""Workers that are asked to stop while they train, by signals and marker files."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.runs.run_directory import CANCELLED, RunDirectory
+from harness.trials.trial import Trial
+from jobs.worker.stop_requests import STOP_FILE
+from jobs.worker.worker import Worker
+from tests.jobs.worker.training import run_when_training, states
+from tests.patience import wait
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_writes_a_checkpoint_and_ends_the_worker(
+    place: Workplace,
+    work: Callable[..., Worker],
+    tiny: Callable[..., list[Trial]],
+    number: signal.Signals,
+) -> None:
+    trials = tiny(2)
+    place.pause.write_text("0.02")
+    thread = run_when_training(place, lambda: os.kill(os.getpid(), number))
+    work(trials)()
+    thread.join()
+    assert states(place) == {trials[0].id: ["interrupted"], trials[1].id: []}
+    assert place.attempts()[trials[0].id][0]["cause"] == f"stopped by {number.name}"
+    place.pause.write_text("0")
+    work(trials, "s2")()
+    assert states(place) == {trials[0].id: ["interrupted", "succeeded"], trials[1].id: ["succeeded"]}
+    events = RunDirectory(place.runs / trials[0].id).events()
+    assert [event["step"] for event in events if event["event"] == "resume"][-1] > 0
+
+
+def test_preemption_is_forwarded_to_submitit_after_the_checkpoint(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    called: list[list[str]] = []
+
+    def preempt() -> None:
+        """Send the signals that SLURM sends."""
+        os.kill(os.getpid(), signal.SIGUSR2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: called.append(states(place)[trials[0].id]))
+    try:
+        trials = tiny()
+        place.pause.write_text("0.02")
+        thread = run_when_training(place, preempt)
+        work(trials)()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert called == [["preempted"]], "Submitit's handler is called once, after the attempt's end is recorded"
+    place.pause.write_text("0")
+    work(trials)()
+    assert states(place) == {trials[0].id: ["preempted", "succeeded"]}, "the same submission resumes the trial"
+
+
+def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    trials = tiny(3)
+    place.pause.write_text("0.02")
+    worker = work(trials)
+
+    def cancel_then_stop() -> None:
+        (place.runs / trials[0].id / CANCELLED).touch()
+        wait(lambda: [directory.id for directory in place.running()] == [trials[1].id], "the second trial")
+        (Path(worker.folder) / STOP_FILE).touch()
+
+    thread = run_when_training(place, cancel_then_stop)
+    worker()
+    thread.join()
+    assert states(place) == {trials[0].id: ["cancelled"], trials[1].id: ["interrupted"], trials[2].id: []}
+    assert place.attempts()[trials[0].id][0]["cause"] == "cancelled by the user"
+    work(trials[2:])()
+    assert states(place)[trials[2].id] == [], "nothing starts while the stop file exists"

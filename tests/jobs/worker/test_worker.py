@@ -1,0 +1,242 @@
+"""The worker in this process, with the real engine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from submitit.core.utils import DelayedSubmission
+
+from harness.runs.run_directory import CANCELLED, RunDirectory
+from harness.settings import Settings
+from harness.trials.trial import Trial
+from jobs.worker.attempt import Attempt
+from jobs.worker.retry import MAX_SPLITS
+from jobs.worker.worker import Worker
+from tests.jobs.worker.training import run_when_training, states
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+
+def test_every_trial_of_the_list_is_run(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)]
+    trials = tiny(2)
+    work(trials)()
+    assert states(place) == {trial.id: ["succeeded"] for trial in trials}
+    for directory in place.directories():
+        result = directory.result()
+        assert result is not None
+        assert result["steps"] == 40
+        assert "step 40/40" in (directory.path / "log.txt").read_text()
+        assert list((directory.path / "checkpoint").glob("step-*")) == [], "training states of a finished trial"
+        assert not directory.locked()
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)]
+    work(trials, "s2")()
+    assert states(place) == {trial.id: ["succeeded"] for trial in trials}, "finished trials are not run again"
+
+
+def test_a_failing_trial_does_not_stop_the_others(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    trials = tiny(4)
+    place.trouble.write_text("raise 5 1")
+    work(trials[:2])()
+    place.trouble.write_text("memory 3 2")
+    work(trials[2:3])()
+    place.trouble.write_text("input 0 3")
+    work(trials[3:])()
+    assert [states(place)[trial.id] for trial in trials] == [
+        ["succeeded"],
+        ["failed"],
+        [*["out_of_memory"] * MAX_SPLITS, "failed"],
+        ["failed"],
+    ]
+    attempt = place.attempts()[trials[1].id][0]
+    assert attempt["cause"] == "ZeroDivisionError: the tiny task divides by zero"
+    assert "tiny_task.py" in attempt["message"]
+    assert attempt["message"].splitlines()[-1] == attempt["cause"]
+    assert attempt["steps_done"] == 4
+    assert "Traceback" in (place.runs / trials[1].id / "log.txt").read_text()
+    last = place.attempts()[trials[3].id][0]
+    assert (last["cause"], last["message"]) == ("data 'tiny': line 3: expected a label", None)
+
+
+def test_a_trial_that_runs_out_of_memory_resumes_in_more_pieces(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    (trial,) = tiny(overrides={"model.dropout": 0.0})
+    work([trial], runs=place.folder / "whole")()
+    place.trouble.write_text("short 2")  # of the eight samples of a batch
+    work([trial])()
+    attempts = place.attempts()[trial.id]
+    assert [(attempt["state"], attempt["micro_batch_splits"]) for attempt in attempts] == [
+        ("out_of_memory", 1),
+        ("out_of_memory", 2),
+        ("succeeded", 4),
+    ]
+    whole, pieces = (RunDirectory(folder / trial.id).result() for folder in (place.folder / "whole", place.runs))
+    assert whole is not None
+    assert pieces is not None
+    assert pieces["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
+
+
+def test_running_out_of_memory_in_the_smallest_pieces_fails(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    (small,) = tiny(overrides={"batch_size": 4})
+    (large,) = tiny(overrides={"batch_size": 64})
+    place.trouble.write_text("short 0")
+    work([small, large])()
+    assert states(place)[small.id] == ["out_of_memory"] * 3 + ["failed"]
+    assert place.attempts()[small.id][-1]["cause"] == (
+        "out of memory even with micro-batches of one sample (the recipe has 4)"
+    )
+    assert states(place)[large.id] == ["out_of_memory"] * MAX_SPLITS + ["failed"]
+    cause = place.attempts()[large.id][-1]["cause"]
+    assert cause == f"out of memory even with each micro-batch in {2**MAX_SPLITS} pieces; MemoryError: no message"
+    # A retry starts with whole micro-batches: there may be more memory now.
+    place.trouble.write_text("")
+    work([large], "s2")()
+    assert (states(place)[large.id][-1], place.attempts()[large.id][-1]["micro_batch_splits"]) == ("succeeded", 1)
+
+
+def test_a_failed_trial_is_retried_by_another_submission_only(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    trials = tiny()
+    place.trouble.write_text("raise 5")
+    work(trials)()
+    work(trials)()
+    assert states(place) == {trials[0].id: ["failed"]}
+    place.trouble.write_text("")
+    work(trials, "s2")()
+    assert states(place) == {trials[0].id: ["failed", "succeeded"]}
+
+
+def test_a_missing_plug_in(place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]) -> None:
+    trials = tiny()
+    work(trials, plugins=(place.folder / "gone.py",))()
+    (attempt,) = place.attempts()[trials[0].id]
+    assert attempt["cause"].startswith(f"plug-in {place.folder / 'gone.py'}: No such file")
+
+
+def test_a_changed_plug_in(place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]) -> None:
+    (trial,) = tiny()
+    digest = hashlib.sha256(place.settings.plugins[0].read_bytes()).hexdigest()
+    right = trial.model_copy(update={"plugins": {"tiny_task.py": digest}})
+    changed = trial.model_copy(update={"plugins": {"tiny_task.py": "0" * 64}})
+    work([Trial.model_validate(version.model_dump()) for version in (right, changed)])()
+    causes = {attempts[0]["state"]: attempts[0]["cause"] for attempts in place.attempts().values()}
+    cause = "plug-in tiny_task.py: missing, or changed since the trial was requested: pass it by --plugin"
+    assert causes == {"succeeded": None, "failed": cause}
+
+
+def test_locked_deleted_and_cancelled_trials_are_skipped(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    trials = tiny(4)
+    worker = work(trials)
+    first, second, third, fourth = (RunDirectory(Path(path)) for path in worker.directories)
+    (second.path / CANCELLED).touch()
+    (third.path / "trial.json").unlink()
+    third.path.rename(place.folder / "elsewhere")
+    with first.lock() as locked:
+        assert locked
+        worker()
+    assert states(place) == {first.id: [], second.id: [], fourth.id: ["succeeded"]}
+
+
+def test_the_end_of_a_dead_attempt_is_recorded_and_its_temporary_files_deleted(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    worker = work(tiny())
+    directory = RunDirectory(Path(worker.directories[0]))
+    Attempt(directory, submission="s0", executor="local", job_id=None)
+    (directory.path / "checkpoint").mkdir()
+    (directory.path / "checkpoint" / ".step-000000007.pt.x").write_bytes(b"half of it")
+    worker()
+    assert states(place)[directory.id] == ["lost", "succeeded"]
+    assert list(directory.path.rglob(".*")) == []
+
+
+PRINTING = """
+import os, sys, warnings
+from pathlib import Path
+from harness.runs.run_directory import RunDirectory
+from jobs.worker.worker import _redirect_output
+for number in (1, 2):
+    with _redirect_output(RunDirectory(Path(sys.argv[1])), number):
+        print("from Python")
+        os.system("echo from a child")
+        print("to standard error", file=sys.stderr)
+        warnings.warn("a warning")
+print("afterwards")
+"""
+
+
+def test_all_output_and_warnings_go_to_the_log(place: Workplace) -> None:
+    done = place.call(str(place.folder), program=["-W", "default", "-c", PRINTING])
+    assert (done.stdout, done.stderr) == ("afterwards\n", "")
+    log = (place.folder / "log.txt").read_text()
+    for text in ("from Python", "from a child", "to standard error", "UserWarning: a warning", "--- attempt"):
+        assert log.count(text) == 2, log
+
+
+def test_a_run_directory_that_is_deleted_during_training(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    trials = tiny(2)
+    place.pause.write_text("0.02")
+    thread = run_when_training(place, lambda: (place.runs / trials[0].id).rename(place.folder / "gone"))
+    worker = work(trials)
+    worker()
+    thread.join()
+    assert states(place) == {trials[1].id: ["succeeded"]}
+
+
+def test_a_worker_without_its_slot_does_nothing(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    worker = work(tiny())
+    worker.slot_file = str(place.folder / "removed")
+    worker()
+    assert list(states(place).values()) == [[]]
+
+
+OLD_JOB = """
+gAWVVwIAAAAAAACME3N1Ym1pdGl0LmNvcmUudXRpbHOUjBFEZWxheWVkU3VibWlzc2lvbpSTlCmBlH2UKIwIZnVuY3Rpb26UjAtqb2JzLndvcmtlcpSM
+BldvcmtlcpSTlCmBlH2UKIwLZGlyZWN0b3JpZXOUXZSMEi9ydW5zLzAxMjM0NTY3ODlhYpRhjAdwYXlsb2FklH2UKIwEZGF0YZSMBS9kYXRhlIwEcnVu
+c5SMBS9ydW5zlIwIZGF0YWJhc2WUjBZzcWxpdGU6Ly8vZHJvcGJlbmNoLmRilIwHZm9sZGVyc5R9lIwHcGx1Z2luc5RdlIwGZGV2aWNllIwDY3B1lIwH
+YmFja2VuZJSMBGF1dG+UjAdjb21waWxllImMB3RocmVhZHOUSwGMB2xvYWRlcnOUTowSY2hlY2twb2ludF9zZWNvbmRzlEdAcsAAAAAAAIwGcGllY2Vz
+lEsBjAh0cmFja2Vyc5QpdYwKc3VibWlzc2lvbpSMAnMxlIwGZm9sZGVylIwSL3J1bnMvLnN1Ym1pdGl0L3MxlIwIZXhlY3V0b3KUjAVsb2NhbJSMBXBs
+YWNllIwgL3J1bnMvLnN1Ym1pdGl0L3BsYWNlcy9zMS4wLmhvc3SUjAVzaW5jZZSMHTIwMjYtMDEtMzFUMTI6MDA6MDAuMDAwKzAwOjAwlIwIdGVybWlu
+YWyUiXVijARhcmdzlCmMBmt3YXJnc5R9lIwHX3Jlc3VsdJROjAVfZG9uZZSJjAxfdGltZW91dF9taW6USzyMEl90aW1lb3V0X2NvdW50ZG93bpRLA3Vi
+Lg==
+"""
+"""A job as Submitit pickled it in 969bcf6, where the class was `jobs.worker.Worker` and had other attributes."""
+
+
+def test_a_job_that_an_earlier_version_submitted(tmp_path: Path) -> None:
+    file = tmp_path / "job.pkl"
+    file.write_bytes(base64.b64decode(OLD_JOB))
+    worker = DelayedSubmission.load(file).function
+    assert isinstance(worker, Worker)
+    assert vars(worker).keys() == vars(Worker([], {}, submission="", folder="", executor="")).keys()
+    assert (worker.directories, worker.submission, worker.folder) == (
+        ["/runs/0123456789ab"], "s1", "/runs/.submitit/s1",
+    )  # fmt: skip
+    assert worker.slot_file == "/runs/.submitit/places/s1.0.host"
+    assert worker.submitted_at == "2026-01-31T12:00:00.000+00:00"
+    assert (worker.executor, worker.terminal) == ("local", False)
+    assert Settings.from_payload(worker.payload).runs == Path("/runs")
+    worker()  # its slot is gone, so it does nothing
+    DelayedSubmission(worker).dump(file)
+    assert vars(DelayedSubmission.load(file).function) == vars(worker)

@@ -1,0 +1,26 @@
+"""The state of trials while workers train them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tests.jobs.workplace import Workplace
+from tests.patience import wait
+
+
+def states(place: Workplace) -> dict[str, list[str]]:
+    """Return the states of the attempts, by trial."""
+    return {id: [attempt["state"] for attempt in attempts] for id, attempts in place.attempts().items()}
+
+
+def run_when_training(place: Workplace, act: Callable[[], object]) -> threading.Thread:
+    """Start a thread that calls `act` once a trial is being trained."""
+
+    def wait_and_act() -> None:
+        wait(place.running, "a trial in training")
+        act()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    return thread

@@ -1,0 +1,96 @@
+"""CoNLL-U: words with universal parts of speech."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.errors import InputError
+from tasks.data import locate, read
+from tasks.data.text.conllu import read_split
+from tasks.data.text.tagged import TaggedData
+
+if TYPE_CHECKING:
+    from tests.tasks.data.conftest import WriteSource
+
+# As published: comments, a multiword token, an empty node, an empty line after the last sentence.
+PUBLISHED = """# newdoc id = weblog
+# text = I don't know, 3 000
+1\tI\tI\tPRON\tPRP\tCase=Nom\t4\tnsubj\t_\t_
+2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
+4\tknow\tknow\tVERB\tVB\t_\t0\troot\t_\t_
+4.1\tknew\tknow\tVERB\tVBD\t_\t_\t_\t0:root\t_
+5\t3\u00a0000\t3000\tNUM\tCD\t_\t4\tobj\t_\t_
+
+# text = Yes
+1\tYes\tyes\tINTJ\tUH\t_\t0\troot\t_\t_
+
+"""
+
+
+def written(tmp_path: Path, content: str | bytes) -> Path:
+    path = tmp_path / "dev.conllu"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_words_as_published(tmp_path: Path) -> None:
+    split, left_out = read_split(written(tmp_path, PUBLISHED))
+    assert split.words == (("I", "do", "n't", "know", "3\u00a0000"), ("Yes",))
+    assert split.tags == (("PRON", "AUX", "PART", "VERB", "NUM"), ("INTJ",))
+    assert left_out == {"multiword tokens": 1, "empty nodes": 1}
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        PUBLISHED.rstrip(),
+        f"\n\n{PUBLISHED}\n\n",
+        PUBLISHED.replace("\n", "\r\n"),
+        PUBLISHED.replace("\n", " \n"),
+        f"\ufeff{PUBLISHED}",
+    ],
+)
+def test_what_copies_differ_in_gives_the_same_rows(tmp_path: Path, copy: str) -> None:
+    published, _ = read_split(written(tmp_path, PUBLISHED))
+    split, _ = read_split(written(tmp_path, copy))
+    assert (split.words, split.tags) == (published.words, published.tags)
+
+
+def line(number: str = "1", upos: str = "NOUN", columns: int = 10) -> str:
+    return "\t".join([number, "cat", "cat", upos, *"_" * 6][:columns])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"{line()}\n{line('2', columns=4)}\n", r"dev\.conllu:2: 4 columns: expected 10, separated by tabs"),
+        ("1 cat cat NOUN _ _ _ _ _ _\n", r"dev\.conllu:1: 1 column: expected 10"),
+        (f"{line()}\n{line('3')}\n", r"dev\.conllu:2: word number '3': expected 2"),
+        (f"{line()}\n{line('1')}\n", r"dev\.conllu:2: word number '1': expected 2"),
+        (f"{line('one')}\n", r"dev\.conllu:1: word number 'one': expected 1"),
+        (f"# a sentence without labels\n{line(upos='_')}\n", r"dev\.conllu:2: UPOS '_': expected one of ADJ, ADP"),
+        (f"{line(upos='NN')}\n", r"dev\.conllu:1: UPOS 'NN': expected one of"),
+        ("# nothing but a comment\n", r"dev\.conllu: no sentences"),
+        ("", r"dev\.conllu: the file is empty"),
+        (line().replace("cat", "caf\xe9").encode("latin-1"), r"dev\.conllu:1: byte 0xe9 is not valid utf-8"),
+    ],
+)
+def test_a_line_that_does_not_parse_is_reported_by_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        read_split(written(tmp_path, content))
+    assert "\n" not in str(error.value)
+
+
+def test_the_three_files(source: WriteSource) -> None:
+    names = locate("ud-ewt-synthetic").layout.files
+    data = read(source("ud-ewt", dict.fromkeys(names, PUBLISHED.encode())), TaggedData)
+    assert data.rows() == dict.fromkeys(("train", "dev", "test"), 2)
+    assert data.tokens() == dict.fromkeys(("train", "dev", "test"), 6)
+    assert data.classes == ("AUX", "INTJ", "NUM", "PART", "PRON", "VERB")
+    assert data.notes == ("splits as published", "3 empty nodes are no words", "3 multiword tokens are no words")
+    assert data.scored == "tokens"

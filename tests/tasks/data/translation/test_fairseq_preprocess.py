@@ -1,0 +1,147 @@
+"""Preprocessing of text for fairseq: run once, complete, and equal for equal files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from tasks.data import Source, locate, read
+from tasks.data.translation.fairseq_preprocess import PreparedData, prepare, remove_bpe
+from tasks.data.translation.parallel import TranslationData
+from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
+
+WriteSource = Callable[[str, Mapping[str, bytes]], Source]
+SENTENCES = ("Ein Mann geht, z.B. nach Köln-Nord.", "Zwei Hunde laufen.", "Ein Hund läuft nach Köln.")
+
+
+def prepared(name: str, **options: int) -> PreparedData:
+    source = locate(name)
+    return prepare(
+        read(source, TranslationData), source.fingerprint(), **{"bpe_size": 120, "max_symbols": 32_768, **options}
+    )
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def test_joined_pieces_are_the_text_again() -> None:
+    tokenizer = train_bpe(SENTENCES, 60)
+    for line, parts in zip(SENTENCES, encode(tokenizer, list(SENTENCES)), strict=True):
+        assert len(parts.split()) > len(line.split())
+        assert parts.replace(" ", "").replace("\u2581", " ").strip() == line
+    assert all("," not in piece or piece == "," for piece in tokenizer.get_vocab())
+    assert encode(tokenizer, ["Ein Ω"])[0].split()[-1] == "<unk>"
+
+
+def test_pieces_are_the_same_in_another_process() -> None:
+    code = (
+        f"from tasks.data.translation.sentencepiece_bpe import train_bpe\nprint(train_bpe({SENTENCES!r}, 60).to_str())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == train_bpe(SENTENCES, 60).to_str()
+
+
+@pytest.mark.parametrize("line", ["a@@ b c@@ d@@ e .", "a b@@", "", "@@ a", "a@@b @@", "a@@"])
+def test_words_are_joined_as_fairseq_joins_them(line: str) -> None:
+    from fairseq.data.data_utils import post_process
+
+    assert remove_bpe(line) == post_process(line, "@@ ")
+
+
+def test_it_is_written_once_and_always_the_same(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = prepared("multi30k-synthetic").pairs.folder
+    written = contents(first)
+    assert {"dict.en.txt", "dict.de.txt", "train.en-de.en.bin", "valid.en-de.de.idx", "test.reference"} <= set(written)
+    assert not {"text", "preprocess.log"} & set(written)
+    times = {path.name: path.stat().st_mtime_ns for path in first.iterdir()}
+    assert prepared("multi30k-synthetic").pairs.folder == first
+    assert {path.name: path.stat().st_mtime_ns for path in first.iterdir()} == times
+    assert prepared("multi30k-synthetic", bpe_size=100).pairs.folder != first
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert contents(prepared("multi30k-synthetic").pairs.folder) == written
+
+
+def test_concurrent_calls_write_it_once(cache: Path) -> None:
+    locate("wmt16-en-de-synthetic")
+    with ThreadPoolExecutor(4) as pool:
+        folders = set(pool.map(lambda _: prepared("wmt16-en-de-synthetic").pairs.folder, range(4)))
+    assert len(folders) == 1
+    assert [path.name for path in (cache / "dropbench").glob(".*.half")] == []
+
+
+def test_references_are_the_published_raw_text_or_moses_tokens() -> None:
+    raw, tokens = (prepared(f"{name}-synthetic") for name in ("multi30k", "wmt16-en-de"))
+    for result, tokenized in ((raw, False), (tokens, True)):
+        assert result.tokenized is tokenized
+        data = read(locate(result.pairs.name), TranslationData)
+        lines = [target for _, target in data.files["test"].pairs()]  # type: ignore[attr-defined]
+        assert result.references == tuple(line.replace("@@ ", "") for line in lines)
+        assert not any("@@" in line for line in result.references)
+
+
+def test_the_dictionary_of_pieces_is_limited_and_unknown_tokens_are_counted() -> None:
+    full, limited = prepared("wmt16-en-de-synthetic"), prepared("wmt16-en-de-synthetic", max_symbols=16)
+    assert full.notes == ()
+    assert len(limited.notes) == 6
+    assert all("tokens" in note and "are not in the dictionary" in note for note in limited.notes)
+    lines = (limited.pairs.folder / "dict.de.txt").read_text().splitlines()
+    assert len(lines) == 12
+    assert lines == (limited.pairs.folder / "dict.en.txt").read_text().splitlines()
+
+
+def test_a_character_that_train_lacks_is_counted(source: WriteSource) -> None:
+    files = {}
+    for name in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            text = "Ein Ω.\n" if name.startswith("test") else "Ein Hund.\nZwei Hunde.\n"
+            files[f"{name}.{language}.gz"] = gzip.compress(text.encode())
+    located = source("multi30k", files)
+    notes = prepare(read(located, TranslationData), located.fingerprint(), bpe_size=50, max_symbols=5).notes
+    # The mark before the word is a piece of its own, which it never is in train.
+    assert [note.split(" (")[0] for note in notes] == ["2 tokens", "2 tokens"]
+    assert [note.split(" of ")[1] for note in notes] == [
+        f"test.{language} are not in the dictionary" for language in ("en", "de")
+    ]
+
+
+def test_bad_text_leaves_nothing_behind(source: WriteSource, cache: Path) -> None:
+    names = [f"{name}.{language}.gz" for name in ("train", "val", "test_2016_flickr") for language in ("en", "de")]
+    files = {name: gzip.compress(b"a\n" if name == "train.en.gz" else b"a\nb\n") for name in names}
+    located = source("multi30k", files)
+    with pytest.raises(InputError, match=r"train\.de\.gz:2: train\.en\.gz has no line 2"):
+        prepare(read(located, TranslationData), located.fingerprint(), bpe_size=50, max_symbols=5)
+    assert [path.name for path in (cache / "dropbench").iterdir() if path.suffix != ".lock"] == []
+
+
+def test_files_of_a_killed_process_are_removed(cache: Path) -> None:
+    folder = prepared("multi30k-synthetic").pairs.folder
+    partial = folder.parent / f".{folder.name}.abcdefgh.half"
+    partial.mkdir()
+    (partial / "train.en-de.en.bin").write_bytes(b"half")
+    prepared("multi30k-synthetic")
+    assert not partial.exists()
+
+
+def test_a_cache_that_fairseq_cannot_name_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a:b"))
+    with pytest.raises(InputError, match=r"fairseq splits paths at ':': set another folder by XDG_CACHE_HOME"):
+        prepared("multi30k-synthetic")
+
+
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = locate("multi30k-synthetic")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(
+        InputError, match=r"cannot cache binarized multi30k-synthetic: set another folder by XDG_CACHE_HOME"
+    ):
+        prepare(read(source, TranslationData), "0", bpe_size=50, max_symbols=5)

@@ -1,0 +1,231 @@
+"""Test interaction detection: pairs under flips and crops, training, evaluation, error messages."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mmdet.structures.bbox import HorizontalBoxes
+from mmengine.structures import InstanceData
+
+from harness.errors import InputError
+from harness.seeding import seed_all
+from harness.settings import Settings
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+from tasks.data.detection.hico import OBJECTS
+from tasks.data.detection.interactions import PairedImage
+from tasks.data.locate import locate
+from tasks.data.synthetic.interactions import SHAPES, TOUCHES, WATCHES
+from tasks.detection.interaction_ap import Pairing
+from tasks.detection.interaction_detection import InteractionDetection, _jitter_colors, _remaining_pairs
+
+SMALL = {
+    "image_size": 64, "batch_size": 4, "model.num_queries": 6, "model.encoder_layers": 1, "model.decoder_layers": 1,
+    "model.embed_dim": 32, "model.feedforward": 32,
+}  # fmt: skip
+DATA = "hico-det-synthetic"
+
+
+def trial_of(settings: Settings | None = None, data: str = DATA, **overrides: Any) -> Trial:
+    request = TrialRequest(task="interaction-detection", data=data, model="qpic", overrides={**SMALL, **overrides})
+    trial = InteractionDetection.trial_for(request, settings or Settings.from_environment())
+    InteractionDetection.check(trial)
+    return trial
+
+
+def make(**overrides: Any) -> InteractionDetection:
+    task = TASKS.get("interaction-detection")(trial_of(**overrides), Settings.from_environment(device="cpu"))
+    assert isinstance(task, InteractionDetection)
+    task.setup()
+    return task
+
+
+def pairs_of(image: PairedImage) -> set[tuple[int, tuple[int, ...]]]:
+    """Return, for each two boxes of a pair, the object's class and all verbs."""
+    pairs: dict[tuple[int, int], list[int]] = {}
+    for subject, thing, verb in image.pairs.tolist():
+        pairs.setdefault((subject, thing), []).append(verb)
+    return {(int(image.labels[thing]), tuple(sorted(verbs))) for (_, thing), verbs in pairs.items()}
+
+
+def test_pairs_keep_their_boxes_through_flips_and_crops() -> None:
+    """Circle and shape of a pair touch or are apart, according to the verb."""
+    task = make(image_size=200)
+    for number in range(40):
+        seed_all(number)
+        batch = task.batch("train", [number])
+        image = task.splits["train"].images[number]
+        labels, verbs = batch["labels"][0], batch["verbs"][0]
+        pairs = {(int(label), tuple(row.nonzero()[:, 0].tolist())) for label, row in zip(labels, verbs, strict=True)}
+        assert pairs <= pairs_of(image)
+        height, width = batch["meta"][0]["img_shape"]
+        assert batch["images"][0].shape == (3, height, width)
+        for subject, thing, row in zip(batch["subjects"][0], batch["objects"][0], verbs, strict=True):
+            for box in (subject, thing):
+                assert 0 <= box[0] < box[2] <= width
+                assert 0 <= box[1] < box[3] <= height
+            gap = (torch.maximum(subject[:2], thing[:2]) - torch.minimum(subject[2:], thing[2:])).max()
+            assert row.nonzero()[:, 0].tolist() == [(TOUCHES if gap < 4 else WATCHES) - 1]
+
+
+def test_pairs_with_a_box_outside_of_the_crop_are_left_out() -> None:
+    """mmdet's crop keeps some of the boxes with their labels: number in the image and class."""
+    boxes = np.array([[0, 0, 9, 9], [10, 0, 19, 9], [20, 0, 29, 9], [30, 0, 39, 9]], float)
+    pairs = np.array([[0, 1, 5], [0, 2, 6], [3, 2, 7], [3, 2, 8]])
+    image = PairedImage("", boxes, np.array([0, 4, 7, 0]), pairs)
+    kept = [2, 3]
+    remaining = _remaining_pairs(
+        image,
+        InstanceData(
+            labels=torch.tensor([[number, int(image.labels[number])] for number in kept]),
+            bboxes=HorizontalBoxes(torch.from_numpy(boxes[kept])),
+        ),
+    )
+    assert remaining["labels"].tolist() == [7]
+    assert remaining["verbs"].nonzero().tolist() == [[0, 7], [0, 8]]
+    assert remaining["subjects"].tolist() == [boxes[3].tolist()]
+    assert remaining["objects"].tolist() == [boxes[2].tolist()]
+
+
+def test_verbs_of_the_same_boxes_are_one_pair() -> None:
+    task = make()
+    image = task.splits["train"].images[0]
+    another = image.pairs[:1] + np.array([0, 0, 3])
+    more = np.concatenate([image.pairs, another])
+    changed = PairedImage(image.name, image.boxes, image.labels, more)
+    object.__setattr__(task.splits["train"], "images", (changed, *task.splits["train"].images[1:]))
+    batch = task.batch("train", [0])
+    assert len(batch["labels"][0]) <= len(image.pairs)
+    assert batch["verbs"][0][0].nonzero()[:, 0].tolist() == sorted({int(more[0, 2]), int(more[-1, 2])})
+
+
+def test_boxes_beyond_the_queries_are_left_out_of_training() -> None:
+    task = make(**{"model.num_queries": 2})
+    cut = sum(max(0, len(image.boxes) - 2) for image in task.splits["train"].images)
+    assert f"{cut} training boxes beyond the first 2 of their image left out" in task.notes
+    crowded = next(n for n, image in enumerate(task.splits["train"].images) if len(image.boxes) > 2)
+    assert len(task.batch("train", [crowded])["labels"][0]) <= 1
+
+
+def test_only_the_colors_are_jittered() -> None:
+    image = np.zeros((4, 5, 3), np.uint8)
+    image[..., 0] = 200  # blue
+    seed_all(3)
+    changed = _jitter_colors({"img": image.copy(), "gt": 1})
+    assert changed["gt"] == 1
+    assert changed["img"].shape == image.shape
+    assert changed["img"][..., 0].min() > changed["img"][..., 2].max()
+    assert len(np.unique(changed["img"].reshape(-1, 3), axis=0)) == 1
+
+
+def test_training_learns() -> None:
+    task = make(**{"model.verb_prior": 0.5})  # the published prior
+    torch.manual_seed(0)
+    model = task.build_model().train()
+    seed_all(0)
+    batch = task.batch("train", [0, 1, 2, 3])
+    assert task.num_loss_terms(batch) == 4
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    losses = []
+    for _ in range(12):
+        loss = task.loss(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 2
+
+
+def test_an_image_without_pairs_has_a_loss() -> None:
+    task = make()
+    image = task.splits["train"].images[0]
+    nothing = PairedImage(image.name, image.boxes[:0], image.labels[:0], image.pairs[:0])
+    object.__setattr__(task.splits["train"], "images", (nothing, *task.splits["train"].images[1:]))
+    model = task.build_model()
+    for indices in ([0], [0, 1]):
+        loss = task.loss(model, task.batch("train", indices))
+        loss.backward()
+        assert loss.isfinite()
+
+
+def test_predictions_are_in_the_pixels_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make()
+    model = task.build_model().eval()
+    with torch.no_grad():
+        (prediction,) = task.predict(model, task.batch("test", [0]))
+        values = task.evaluate(model, "test", (task.batch("test", part) for part in task.evaluation_batches("test", 4)))
+    assert prediction.subjects.shape == prediction.objects.shape == (6, 4)
+    assert prediction.scores.shape == (6, 117)
+    assert set(values) == {"map-full", "map-non-rare", "map-full-known-object", "map-non-rare-known-object"}
+
+    def perfect(model: Any, batch: dict[str, list[Any]]) -> list[Pairing]:
+        parts = zip(batch["subjects"], batch["objects"], batch["labels"], batch["verbs"], strict=True)
+        return [Pairing(*(part.numpy() for part in image)) for image in parts]
+
+    monkeypatch.setattr(task, "predict", perfect)
+    batches = [task.batch("test", part) for part in task.evaluation_batches("test", 4)]
+    for part in (batches, batches[:7]):
+        assert set(task.evaluate(model, "test", part).values()) == {100.0}
+
+
+def test_a_sample_view_names_the_interactions() -> None:
+    task = make()
+    view = task.sample_view("test", 0)
+    image = task.splits["test"].images[0]
+    assert {name.split()[0] for name in view.label.split(", ")} == {
+        f"verb-{verb + 1}" for verb in image.pairs[:, 2].tolist()
+    }
+    assert view.image is not None
+    assert view.image.dtype == np.uint8
+
+
+def test_the_synthetic_images_match_their_annotations() -> None:
+    task = make()
+    things = {list(OBJECTS).index(number) for number in SHAPES.values()}
+    for split in task.splits.values():
+        for image in split.images:
+            assert image.labels[0] == 0
+            assert set(image.labels[1:].tolist()) <= things
+
+
+def test_a_damaged_image_is_reported_by_name(tmp_path: Path) -> None:
+    shutil.copytree(locate(DATA).folder, tmp_path, dirs_exist_ok=True)
+    settings = Settings.from_environment(device="cpu", folders={"hico-det": tmp_path})
+    name = "HICO_test2015_00000004.jpg"
+    (tmp_path / "images" / "test2015" / name).write_bytes(b"\xff\xd8\xff\xe0 cut")
+    damaged = InteractionDetection(trial_of(settings, "hico-det"), settings)
+    damaged.setup()
+    with pytest.raises(InputError, match=f"{name}: the image cannot be read") as error:
+        damaged.batch("test", [3])
+    assert "\n" not in str(error.value)
+
+
+def test_data_with_only_test_annotations_are_refused(tmp_path: Path) -> None:
+    for name in ("test_hico.json", "corre_hico.npy", "rare_split.json", "hico_list_vb.txt", "hico_list_hoi.txt"):
+        (tmp_path / name).touch()
+    settings = Settings.from_environment(device="cpu", folders={"hico-det": tmp_path})
+    message = "have only test annotations: training expects annotations/trainval_hico.json"
+    with pytest.raises(InputError, match=message) as error:
+        trial_of(settings, "hico-det")
+    assert "\n" not in str(error.value)
+    assert str(error.value).endswith("or run on a small generated set: hico-det-synthetic")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model.frozen": True}, "a frozen backbone with random weights learns nothing: expected `--weights`"),
+        ({"model.embed_dim": 30}, "embed_dim=30: expected a multiple of 4"),
+        ({"model.querys": 3}, "did you mean"),
+        ({"model.verb_loss": "mse"}, "verb_loss"),
+    ],
+)
+def test_invalid_options_are_refused_before_a_trial_is_queued(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        trial_of(**overrides)

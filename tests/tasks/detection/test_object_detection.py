@@ -1,0 +1,212 @@
+"""Test object detection: mmdet's pipelines, losses and batches, evaluation, and resumed training."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mmdet.datasets import CocoDataset
+
+from adapters.vision.detr import detr_config, in_mmdet
+from harness.errors import InputError, Interrupted
+from harness.runs.run_directory import RunDirectory
+from harness.seeding import seed_all
+from harness.settings import Settings
+from harness.training.engine import run_trial
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+from tasks.data.locate import locate
+from tasks.detection.mmdet_pipeline import scale_boxes, scaled_pipelines
+from tasks.detection.object_detection import ObjectDetection
+
+SMALL = {
+    "image_size": 64, "batch_size": 4, "model.num_queries": 6, "model.encoder_layers": 1, "model.decoder_layers": 1,
+    "model.embed_dim": 32, "model.feedforward": 32,
+}  # fmt: skip
+
+
+def trial_of(data: str = "coco-synthetic", **overrides: Any) -> Trial:
+    request = TrialRequest(task="object-detection", data=data, model="detr", overrides={**SMALL, **overrides})
+    trial = ObjectDetection.trial_for(request, Settings.from_environment())
+    ObjectDetection.check(trial)
+    return trial
+
+
+def make(data: str = "coco-synthetic", **overrides: Any) -> ObjectDetection:
+    task = TASKS.get("object-detection")(trial_of(data, **overrides), Settings.from_environment(device="cpu"))
+    assert isinstance(task, ObjectDetection)
+    task.setup()
+    return task
+
+
+def test_the_pipelines_equal_those_of_mmdet_with_scaled_sizes() -> None:
+    config = detr_config()
+    whole, half = scaled_pipelines(800), scaled_pipelines(400)
+    assert whole == {"train": list(config.train_pipeline), "test": list(config.test_pipeline)}
+    scales = half["train"][3]["transforms"][0][0]["scales"]
+    assert (scales[0], scales[-1]) == ((240, 666), (400, 666))
+    assert half["train"][3]["transforms"][1][1]["crop_size"] == (192, 300)
+    assert half["test"][1]["scale"] == (666, 400)
+    assert half["train"][2] == config.train_pipeline[2]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_samples_equal_those_of_mmdets_data_set(split: str) -> None:
+    task = make(image_size=800)
+    config, source = detr_config(), locate("coco-synthetic")
+    with in_mmdet():
+        theirs = CocoDataset(
+            ann_file=str(source.files[split == "test"]),
+            data_prefix={"img": str(source.files[2 + (split == "test")])},
+            metainfo={"classes": task.classes},
+            pipeline=config.train_pipeline if split == "train" else config.test_pipeline,
+            test_mode=split == "test",
+        )
+    by_id = {theirs.get_data_info(index)["img_id"]: index for index in range(len(theirs))}
+    for index in range(3):
+        seed_all(index)
+        ours = task.batch("train" if split == "train" else "test", [index])
+        seed_all(index)
+        with in_mmdet():
+            sample = theirs[by_id[ours["meta"][0]["img_id"]]]
+        assert torch.equal(ours["images"][0], sample["inputs"])
+        truth = sample["data_samples"].gt_instances
+        assert torch.equal(ours["bboxes"][0], truth.bboxes.tensor)
+        assert torch.equal(ours["labels"][0], truth.labels)
+        assert ours["meta"][0]["img_shape"] == sample["data_samples"].img_shape
+
+
+def test_training_without_augmentation_prepares_images_as_in_evaluation() -> None:
+    """The boxes are scaled with their images."""
+    task = make(augment=False)
+    resized = set()
+    for index in range(8):
+        sample = task.sample("train", index)
+        meta = sample["meta"]
+        image = task.splits["train"].images[task.numbers["train"][index]]
+        path = task.splits["train"].path(task.numbers["train"][index])
+        pixels, _, _ = task.images.load(path, {"img_id": image.id, "instances": []}, training=False)
+        assert torch.equal(sample["images"], pixels)
+        assert np.allclose(sample["bboxes"], scale_boxes(image.boxes, meta["scale_factor"]), atol=1e-3)
+        resized.add(meta["img_shape"] != meta["ori_shape"])
+    assert True in resized
+
+
+def test_the_loss_is_the_sum_of_mmdets_losses() -> None:
+    task = make()
+    model = task.build_model().eval()
+    batch = task.batch("train", [0, 1, 2])
+    with in_mmdet():
+        losses = model(*task.preprocess(batch), mode="loss")
+    values = [float(value.detach()) for name, value in losses.items() if "loss" in name]
+    assert len(values) == 3  # of one decoder layer: class, L1, GIoU
+    assert float(task.loss(model, batch).detach()) == pytest.approx(sum(values), rel=1e-6)
+    assert task.num_loss_terms(batch) == 3
+
+
+def test_an_epoch_has_each_image_once_and_keeps_shapes_together() -> None:
+    task = make()
+    batches = list(task.epoch(4, 1))
+    assert len(batches) == task.steps_per_epoch(4)
+    indices = [index for batch in batches for index in batch]
+    assert len(set(indices)) == len(indices) == 4 * len(batches)
+    assert list(task.epoch(4, 1)) == batches != list(task.epoch(4, 2))
+    images = [task.splits["train"].images[number] for number in task.numbers["train"]]
+    upright = [{images[index].width < images[index].height for index in batch} for batch in batches]
+    assert sum(len(kinds) > 1 for kinds in upright) <= 1  # the remaining images at the end are mixed
+    assert [len(batch) for batch in task.epoch(10_000, 1)] == [task.size("train")]
+
+
+def test_predictions_are_in_the_pixels_of_the_image() -> None:
+    task = make(image_size=32)
+    model = task.build_model().eval()
+    with torch.no_grad():
+        (prediction,) = task.predict(model, task.batch("test", [0]))
+        values = task.evaluate(model, "test", (task.batch("test", part) for part in task.evaluation_batches("test", 4)))
+    image = task.splits["test"].images[0]
+    assert prediction["img_id"] == image.id
+    assert prediction["bboxes"].shape == (6, 4)
+    assert prediction["bboxes"][:, [0, 2]].max() <= image.width
+    assert prediction["bboxes"][:, [1, 3]].max() <= image.height
+    assert 0 <= values["ap"] <= 100
+
+
+def test_perfect_predictions_have_perfect_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make()
+
+    def perfect(model: Any, batch: dict[str, list[Any]]) -> list[dict[str, Any]]:
+        predictions = []
+        for meta in batch["meta"]:
+            (image,) = [image for image in task.splits["test"].images if image.id == meta["img_id"]]
+            scores = np.ones(len(image.labels))
+            predictions.append({"img_id": image.id, "bboxes": image.boxes, "scores": scores, "labels": image.labels})
+        return predictions
+
+    monkeypatch.setattr(task, "predict", perfect)
+    batches = [task.batch("test", part) for part in task.evaluation_batches("test", 4)]
+    for part in (batches, batches[:5], batches):  # a subset of the images is evaluated by itself
+        assert task.evaluate(torch.nn.Identity(), "test", part)["ap"] == pytest.approx(100)
+
+
+def test_a_damaged_image_is_reported_by_name(tmp_path: Path) -> None:
+    source = locate("coco-synthetic")
+    shutil.copytree(source.folder, tmp_path, dirs_exist_ok=True)
+    task = make()
+    name = task.splits["test"].images[3].name
+    (tmp_path / "val2017" / name).write_bytes(b"\xff\xd8\xff\xe0 cut")
+    request = TrialRequest(task="object-detection", data="coco", model="detr", overrides=SMALL)
+    settings = Settings.from_environment(device="cpu", folders={"coco": tmp_path})
+    damaged = ObjectDetection(ObjectDetection.trial_for(request, settings), settings)
+    damaged.setup()
+    with pytest.raises(InputError, match=f"{name}: the image cannot be read") as error:
+        damaged.batch("test", [3])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model.frozen": True}, "a frozen backbone with random weights learns nothing: expected `--weights`"),
+        ({"model.embed_dim": 30}, "embed_dim=30: expected a multiple of 4"),
+        ({"model.querys": 3}, "did you mean"),
+        ({"image_size": 3}, "image_size"),
+    ],
+)
+def test_invalid_options_are_refused_before_a_trial_is_queued(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        trial_of(**overrides)
+
+
+def test_the_paper_preset_equals_mmdets_configuration() -> None:
+    request = TrialRequest(task="object-detection", data="coco-synthetic", model="detr", preset="paper")
+    recipe = ObjectDetection.trial_for(request, Settings.from_environment()).recipe
+    config = detr_config()
+    optimizer = config.optim_wrapper
+    assert (recipe["lr"], recipe["weight_decay"]) == (optimizer.optimizer.lr, optimizer.optimizer.weight_decay)
+    assert recipe["clip_norm"] == optimizer.clip_grad.max_norm
+    assert recipe["backbone_lr"] == optimizer.paramwise_cfg.custom_keys.backbone.lr_mult
+    assert recipe["epochs"] == config.max_epochs
+    assert round(recipe["lr_drop"] * recipe["epochs"]) == config.param_scheduler[0].milestones[0]
+    assert recipe["batch_size"] == config.auto_scale_lr.base_batch_size
+    assert recipe["model"] == {}
+
+
+def test_interrupted_training_resumes_bit_for_bit(tmp_path: Path) -> None:
+    trial = trial_of(steps=4, evaluate_every=4, image_size=32)
+
+    def train(name: str, stop_at: int = 0) -> dict[str, Any]:
+        steps = iter(range(1000))
+        directory = RunDirectory.create(tmp_path / name, trial)
+        settings = Settings.from_environment(runs=tmp_path / name, device="cpu", threads=1)
+        return run_trial(directory, settings, lambda: next(steps) == stop_at - 1)
+
+    whole = train("whole")
+    with pytest.raises(Interrupted):
+        train("cut", 2)
+    assert train("cut") == whole
+    assert whole["metrics"]["train/loss"] > 0
+    assert set(whole["metrics"]) >= {"test/ap", "test/ap50", "dev/ap"}

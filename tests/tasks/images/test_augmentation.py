@@ -1,0 +1,118 @@
+"""Test the augmentation of images: effects and frequencies of its parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional
+
+from harness.seeding import seed_all
+from tasks.images.augmentation import mixup_cutmix, normalize, random_augment, random_crop_flip, random_erasing
+
+
+def test_a_crop_is_the_image_shifted_by_at_most_the_padding() -> None:
+    torch.manual_seed(1)
+    images = torch.arange(1, 2 * 3 * 5 * 5 + 1).view(2, 3, 5, 5).repeat(50, 1, 1, 1)
+    crops = random_crop_flip(images, padding=2, flip=False)
+    padded = torch.nn.functional.pad(images, [2] * 4)
+    distinct = set()
+    for image, crop in zip(padded, crops, strict=True):
+        offsets = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if torch.equal(image[:, top : top + 5, left : left + 5], crop)
+        ]
+        assert len(offsets) == 1
+        distinct.add(offsets[0])
+    assert len(distinct) > 20
+
+
+def test_half_of_the_images_are_flipped() -> None:
+    torch.manual_seed(1)
+    images = torch.rand(1, 3, 4, 4).repeat(2000, 1, 1, 1)
+    flipped = [torch.equal(image, images[0].flip(-1)) for image in random_crop_flip(images, padding=0, flip=True)]
+    assert torch.equal(random_crop_flip(images, 0, False), images)
+    assert 900 < sum(flipped) < 1100
+
+
+def test_randaugment_changes_most_images_and_keeps_their_shape() -> None:
+    seed_all(0)
+    image = (torch.rand(3, 32, 32) * 255).to(torch.uint8)
+    augment = random_augment("rand-m9-mstd0.5-inc1", 32)
+    augmented = [augment(image) for _ in range(40)]
+    assert all(result.shape == image.shape and result.dtype == torch.uint8 for result in augmented)
+    assert sum(not torch.equal(result, image) for result in augmented) > 20
+    seed_all(0)
+    torch.rand(3, 32, 32)
+    again = [augment(image) for _ in range(40)]
+    assert all(map(torch.equal, augmented, again))
+
+
+@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m10-inc1", "rand-m10-mmax20-mstd9-inc1", "rand-m0"])
+def test_a_policy_works_at_every_magnitude(policy: str) -> None:
+    seed_all(0)
+    image = (torch.rand(3, 8, 8) * 255).to(torch.uint8)
+    augment = random_augment(policy, 8)
+    for _ in range(600):
+        assert augment(image).shape == image.shape
+
+
+def test_an_image_posterized_to_no_bits_is_black() -> None:
+    seed_all(0)
+    image = (torch.rand(3, 8, 8) * 200 + 50).to(torch.uint8)
+    augment = random_augment("rand-m10-n1-inc1", 8)
+    assert any(not augment(image).any() for _ in range(200))
+
+
+def test_erasing_puts_a_rectangle_of_noise_into_the_given_share_of_images() -> None:
+    torch.manual_seed(0)
+    erase = random_erasing(0.25)
+    images = [erase(torch.full((3, 16, 16), 7.0)) for _ in range(800)]
+    erased = [(image != 7.0).any(0) for image in images if (image != 7.0).any()]
+    assert 150 < len(erased) < 250
+    for hole in erased:
+        rows, columns = hole.any(1).nonzero().flatten(), hole.any(0).nonzero().flatten()
+        assert hole[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all()
+        assert 0.01 < hole.double().mean() < 0.4
+
+
+def test_a_mixed_image_consists_of_its_classes_in_their_shares() -> None:
+    classes = 5
+    labels = torch.arange(4)
+    pixels = labels[:, None, None, None].float().expand(4, 3, 16, 16).clone()
+    for mixup, cutmix in ((0.8, 0.0), (0.0, 1.0), (0.8, 1.0)):
+        torch.manual_seed(3)
+        for _ in range(20):
+            images, shares = mixup_cutmix(pixels.clone(), labels, classes, mixup, cutmix)
+            torch.testing.assert_close(shares.sum(1), torch.ones(4))
+            expected = (shares * torch.arange(classes)).sum(1)
+            torch.testing.assert_close(images.mean((1, 2, 3)), expected, atol=1e-5, rtol=1e-5)
+            values = len(images[1].unique())
+            assert values <= (2 if not mixup else 256)
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0)])
+def test_images_are_mixed_as_torchvision_mixes_them(mixup: float, cutmix: float) -> None:
+    theirs = v2.MixUp(alpha=mixup, num_classes=5) if mixup else v2.CutMix(alpha=cutmix, num_classes=5)
+    pixels, labels = torch.rand(4, 3, 16, 16), torch.arange(4)
+    for seed in range(10):
+        torch.manual_seed(seed)
+        expected = v2.RandomChoice([theirs])(pixels, labels)
+        torch.manual_seed(seed)
+        assert all(map(torch.equal, mixup_cutmix(pixels.clone(), labels, 5, mixup, cutmix), expected))
+
+
+def test_normalized_images_equal_those_of_torchvision() -> None:
+    pixels = (torch.rand(2, 3, 8, 8) * 256).to(torch.uint8)
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.1, 0.2, 0.3])
+    expected = functional.normalize(functional.to_dtype(pixels, torch.float32, scale=True), mean.tolist(), std.tolist())
+    torch.testing.assert_close(normalize(pixels, mean, std), expected)
+
+
+def test_a_batch_of_one_image_is_not_mixed() -> None:
+    pixels = torch.rand(1, 3, 4, 4)
+    images, shares = mixup_cutmix(pixels, torch.tensor([2]), 3, 0.8, 1.0)
+    assert torch.equal(images, pixels)
+    assert shares.tolist() == [[0.0, 0.0, 1.0]]

@@ -1,0 +1,115 @@
+"""Test image classification: preparation of images, augmentation, initial weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harness.errors import InputError
+from harness.seeding import seed_all
+from harness.settings import Settings
+from harness.trials.task import TASKS
+from harness.trials.trial import TrialRequest
+from tasks.images.image_classification import ImageClassification
+
+
+def make(data: str, model: str, **overrides: Any) -> ImageClassification:
+    request = TrialRequest(task="image-classification", data=data, model=model, overrides=overrides)
+    settings = Settings(device="cpu", threads=1)
+    task = TASKS.get("image-classification")(ImageClassification.trial_for(request, settings), settings)
+    assert isinstance(task, ImageClassification)
+    task.setup()
+    return task
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "size"),
+    [("digits", "vit-digits", 8), ("cifar10-synthetic", "vit-cifar", 32), ("cifar100-synthetic", "vit-cifar", 32)],
+)
+def test_training_images_have_mean_0_and_deviation_1(data: str, model: str, size: int) -> None:
+    task = make(data, model, flip=False, crop_padding=0)
+    pixels, labels = task.batch("train", range(task.size("train")))
+    assert pixels.shape == (task.size("train"), task.recipe.channels, size, size)
+    assert labels.dtype == torch.long
+    torch.testing.assert_close(
+        pixels.double().mean((0, 2, 3)), torch.zeros(task.recipe.channels).double(), atol=1e-3, rtol=0
+    )
+    torch.testing.assert_close(
+        pixels.double().std((0, 2, 3)), torch.ones(task.recipe.channels).double(), atol=1e-2, rtol=0
+    )
+
+
+def test_evaluation_images_are_not_augmented() -> None:
+    task = make("cifar10-synthetic", "vit-cifar", flip=True, crop_padding=4)
+    first, second = (task.batch("test", range(8))[0] for _ in range(2))
+    assert torch.equal(first, second)
+    torch.manual_seed(0)
+    first, second = (task.batch("train", range(8))[0] for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_images_of_folders_are_resized_and_center_cropped() -> None:
+    task = make("imagenet-synthetic", "vit-tiny", image_size=64, **{"model.patch_size": 16})
+    pixels, _ = task.batch("test", range(3))
+    assert pixels.shape == (3, 3, 64, 64)
+    image = torch.from_numpy(np.zeros((100, 50, 3), np.uint8) + np.arange(50, dtype=np.uint8)[None, :, None])
+    fitted = task.fit(image, training=False)
+    assert fitted.shape == (3, 64, 64)
+    assert abs(float(fitted.double().mean()) - 24.5) < 0.5  # the middle of 0 … 49
+
+
+def test_training_mixes_erases_and_augments_and_evaluation_does_not() -> None:
+    strong = {"randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.25, "mixup": 0.8, "cutmix": 1.0}
+    task, plain = make("cifar10-synthetic", "vit-cifar", **strong), make("cifar10-synthetic", "vit-cifar")
+    seed_all(0)
+    images, shares = task.batch("train", range(8))
+    assert images.shape == (8, 3, 32, 32)
+    assert shares.shape == (8, 10)
+    torch.testing.assert_close(shares.sum(1), torch.ones(8))
+    seed_all(0)
+    again, same = task.batch("train", range(8))
+    assert torch.equal(images, again)
+    assert torch.equal(shares, same)
+    assert all(map(torch.equal, task.batch("test", range(8)), plain.batch("test", range(8))))
+    model = task.build_model()
+    assert torch.isfinite(task.loss(model, (images, shares)))
+    hard = torch.nn.functional.one_hot(task.labels["train"][:8], 10).float()
+    torch.manual_seed(0)
+    torch.testing.assert_close(
+        task.loss(model.eval(), (images, hard)), task.loss(model, (images, task.labels["train"][:8]))
+    )
+
+
+@pytest.mark.parametrize("policy", ["rand-9", "augmix-m3", "rand-m9-what"])
+def test_an_unknown_policy_is_refused(policy: str) -> None:
+    with pytest.raises(InputError, match="expected timm's notation"):
+        make("cifar10-synthetic", "vit-cifar", randaugment=policy)
+
+
+def test_randaugment_is_refused_for_gray_images() -> None:
+    with pytest.raises(InputError, match="expected channels=3, not 1"):
+        make("digits", "vit-digits", randaugment="rand-m9")
+
+
+@pytest.mark.parametrize("model", ["t2t-vit-cifar", "volo-cifar", "vit-cifar"])
+def test_a_trial_starts_from_the_weights_of_a_file(tmp_path: Path, model: str) -> None:
+    size = {"depth": 2} if model != "volo-cifar" else {"layers": "1,1"}
+    options = {f"model.{key}": value for key, value in size.items()}
+    pretrained = make("cifar100-synthetic", model, **options).build_model()
+    path = tmp_path / "published.pt"
+    torch.save({"state_dict": pretrained.state_dict()}, path)
+    request = TrialRequest(
+        task="image-classification", data="cifar10-synthetic", model=model, overrides=options, weights=str(path)
+    )
+    settings = Settings(device="cpu", threads=1)
+    task = ImageClassification(ImageClassification.trial_for(request, settings), settings)
+    task.setup()
+    state = task.build_model().state_dict()
+    same = [name for name, value in pretrained.state_dict().items() if torch.equal(value, state[name])]
+    assert {name.split(".")[0] for name in state if name not in same} <= {"head", "aux_head"}
+    assert len(same) > len(state) / 2
+    assert any("classifier is new: 100 classes in the file, 10 in the model" in note for note in task.notes)

@@ -1,0 +1,295 @@
+"""Test language modeling: windows, metrics, keep rates of masks, trials with GPT-2's tokenizer."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness.errors import Diverged, InputError
+from harness.models.catalog import MODELS
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.data_loading import StepBatches
+from harness.training.engine import run_trial
+from harness.trials.task import TASKS
+from harness.trials.trial import Trial, TrialRequest
+from tasks.language.gpt2_files import gpt2_digest
+from tasks.language.language_modelling import LanguageModelling, count_parameters
+from tests.tasks.language.gpt2_files import gpt2_folder
+
+SMALL = {
+    "context": 16, "vocabulary": 300, "batch_size": 8, "evaluation_batches": 4,
+    "model.layers": 1, "model.dim": 24, "model.heads": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use one cache for all tests of this file, so that tokens are written once."""
+    base = tmp_path_factory.getbasetemp() / "language-modelling"
+    base.mkdir(exist_ok=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(base))
+
+
+def trial(
+    regularizer: str = "none",
+    params: dict[str, Any] | None = None,
+    model: str = "learned-dropout-lm",
+    data: str = "text-synthetic",
+    settings: Settings | None = None,
+    **overrides: Any,
+) -> Trial:
+    request = TrialRequest(
+        task="language-modelling", data=data, model=model, regularizer=regularizer, params=params or {},
+        overrides={**SMALL, **overrides},
+    )  # fmt: skip
+    return LanguageModelling.trial_for(request, settings or Settings())
+
+
+def make(*arguments: Any, **fields: Any) -> LanguageModelling:
+    settings = Settings(device="cpu", threads=1)
+    task = TASKS.get("language-modelling")(trial(*arguments, **fields), settings)
+    assert isinstance(task, LanguageModelling)
+    task.setup()
+    return task
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> LanguageModelling:
+    with pytest.MonkeyPatch.context() as patch:
+        base = tmp_path_factory.getbasetemp() / "language-modelling"
+        base.mkdir(exist_ok=True)
+        patch.setenv("XDG_CACHE_HOME", str(base))
+        return make()
+
+
+class Fixed(nn.Module):
+    """A model that returns the same logits for every token."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(logits)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(*tokens.shape, -1)
+
+
+def test_a_window_is_indexed_by_its_start(task: LanguageModelling) -> None:
+    last = task.size("dev") - 1
+    batch = task.batch("dev", [0, 5, last])
+    assert batch.shape == (3, 17)
+    assert batch.dtype == torch.long
+    tokens = task.text.tokens["dev"].tolist()
+    assert batch.tolist() == [tokens[:17], tokens[5:22], tokens[-17:]]
+
+
+def test_the_windows_of_a_step_depend_on_seed_and_step(task: LanguageModelling) -> None:
+    batches = StepBatches(task, seed=3)
+    [first], [again], [following] = batches[40], StepBatches(task, seed=3)[40], batches[41]
+    assert first.shape == (8, 17)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, following)
+    another = LanguageModelling(task.trial.model_copy(update={"seed": 4}), task.settings)
+    another.text = task.text
+    assert not torch.equal(first, StepBatches(another, seed=4)[40][0])
+    starts = {start for seed in range(300) for start in next(iter(task.epoch(8, seed)))}
+    assert min(starts) < 0.01 * task.size("train")
+    assert 0.99 * task.size("train") < max(starts) < task.size("train")
+
+
+def test_a_batch_is_split_into_micro_batches() -> None:
+    task = make(batch_size=32, accumulate=4)
+    assert [part.shape for part in StepBatches(task, seed=0)[0]] == [(8, 17)] * 4
+    assert [len(part) for part in task.evaluation_batches("dev", 32)] == [8] * 4
+
+
+def test_evaluation_uses_adjacent_windows_up_to_the_limit(task: LanguageModelling) -> None:
+    subset = [start for part in task.evaluation_batches("train", 8) for start in part]
+    assert len(subset) == 4 * 8
+    assert subset == sorted(set(subset))
+    assert all(start % 16 == 0 for start in subset)
+    assert max(subset) > 0.9 * task.size("train")
+    every = make(evaluation_batches=10_000)
+    starts = [start for part in every.evaluation_batches("dev", 8) for start in part]
+    assert starts == list(range(0, every.size("dev"), 16))
+    scored = torch.cat([every.batch("dev", [start])[0, 1:] for start in starts])
+    assert scored.tolist() == every.text.tokens["dev"][1 : len(scored) + 1].tolist()
+    assert len(every.text.tokens["dev"]) - 1 - len(scored) < 16
+    assert not any("scored on" in note for note in every.notes)
+    assert any(note.startswith("test is scored on 32 of its ") for note in task.notes)
+
+
+def test_a_split_of_one_window_is_scored(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{line} words are here\n" for line in range(150)))
+    task = make_in(tmp_path, context=30)
+    assert 0 < task.size("dev") < 60
+    assert list(task.evaluation_batches("dev", 8)) == [[0]]
+
+
+def make_in(folder: Path, **overrides: Any) -> LanguageModelling:
+    settings = Settings(device="cpu", threads=1, folders={"text": folder})
+    task = LanguageModelling(trial(data="text", settings=settings, **overrides), settings)
+    task.setup()
+    return task
+
+
+def test_a_text_shorter_than_the_context_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{line} words are here\n" for line in range(40)))
+    with pytest.raises(InputError, match=r"'text': train has \d+ tokens: expected more than context=200") as caught:
+        make_in(tmp_path, context=200)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_unigram_model_of_train_scores_the_unigram_loss(task: LanguageModelling) -> None:
+    counts = torch.bincount(torch.from_numpy(task.text.tokens["train"].astype("int64")), minlength=300).double() + 1
+    model = Fixed((counts / counts.sum()).log())
+    every = make(evaluation_batches=10_000)
+    metrics = every.evaluate(model, "test", [every.batch("test", part) for part in every.evaluation_batches("test", 8)])
+    assert metrics["loss"] == pytest.approx(metrics["unigram-loss"], rel=0.02)
+    assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
+    size = every.text.sizes["test"]
+    assert metrics["bits-per-byte"] == pytest.approx(metrics["loss"] / math.log(2) * size.tokens / size.bytes)
+    assert every.summary(model)["train-loss"] == pytest.approx(every.text.sizes["train"].unigram_loss, rel=0.02)
+    assert "kept" not in every.summary(model)
+
+
+def test_every_token_has_the_same_weight(task: LanguageModelling) -> None:
+    logits = torch.randn(300, generator=torch.Generator().manual_seed(0))
+    batches = [task.batch("dev", [0, 16]), task.batch("dev", [32])]
+    expected = -logits.log_softmax(0)[torch.cat(batches)[:, 1:].flatten()].mean().item()
+    assert task.evaluate(Fixed(logits), "dev", batches)["loss"] == pytest.approx(expected, rel=1e-6)
+    assert task.loss(Fixed(logits), torch.cat(batches)).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(task: LanguageModelling) -> None:
+    with pytest.raises(Diverged, match="the loss on dev became nan"):
+        task.evaluate(Fixed(torch.full((300,), torch.nan)), "dev", [task.batch("dev", [0])])
+
+
+@pytest.mark.parametrize(
+    ("shift", "training", "evaluation"), [(0.0, (0.95, 1.0), (0.99, 1.0)), (math.pi, (0.0, 0.05), (0.0, 0.01))]
+)
+def test_keep_rates_of_masks(shift: float, training: tuple[float, float], evaluation: tuple[float, float]) -> None:
+    from harness.models.regularize import bind
+
+    task = make("learned-dropout", {"shift_init": shift})
+    model = task.build_model()
+    bind(model, "learned-dropout", shift_init=shift)
+    model.eval()
+    batches = [task.batch("test", [0, 16])]
+    with torch.no_grad():
+        metrics = {**task.evaluate(model, "test", batches), **task.summary(model)}
+    assert training[0] <= metrics["kept"] <= training[1]
+    assert evaluation[0] <= metrics["kept-in-evaluation"] <= evaluation[1]
+    assert not model.training
+    assert set(metrics) <= {metric.name for metric in LanguageModelling.metrics}
+    assert metrics["parameters"] == metrics["active-parameters"] == count_parameters(model)
+    for _ in range(40):  # undiscarded auxiliary losses would raise an error by now
+        with torch.no_grad():
+            task.summary(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "regularizer", "params", "total", "active"),
+    [
+        ("learned-dropout-lm", "learned-dropout", {}, 15_335_424, 15_335_424),
+        ("learned-dropout-lm-baseline", "none", {}, 15_441_192, 15_441_192),
+        (
+            "learned-dropout-lm", "learned-dropout", {"dropout_input": "embed", "detached_input": True},
+            15_418_368, 15_418_368,
+        ),
+        ("learned-dropout-lm-moe", "none", {}, 30_105_504, 15_335_424),
+    ],
+)  # fmt: skip
+def test_published_sizes(model: str, regularizer: str, params: dict[str, Any], total: int, active: int) -> None:
+    from harness.models.regularize import bind
+
+    with torch.device("meta"):
+        built = MODELS.get(model)(model, {}, vocabulary=50_257, context=200)
+    bind(built, regularizer, **params)
+    assert count_parameters(built) == total
+    assert total - getattr(built, "inactive_parameters", 0) == active
+
+
+def test_training_learns_more_than_unigram_frequencies(tmp_path: Path) -> None:
+    wide: dict[str, Any] = {"model.dim": 48}
+    request = trial("learned-dropout", steps=150, evaluate_every=150, batch_size=16, lr=0.01, **wide)
+    result = run_trial(RunDirectory.create(tmp_path, request), Settings(runs=tmp_path, device="cpu", threads=1))
+    metrics = result["metrics"]
+    assert metrics["test/loss"] < metrics["test/unigram-loss"] - 0.3
+    assert metrics["test/perplexity"] == pytest.approx(math.exp(metrics["test/loss"]))
+    assert 0 < metrics["test/kept"] < 1
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_faithful_evaluation_leaves_attention_dropout_on() -> None:
+    from harness.models.regularize import bind
+
+    losses = {}
+    for evaluation in ("correct", "faithful"):
+        fields = {"model.dropout": 0.4, "model.evaluation": evaluation, "model.dim": 26, "model.heads": 2}
+        task = make("dropout", {"ratio": 0.4}, model="learned-dropout-lm-baseline", **fields)
+        torch.manual_seed(0)
+        model = task.build_model()
+        for parameter in model.parameters():
+            parameter.data.mul_(20 if parameter.ndim == 2 else 1)
+        bind(model, "dropout", ratio=0.4)
+        model.eval()
+        batches = [task.batch("dev", [0, 16, 32])]
+        with torch.no_grad():
+            losses[evaluation] = {task.evaluate(model, "dev", batches)["loss"] for _ in range(3)}
+    assert len(losses["correct"]) == 1
+    assert len(losses["faithful"]) == 3
+
+
+def test_a_sample_view_has_the_tokens_of_a_window(task: LanguageModelling) -> None:
+    view = task.sample_view("test", 4)
+    assert view.words is not None
+    assert len(view.words) == 16
+    assert "".join(view.words) == task.text.tokenizer.decode(task.text.tokens["test"][4:20].tolist())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"epochs": 3}, "trained on random windows for a number of steps: expected steps"),
+        ({"vocabulary": 256}, "vocabulary=256: input should be greater than or equal to 257"),
+        ({"tokenizer": "word"}, "tokenizer=word: input should be 'bpe' or 'gpt2'"),
+        ({"evaluation_batch": 3}, "did you mean evaluation_batches"),
+    ],
+)
+def test_an_invalid_recipe_raises_an_error_of_one_line(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        trial(**overrides)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_window_of_keys_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(InputError, match="window=17: longer than the 16 keys"):
+        LanguageModelling.check(trial("dropkey", {"ratio": 0.1, "window": 17}))
+    LanguageModelling.check(trial("dropattention-c", {"ratio": 0.1, "window": 16}))
+
+
+def test_gpt2s_tokenizer_is_part_of_the_trial(tmp_path: Path) -> None:
+    folder = gpt2_folder(tmp_path)
+    settings = Settings(device="cpu", threads=1, data=tmp_path)
+    original = trial(settings=settings, tokenizer="gpt2")
+    assert original.recipe["tokenizer_digest"] == gpt2_digest(tmp_path)
+    assert original.id != trial(settings=settings).id
+    task = LanguageModelling(original, settings)
+    task.setup()
+    assert int(task.text.tokens["train"].max()) <= 299
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    assert trial(settings=settings, tokenizer="gpt2").id != original.id
+    with pytest.raises(InputError, match="files of GPT-2's tokenizer have changed since the trial was made"):
+        LanguageModelling(original, settings).setup()
+
+
+def test_a_missing_gpt2_tokenizer_is_reported_before_a_trial_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tokenizer=gpt2: expected vocab\.json and merges\.txt"):
+        trial(settings=Settings(data=tmp_path), tokenizer="gpt2")

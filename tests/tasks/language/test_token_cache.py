@@ -1,0 +1,205 @@
+"""Test the token cache: content, single writing, locking, and failures that leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.errors import InputError
+from harness.trials.task import Split
+from tasks.data import Source, locate, read
+from tasks.data.language.documents import LanguageData, TextChunk
+from tasks.language import bpe, token_cache
+from tasks.language.token_cache import TokenWriter, Vocabulary, bits_per_byte
+
+BPE = Vocabulary("bpe", 300, "", Path())
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "dropbench" / "tokens"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Callable[[str], Source]:
+    def write(content: str) -> Source:
+        folder = tmp_path / "text"
+        folder.mkdir(exist_ok=True)
+        (folder / "a.txt").write_text(content, encoding="utf-8")
+        return locate("text", folders={"text": folder})
+
+    return write
+
+
+LINES = "".join(f"The owl number {line} sees naïve newt {line % 7}.\n" for line in range(400))
+
+
+@pytest.mark.parametrize("name", ["text-synthetic", "enwiki-synthetic", "wikitext-2-synthetic"])
+def test_the_tokens_decode_to_the_text(name: str) -> None:
+    source = locate(name)
+    cached = token_cache.load_tokens(source, BPE)
+    end = cached.tokenizer.token_to_id(bpe.END_OF_TEXT)
+    expected: dict[Split, str] = {"train": "", "dev": "", "test": ""}
+    documents: Counter[str] = Counter()
+    data = read(source, LanguageData)
+    for chunk in data.chunks():
+        expected[chunk.split] += chunk.text
+        documents[chunk.split] += chunk.last
+    for split, tokens in cached.tokens.items():
+        assert isinstance(tokens, np.memmap)
+        assert tokens.dtype == np.uint16
+        assert cached.tokenizer.decode(tokens.tolist()) == expected[split]
+        assert (tokens == end).sum() == documents[split]
+        assert cached.sizes[split].tokens == len(tokens)
+        assert cached.sizes[split].bytes == len(expected[split].encode())
+    assert cached.notes == list(data.notes)
+
+
+def test_the_unigram_loss_uses_the_counts_of_train(text: Callable[[str], Source]) -> None:
+    cached = token_cache.load_tokens(text(LINES), BPE)
+    train = Counter(cached.tokens["train"].tolist())
+    total = sum(train.values()) + BPE.size
+    for split, tokens in cached.tokens.items():
+        expected = -sum(math.log((train[token] + 1) / total) for token in tokens.tolist()) / len(tokens)
+        assert cached.sizes[split].unigram_loss == pytest.approx(expected, rel=1e-12)
+    assert cached.sizes["train"].unigram_loss < math.log(BPE.size)
+
+
+def test_bits_per_byte_are_those_of_the_whole_text() -> None:
+    size = token_cache.SplitSize(tokens=50, bytes=200, unigram_loss=1.0)
+    assert bits_per_byte(math.log(256), size) == pytest.approx(8 * 50 / 200)
+
+
+def test_tokens_are_written_once_for_each_text_and_tokenizer(text: Callable[[str], Source], cache: Path) -> None:
+    first = token_cache.load_tokens(text(LINES), BPE)
+    folder = next(path for path in cache.iterdir() if path.is_dir())
+    stamp = (folder / "train.npy").stat().st_mtime_ns
+    assert token_cache.load_tokens(text(LINES), BPE).tokens["train"].tolist() == first.tokens["train"].tolist()
+    assert (folder / "train.npy").stat().st_mtime_ns == stamp
+    larger = token_cache.load_tokens(text(LINES), Vocabulary("bpe", 310, "", Path()))
+    assert len(larger.tokens["train"]) < len(first.tokens["train"])
+    token_cache.load_tokens(text(LINES + "More.\n"), BPE)
+    assert len([path for path in cache.iterdir() if path.is_dir()]) == 3
+
+
+def test_concurrent_readers_write_the_tokens_once(
+    text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = text(LINES)
+    written: list[Path] = []
+    write = token_cache._write_cache
+
+    def record(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
+        written.append(folder)
+        write(folder, source, vocabulary)
+
+    monkeypatch.setattr(token_cache, "_write_cache", record)
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda _: token_cache.load_tokens(source, BPE).tokens["dev"].tolist(), range(6)))
+    assert len(written) == 1
+    assert all(tokens == results[0] for tokens in results)
+    assert "waiting for another process that is tokenizing 'text'" in capsys.readouterr().out
+    assert len([path for path in cache.iterdir() if path.is_dir()]) == 1
+
+
+def test_interrupted_writing_leaves_nothing_and_stale_folders_are_removed(
+    text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = text(LINES)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(token_cache, "_write_tokens", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            token_cache.load_tokens(source, BPE)
+    assert [path for path in cache.iterdir() if path.is_dir()] == []
+    [lock] = cache.iterdir()
+    (cache / f".{lock.stem}.killed").mkdir()
+    token_cache.load_tokens(source, BPE)
+    assert [path.name for path in cache.iterdir() if path.is_dir()] == [lock.stem]
+
+
+def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
+    with TokenWriter(tmp_path / "a.npy", Vocabulary("bpe", 70_000, "", Path())) as file:
+        for start in range(0, 70_000, 10_000):
+            file.append(list(range(start, start + 10_000)), 3)
+    assert np.load(tmp_path / "a.npy").tolist() == list(range(70_000))
+    assert np.load(tmp_path / "a.npy").dtype == np.uint32
+    assert (file.size, file.bytes) == (70_000, 21)
+
+
+def test_progress_is_printed(
+    text: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(token_cache, "PROGRESS_INTERVAL_S", 0.0)
+    token_cache.load_tokens(text(LINES), BPE)
+    assert "tokens so far" in capsys.readouterr().out
+
+
+def test_too_little_text_is_refused(text: Callable[[str], Source], cache: Path) -> None:
+    with pytest.raises(InputError, match="data 'text': no text for dev: too little text to split"):
+        token_cache.load_tokens(text("one line\n"), BPE)
+    assert [path for path in cache.iterdir() if path.is_dir()] == []
+
+
+def test_an_unwritable_cache_is_reported(
+    text: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"cannot cache the tokens of 'text' there \(set XDG_CACHE_HOME") as caught:
+        token_cache.load_tokens(text(LINES), BPE)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="limits on file sizes need POSIX")
+def test_a_full_disk_leaves_nothing_behind(text: Callable[[str], Source], cache: Path) -> None:
+    import resource
+
+    source = text(LINES)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        with pytest.raises(InputError, match="cannot cache the tokens of 'text' there"):
+            token_cache.load_tokens(source, BPE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [path for path in cache.iterdir() if path.is_dir()] == []
+
+
+def test_text_is_tokenized_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_cache, "BATCH_CHARS", 10)
+
+    def chunks() -> Iterator[TextChunk]:
+        for text in ("abcdef", "ghijkl", "m", "n"):
+            yield TextChunk("train", text, 1, last=False)
+
+    assert [[chunk.text for chunk in batch] for batch in token_cache._batches(chunks())] == [
+        ["abcdef", "ghijkl"], ["m", "n"],
+    ]  # fmt: skip
+
+
+def test_cached_files_are_read_without_pickle(text: Callable[[str], Source], cache: Path) -> None:
+    token_cache.load_tokens(text(LINES), BPE)
+    folder = next(path for path in cache.iterdir() if path.is_dir())
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "about.json", "dev.npy", "test.npy", "tokenizer.json", "train.npy",
+    ]  # fmt: skip
+    assert set(json.loads((folder / "about.json").read_text())) == {"splits", "notes"}
+    np.save(folder / "dev.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="damaged tokens: delete the folder"):
+        token_cache.load_tokens(text(LINES), BPE)

@@ -1,0 +1,108 @@
+"""Test text classification: batches, vocabulary, scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.engine import run_trial
+from harness.trials.task import TASKS
+from harness.trials.trial import TrialRequest
+from tasks.text.text_classification import TextClassification
+from tasks.text.tokenizer import PADDING, UNKNOWN, WordTokenizer
+
+
+def make(**overrides: Any) -> TextClassification:
+    request = TrialRequest(
+        task="text-classification", data="trec-synthetic", model="text-transformer", overrides=overrides
+    )
+    settings = Settings(device="cpu", threads=1)
+    task = TASKS.get("text-classification")(TextClassification.trial_for(request, settings), settings)
+    assert isinstance(task, TextClassification)
+    task.setup()
+    return task
+
+
+@pytest.fixture(scope="module")
+def task() -> TextClassification:
+    return make(max_length=6, min_count=2)
+
+
+def test_the_vocabulary_is_the_words_of_train(task: TextClassification) -> None:
+    train = {word for (text,) in task.tokens["train"] for word in text.tolist()}
+    assert isinstance(task.tokenizer, WordTokenizer)
+    ids = task.tokenizer.vocabulary.values()
+    assert train <= {*ids, UNKNOWN}
+    assert PADDING not in train
+    assert min(ids) == UNKNOWN + 1
+    assert task.tokenizer.encode("unheardof") == [UNKNOWN]
+    assert task.tokenizer.encode("  ") == [UNKNOWN]
+
+
+def test_texts_are_truncated_and_padded(task: TextClassification) -> None:
+    tokens, labels = task.batch("test", range(20))
+    assert tokens.shape[0] == labels.shape[0] == 20
+    assert tokens.shape[1] <= 6
+    for row, (text,) in zip(tokens.tolist(), task.tokens["test"], strict=False):
+        assert row == text.tolist() + [PADDING] * (tokens.shape[1] - len(text))
+
+
+def test_an_epoch_has_every_text_once_in_batches_of_similar_length(task: TextClassification) -> None:
+    size = 16
+    batches = list(task.epoch(size, seed=5))
+    assert batches == list(task.epoch(size, seed=5))
+    assert batches != list(task.epoch(size, seed=6))
+    assert len(batches) == task.steps_per_epoch(size)
+    indices = [index for batch in batches for index in batch]
+    assert len(indices) == len(set(indices)) == task.size("train") // size * size
+    all_lengths = [len(text) for (text,) in task.tokens["train"]]
+    spread = [max(lengths) - min(lengths) for lengths in ([all_lengths[index] for index in b] for b in batches)]
+    assert sum(spread) / len(spread) < max(all_lengths) - min(all_lengths)
+
+
+def test_word_dropout_is_applied_only_in_training() -> None:
+    task = make(word_dropout=0.5)
+    torch.manual_seed(0)
+    plain, (hidden, _) = make(word_dropout=0.0).batch("train", range(100))[0], task.batch("train", range(100))
+    real = plain != PADDING
+    share = ((hidden == UNKNOWN) & (plain != UNKNOWN))[real].double().mean()
+    assert 0.4 < share < 0.6
+    assert torch.equal(hidden[~real], plain[~real])
+    assert torch.equal(task.batch("test", range(9))[0], make(word_dropout=0.0).batch("test", range(9))[0])
+
+
+def test_accuracy_is_the_share_of_correct_predictions(task: TextClassification) -> None:
+    class Guess(nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return nn.functional.one_hot(torch.zeros(len(tokens), dtype=torch.long), len(task.classes)).double()
+
+    batches = [task.batch("test", part) for part in task.evaluation_batches("test", 7)]
+    expected = 100 * sum(label == 0 for label in task.labels["test"].tolist()) / task.size("test")
+    assert task.evaluate(Guess(), "test", batches) == {"accuracy": pytest.approx(expected)}
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+def test_padding_does_not_change_the_output(task: TextClassification, pooling: str) -> None:
+    torch.manual_seed(0)
+    trial = task.trial
+    model = type(task)(
+        trial.model_copy(update={"recipe": {**trial.recipe, "model": {"pooling": pooling}}}), task.settings
+    )
+    model.tokenizer, model.classes = task.tokenizer, task.classes
+    built = model.build_model().eval()
+    tokens = torch.randint(2, 20, (3, 5))
+    padded = nn.functional.pad(tokens, (0, 1))
+    torch.testing.assert_close(built(tokens), built(padded))
+
+
+def test_training_learns_the_synthetic_set(tmp_path: Any) -> None:
+    task = make(epochs=15, lr=3e-3, **{"model.dropout": 0.0, "model.layers": 1, "model.dim": 32})
+    directory = RunDirectory.create(tmp_path, task.trial)
+    result = run_trial(directory, Settings(runs=tmp_path, device="cpu", threads=1))
+    chance = 100 / len(task.classes)
+    assert result["metrics"]["test/accuracy"] > 3 * chance

@@ -1,0 +1,96 @@
+"""Test textual entailment: both texts of a pair in one pass, all splits tokenized in the same way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.engine import run_trial
+from harness.trials.task import TASKS
+from harness.trials.trial import TrialRequest
+from tasks.text.textual_entailment import TextualEntailment
+from tasks.text.tokenizer import PADDING
+
+
+def make(folder: Path | None = None, **overrides: Any) -> TextualEntailment:
+    data = "snli" if folder else "snli-synthetic"
+    request = TrialRequest(task="textual-entailment", data=data, model="text-transformer", overrides=overrides)
+    settings = Settings(device="cpu", threads=1, folders={data: folder} if folder else {})
+    task = TASKS.get("textual-entailment")(TextualEntailment.trial_for(request, settings), settings)
+    assert isinstance(task, TextualEntailment)
+    task.setup()
+    return task
+
+
+@pytest.fixture(scope="module")
+def task() -> TextualEntailment:
+    return make()
+
+
+def test_a_batch_is_pairs_of_padded_texts(task: TextualEntailment) -> None:
+    tokens, labels = task.batch("dev", [4, 1, 7])
+    assert tokens.shape[:2] == (3, 2)
+    assert labels.tolist() == [int(task.labels["dev"][index]) for index in (4, 1, 7)]
+    for row, index in enumerate((4, 1, 7)):
+        for side in (0, 1):
+            text = task.tokens["dev"][index][side].tolist()
+            assert tokens[row, side].tolist() == text + [PADDING] * (tokens.shape[2] - len(text))
+    assert tokens.shape[2] == max(task.lengths["dev"][index] for index in (4, 1, 7))
+
+
+def test_tokens_do_not_depend_on_the_tokenization_of_a_split(tmp_path: Path) -> None:
+    rows = {"train": "Two dogs aren't running, are they?", "dev": "Two dogs aren ' t running , are they ?"}
+    rows["test"] = rows["dev"]
+    for split, text in rows.items():
+        pairs = [
+            {"gold_label": label, "sentence1": text, "sentence2": "Dogs."} for label in ("entailment", "neutral") * 2
+        ]
+        pairs.append({"gold_label": "-", "sentence1": text, "sentence2": "nobody agreed"})
+        content = "".join(json.dumps(pair) + "\n" for pair in pairs)
+        (tmp_path / f"snli_1.0_{split}.jsonl").write_text(content, encoding="utf-8")
+    task = make(tmp_path, min_count=1)
+    assert [text.tolist() for text in task.tokens["train"][0]] == [text.tolist() for text in task.tokens["test"][0]]
+    assert task.size("train") == 4
+    assert any("without a gold label" in note for note in task.notes)
+
+
+def test_the_features_of_a_pair_are_u_v_their_distance_and_their_product(task: TextualEntailment) -> None:
+    torch.manual_seed(0)
+    model: Any = task.build_model().eval()
+    tokens, _ = task.batch("test", range(6))
+    pooled = []
+    for side in (0, 1):
+        hidden, real = model.encoder(tokens[:, side])
+        pooled.append(torch.stack([row[keep].amax(dim=0) for row, keep in zip(hidden, real, strict=True)]))
+    u, v = pooled
+    first, second = (layer for layer in model.classifier if isinstance(layer, nn.Linear))
+    expected = second(torch.relu(first(torch.cat([u, v, (u - v).abs(), u * v], dim=1))))
+    torch.testing.assert_close(model(tokens), expected)
+    swapped = model(tokens.flip(1))
+    assert (swapped - expected).abs().max() > 1e-3
+
+
+def test_the_forward_pass_of_a_pair_calls_each_site_once(task: TextualEntailment) -> None:
+    from harness.models.regularize import bind, watch
+
+    model = task.build_model().train()
+    report = bind(model, "dropkey", ratio=0.3)
+    called: list[str] = []
+    with watch(model, lambda site, weights: called.append(site.name)):
+        task.loss(model, task.batch("train", range(4)))
+    assert called == [site.name for site in report.bound]
+
+
+def test_training_learns_the_synthetic_set(tmp_path: Path) -> None:
+    model: dict[str, Any] = {"model.dropout": 0.0, "model.layers": 1, "model.dim": 32, "model.heads": 2}
+    task = make(epochs=6, batch_size=16, lr=3e-3, word_dropout=0.0, **model)
+    directory = RunDirectory.create(tmp_path, task.trial)
+    result = run_trial(directory, Settings(runs=tmp_path, device="cpu", threads=1))
+    assert result["metrics"]["test/accuracy"] > 45

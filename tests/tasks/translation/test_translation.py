@@ -1,0 +1,270 @@
+"""Test translation: batches by tokens, scores, long pairs, and training."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootSchedule
+
+from harness.errors import InputError, Interrupted
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.engine import run_trial
+from harness.trials.optimization import learning_rate
+from harness.trials.regularized_model import bind_trial
+from harness.trials.task import Split
+from harness.trials.trial import TrialRequest
+from tasks.translation.bleu import Scorer
+from tasks.translation.translation import Translation
+
+SIZE = {"encoder_layers": 1, "decoder_layers": 2, "dim": 32, "feedforward": 64, "dropout": 0.0}
+SMALL = {f"model.{name}": value for name, value in SIZE.items()}
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def make(
+    data: str = "multi30k-synthetic", *, regularizer: str = "none", folders: dict[str, Path] | None = None, **more: Any
+) -> Translation:
+    overrides = {"pieces": 120, "max_tokens": 300, **SMALL, **more}
+    request = TrialRequest(
+        task="translation", data=data, model="transformer-wmt-en-de", regularizer=regularizer, overrides=overrides
+    )
+    settings = Settings(device="cpu", threads=1, folders=folders or {})
+    trial = Translation.trial_for(request, settings)
+    Translation.check(trial)
+    task = Translation(trial, settings)
+    task.setup()
+    return task
+
+
+@pytest.fixture(scope="module")
+def task() -> Translation:
+    return make(accumulate=4)
+
+
+def write_files(folder: Path, **texts: str) -> dict[str, Path]:
+    """Write Multi30k's files, with the given texts by file and language."""
+    for name in ("train", "val", "test_2016_flickr"):
+        for language in ("en", "de"):
+            text = texts.get(f"{name}_{language}", "".join(f"word{n} other{n} .\n" for n in range(12)))
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(text.encode()))
+    return {"multi30k": folder}
+
+
+def test_an_epoch_has_every_pair_once_in_batches_of_tokens(task: Translation) -> None:
+    batches = list(task.epoch(1, seed=5))
+    assert batches == list(task.epoch(1, seed=5))
+    assert batches != list(task.epoch(1, seed=6))
+    assert len(batches) == task.steps_per_epoch(1)
+    assert sorted(index for batch in batches for index in batch) == list(range(task.size("train")))
+    parts = [task.micro_batches(batch, 4) for batch in batches]
+    assert [len(part) for part in parts[:-1]] == [4] * (len(parts) - 1)
+    assert 1 <= len(parts[-1]) <= 4
+    assert [[index for part in micro_batches for index in part] for micro_batches in parts] == batches
+    for part in (part for micro_batches in parts for part in micro_batches):
+        batch = task.batch("train", part)
+        assert max(batch["net_input"]["src_tokens"].numel(), batch["target"].numel()) <= 300
+        pad = task.fairseq.target_dictionary.pad()
+        assert task.num_loss_terms(batch) == batch["target"].ne(pad).sum()
+
+
+def test_evaluation_has_every_pair_once(task: Translation) -> None:
+    for split in SPLITS:
+        assert sorted(i for batch in task.evaluation_batches(split, 1) for i in batch) == list(range(task.size(split)))
+
+
+def test_samples_are_in_the_requested_order(task: Translation) -> None:
+    batch = task.batch("dev", [3, 0, 7, 5])
+    assert batch["id"].tolist() == [3, 0, 7, 5]
+    dataset = task.fairseq.dataset("valid")
+    for row, index in enumerate([3, 0, 7, 5]):
+        pair = dataset[index]
+        source, target = batch["net_input"]["src_tokens"][row], batch["target"][row]
+        assert source[-len(pair["source"]) :].tolist() == pair["source"].tolist()
+        assert target[: len(pair["target"])].tolist() == pair["target"].tolist()
+        assert batch["net_input"]["src_lengths"][row] == len(pair["source"])
+        assert (
+            batch["net_input"]["prev_output_tokens"][row, 1 : len(pair["target"])].tolist()
+            == pair["target"][:-1].tolist()
+        )
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_tokens_for_any_micro_batches(tmp_path: Path) -> None:
+    losses = []
+    recipes: dict[str, Any] = {"whole": {"max_tokens": 10_000}, "parts": {"max_tokens": 1000, "accumulate": 20}}
+    for name, changes in recipes.items():
+        task = make(steps=3, lr=1e-3, warmup=0, batch_size=1000, **changes)
+        assert task.steps_per_epoch(1) == 1
+        directory = RunDirectory.create(tmp_path / name, task.trial)
+        run_trial(directory, task.settings)
+        losses.append([event["loss"] for event in directory.events() if event["event"] == "train"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert len(losses[0]) == 3
+
+
+def test_the_warm_up_equals_that_of_fairseq() -> None:
+    recipe = make(lr_schedule="inverse-sqrt").recipe.model_copy(
+        update={"warmup": 20, "steps": 60, "lr": 3e-3, "warmup_lr": 1e-7}
+    )
+    config = Namespace(lr=[recipe.lr], warmup_updates=20, warmup_init_lr=recipe.warmup_lr)
+    rates: list[float] = []
+    optimizer = type("Optimizer", (), {"set_lr": lambda _, rate: rates.append(rate), "get_lr": lambda _: rates[-1]})()
+    schedule = InverseSquareRootSchedule.__new__(InverseSquareRootSchedule)
+    schedule.__dict__.update(cfg=config, optimizer=optimizer)
+    schedule.lr_step = (recipe.lr - config.warmup_init_lr) / 20
+    schedule.decay_factor = recipe.lr * 20**0.5
+    for update in range(60):
+        assert learning_rate(recipe, update, 60) == pytest.approx(schedule.step_update(update), rel=1e-12)
+    assert max(rates) == recipe.lr
+
+
+def test_training_learns_the_synthetic_language(tmp_path: Path) -> None:
+    task = make(epochs=6, lr=5e-3, warmup=20, beam=2, max_tokens=500, label_smoothing=0.0, average_last=2)
+    directory = RunDirectory.create(tmp_path, task.trial)
+    result = run_trial(directory, task.settings)
+    metrics = result["metrics"]
+    assert metrics["test/perplexity"] < len(task.fairseq.target_dictionary) / 5
+    assert metrics["test/loss"] == pytest.approx(math.log(metrics["test/perplexity"]))
+    assert set(metrics) >= {"dev/loss", "dev/perplexity", "test/bleu", "test/sacrebleu"}
+    assert not {"dev/bleu", "dev/sacrebleu"} & set(metrics)
+    [bleu, sacrebleu] = result["notes"]
+    assert bleu.startswith("bleu: case-sensitive, on Moses tokens by sacremoses: nrefs:1|case:mixed")
+    assert sacrebleu.startswith("sacrebleu: on text of the data: nrefs:1|case:mixed|eff:no|tok:13a")
+
+
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"model.dropout": 0.1, "epochs": 2, "max_tokens": 500, "accumulate": 2, "beam": 1}
+    task = make(regularizer="dropattention-c", max_len_b=10, average_last=2, **more)
+    whole = run_trial(RunDirectory.create(tmp_path / "whole", task.trial), task.settings)
+    directory = RunDirectory.create(tmp_path / "parts", task.trial)
+    for stop in (3, 5):  # before and after the end of an epoch
+        with pytest.raises(Interrupted):
+            run_trial(directory, task.settings, partial(next, iter([False] * (stop - 1) + [True])))
+    assert run_trial(directory, task.settings) == whole
+    assert whole["steps"] > 8
+
+
+@pytest.mark.parametrize("kinds", [("encoder-self",), ("decoder-self",), ("cross",), None])
+def test_each_kind_of_attention_is_selectable(kinds: tuple[str, ...] | None) -> None:
+    more: Any = {} if kinds is None else {"kinds": ",".join(kinds)}
+    task = make(regularizer="dropattention-e", **more)
+    report = bind_trial(task.build_model(), task.trial)
+    expected = {"encoder-self": 1, "decoder-self": 2, "cross": 2}
+    assert Counter(site.kind for site in report.bound) == {
+        kind: count for kind, count in expected.items() if kinds is None or kind in kinds
+    }
+
+
+def test_the_paper_recipe_has_the_18_sites_of_the_base_model() -> None:
+    request = TrialRequest(
+        task="translation",
+        data="wmt16-en-de-synthetic",
+        model="transformer-wmt-en-de",
+        regularizer="dropattention-c",
+        preset="paper",
+    )
+    task = Translation(Translation.trial_for(request, Settings()), Settings(device="cpu"))
+    task.setup()
+    assert len(bind_trial(task.build_model(), task.trial).bound) == 18
+    recipe = task.recipe
+    assert (recipe.max_tokens * recipe.accumulate, recipe.symbols, recipe.beam) == (32_768, 32_768, 4)
+
+
+def test_a_long_pair_is_noted_and_stays_in_the_score(tmp_path: Path) -> None:
+    long = "word1 " * 30 + "\n"
+    short = "".join(f"word{n} other{n} .\n" for n in range(11))
+    sides: Any = {f"{name}_en": long + short for name in ("train", "val", "test_2016_flickr")}
+    positions: Any = {"model.positions": 20}
+    task = make("multi30k", folders=write_files(tmp_path, **sides), pieces=60, **positions)
+    notes = [note for note in task.notes if "longer than 20 tokens" in note]
+    assert notes == [
+        "1 pair of train longer than 20 tokens: left out",
+        "1 pair of dev longer than 20 tokens: left out",
+        "1 pair of test longer than 20 tokens: scored as empty",
+    ]
+    model = task.build_model().eval()
+    scored: list[Sequence[str]] = []
+
+    class RecordingScorer(Scorer):
+        def __call__(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+            scored.extend([translations, references])
+            return super().__call__(translations, references)
+
+    task.scorer = RecordingScorer("de", tokenized=False)
+    with torch.no_grad():
+        task.summary(model)
+    assert len(scored[0]) == len(scored[1]) == 12
+    assert scored[0][0] == ""
+    assert task.prepared.references is not None
+    assert tuple(scored[1]) == task.prepared.references
+
+
+def test_data_with_only_long_pairs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"data 'multi30k': no pair of train has at most 3 tokens per side"):
+        make("multi30k", folders=write_files(tmp_path), pieces=30, max_tokens=3)
+
+
+def test_an_unknown_token_of_a_reference_is_never_matched() -> None:
+    task = make("wmt16-en-de-synthetic", symbols=16)
+    task.prepared = task.prepared.__class__(**{**vars(task.prepared), "references": None})
+    unknown = torch.tensor([task.fairseq.target_dictionary.unk()])
+    assert task.decode(unknown) == "<unk>"
+    assert task.decode(unknown, reference=True) == "<<unk>>"
+    assert any("<<unk>>" in task.reference(index) for index in range(task.size("test")))
+
+
+def test_references_decoded_from_the_dictionary_equal_the_text() -> None:
+    task = make("wmt16-en-de-synthetic")
+    references = task.prepared.references
+    task.prepared = task.prepared.__class__(**{**vars(task.prepared), "references": None})
+    assert references == tuple(task.reference(index) for index in range(task.size("test")))
+
+
+def test_masked_words_become_padding_in_place(task: Translation) -> None:
+    batch = task.batch("test", [0, 1, 2])
+    before = batch["net_input"]["src_tokens"]
+    after = task.mask_tokens(batch, 0.5, torch.Generator().manual_seed(0))["net_input"]["src_tokens"]
+    pad, end = task.fairseq.source_dictionary.pad(), task.fairseq.source_dictionary.eos()
+    changed = before != after
+    assert changed.any(dim=1).all()
+    assert (after[changed] == pad).all()
+    assert not changed[(before == pad) | (before == end)].any()
+    assert torch.equal(batch["net_input"]["src_tokens"], before)
+
+
+def test_a_sample_view_has_the_subwords_and_the_translation(task: Translation) -> None:
+    view = task.sample_view("test", 3)
+    assert task.prepared.references is not None
+    assert view.label == task.prepared.references[3]
+    assert view.words is not None
+    assert view.words[-1] == "</s>"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"model.heads": 5}, r"model transformer-wmt-en-de: heads=5 does not divide dim=32"),
+        ({"model.layers": 3}, r"unknown option of model transformer-wmt-en-de 'layers': did you mean"),
+        ({"max_token": 3}, r"unknown recipe key 'max_token': did you mean max_tokens"),
+        ({"kinds": "encoder"}, r"kinds"),
+    ],
+)
+def test_invalid_options_are_refused_before_data_are_read(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**overrides)

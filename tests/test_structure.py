@@ -1,0 +1,131 @@
+"""The house: floors, rooms, imports and words, as `docs/design.md` describes them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+FLOORS = (("harness",), ("adapters",), ("tasks", "db"), ("jobs",))
+"""Each folder may import from the floors before its own, and from itself."""
+STRINGS_MAY_CLIMB = {
+    "harness/cli/main.py": "the list of commands",
+    "harness/models/adapter.py": "the registry of adapters",
+    "harness/models/catalog.py": "the registry of models",
+    "harness/moved.py": "old names of modules",
+    "harness/trials/task.py": "the registry of tasks",
+}
+TARGET = re.compile(r"^(harness|adapters|tasks|db|jobs)(\.\w+)+(:\w+)?$")
+
+
+def sources(*folders: str) -> list[Path]:
+    """Python files below some folders of the repository."""
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """All modules of the five folders by their dotted names."""
+    return {module_of(path): path for floor in FLOORS for path in sources(*floor)}
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """The modules that each module imports: at the top, in functions and under `TYPE_CHECKING` alike."""
+    return {name: frozenset(_imported(path)) - {name} for name, path in modules().items()}
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            while name and name not in modules():
+                name = name.rpartition(".")[0]
+            if name:
+                yield name
+
+
+def circles(graph: dict[str, frozenset[str]]) -> list[list[str]]:
+    """Groups of nodes that reach each other."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for node in graph[waiting.pop()] - seen:
+                seen.add(node)
+                waiting.append(node)
+        return seen
+
+    reach = {node: reached(node) for node in graph}
+    groups = {tuple(sorted(other for other in reach[node] if node in reach[other])) for node in graph}
+    return [list(group) for group in sorted(groups) if group]
+
+
+def face(name: str) -> bool:
+    """Return whether a module only hands on the names of its package: the public face of `harness`."""
+    return name == "harness"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(dict(imports())) == []
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    folder = {name: path.parent.relative_to(ROOT).as_posix() for name, path in modules().items()}
+    graph: dict[str, set[str]] = {place: set() for place in folder.values()}
+    for name, found in imports().items():
+        if not face(name):
+            graph[folder[name]] |= {folder[other] for other in found} - {folder[name]}
+    assert circles({place: frozenset(found) for place, found in graph.items()}) == []
+
+
+def test_a_folder_imports_no_higher_floor() -> None:
+    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
+    wrong = []
+    for name, found in imports().items():
+        top = name.partition(".")[0]
+        for other in found:
+            to = other.partition(".")[0]
+            if to != top and floor[to] >= floor[top]:
+                wrong.append(f"{name} -> {other}")
+    assert wrong == []
+
+
+def test_strings_climb_in_registries_and_the_list_of_commands_alone() -> None:
+    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
+    climbing = set()
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and TARGET.match(node.value):
+                if floor[node.value.partition(".")[0]] > floor[name.partition(".")[0]]:
+                    climbing.add(path.relative_to(ROOT).as_posix())
+            elif isinstance(node, ast.JoinedStr) and isinstance(start := node.values[0], ast.Constant):
+                top = re.match(r"(harness|adapters|tasks|db|jobs)\.", str(start.value))
+                if top and floor[top[1]] > floor[name.partition(".")[0]]:
+                    climbing.add(path.relative_to(ROOT).as_posix())
+    assert climbing == set(STRINGS_MAY_CLIMB)
+
+
+@pytest.mark.parametrize("folder", [name for floor in FLOORS for name in floor])
+def test_every_folder_says_what_lives_there(folder: str) -> None:
+    for place in {path.parent for path in sources(folder)}:
+        text = ast.get_docstring(ast.parse((place / "__init__.py").read_text(encoding="utf-8")))
+        assert text, f"{place}: expected a docstring in __init__.py"
