@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import model_validator
 
 from harness.regularizers.base import Regularizer
 from harness.regularizers.drop import UnitDrop
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
 
 class Unregularized(Regularizer):
     """The baseline of every table: nothing is dropped."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_ratio_0(cls, params: Any) -> Any:
+        """Drop `ratio=0`, which up to 0.1 was a parameter of `none` too."""
+        zero = isinstance(params, dict) and str(params.get("ratio")) in ("0", "0.0")
+        return {name: value for name, value in params.items() if name != "ratio"} if zero else params
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
         """Return 0."""

@@ -38,7 +38,7 @@ FILES = [
     *(f"jobs/queue/{name}.py" for name in ("operations", "run_loop", "reconcile")),
     *(f"jobs/submission/{name}.py" for name in ("dispatch", "executors")),
     *(f"jobs/worker/{name}.py" for name in ("slots", "attempt")),
-    *(f"db/store/{name}.py" for name in ("store", "rows", "run_snapshot")),
+    *(f"db/store/{name}.py" for name in ("store", "rows", "run_record")),
     "db/schema/connection.py",
     *(f"harness/{name}.py" for name in ("runs/run_directory", "files")),
     *(f"submitit/core/{name}.py" for name in ("core", "utils")),

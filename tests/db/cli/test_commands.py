@@ -196,7 +196,7 @@ def test_report_without_the_data(call: Call) -> None:
     assert done.code == 0
     assert "QC (synthetic)" in done.out
     assert "skipped [1]" in done.out
-    assert "[1] data 'mr' is not there" in done.out
+    assert "[1] data 'mr' not found" in done.out
 
 
 def test_rebuild_tells_of_damage(call: Call, runs: Path, make_trial: Callable[..., Trial]) -> None:

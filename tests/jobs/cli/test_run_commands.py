@@ -130,7 +130,7 @@ INVALID = [
     (["run", "tiny.yaml", "--set", "lr=-1"], "lr=-1"),
     (["run", "tiny.yaml", "--preset", "minni"], "unknown preset of tiny 'minni': did you mean mini?"),
     (["run", "tiny.yaml", "--data", "tinny"], "unknown data of tiny 'tinny': did you mean tiny?"),
-    (["run", "tiny.yaml", "--data", "digits=/nowhere"], "--data digits=/nowhere: no folder /nowhere"),
+    (["run", "tiny.yaml", "--data", "digits=/nowhere"], "--data digits=/nowhere: /nowhere is not a folder"),
     (["run", "tiny.yaml", "--executor", "lokal"], "unknown executor 'lokal': did you mean local?"),
     (["run", "tiny.yaml", "--device", "gpu"], "unknown device 'gpu': "),
     (["run", "tiny.yaml", "--parallel", "0"], "'--parallel': Input should be greater than or equal to 1"),

@@ -97,7 +97,7 @@ def test_running_out_of_memory_in_the_smallest_pieces_fails(
     work([small, large])()
     assert states(place)[small.id] == ["out_of_memory"] * 3 + ["failed"]
     assert place.attempts()[small.id][-1]["cause"] == (
-        "out of memory even with micro-batches of one sample (the recipe has 4)"
+        "out of memory even with micro-batches of one sample (the recipe has 4): use a larger GPU"
     )
     assert states(place)[large.id] == ["out_of_memory"] * MAX_SPLITS + ["failed"]
     cause = place.attempts()[large.id][-1]["cause"]
