@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import statistics
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.paths import ROOT
 
 FLOORS = (("harness",), ("adapters",), ("tasks", "db"), ("jobs",))
 """Each folder may import from the floors before its own, and from itself."""
+EVERYTHING = ("adapters", "benchmarks", "db", "harness", "jobs", "tasks", "tests")
 STRINGS_MAY_CLIMB = {
     "harness/cli/main.py": "the list of commands",
     "harness/models/adapter.py": "the registry of adapters",
@@ -21,6 +24,10 @@ STRINGS_MAY_CLIMB = {
     "harness/moved.py": "old names of modules",
     "harness/trials/task.py": "the registry of tasks",
 }
+MAX_FILES = 12
+"""Python files directly in a folder."""
+MAX_LINES = 300
+MAX_MEDIAN_LINES = 110
 TARGET = re.compile(r"^(harness|adapters|tasks|db|jobs)(\.\w+)+(:\w+)?$")
 
 
@@ -65,7 +72,7 @@ def _imported(path: Path) -> Iterator[str]:
 def circles(graph: dict[str, frozenset[str]]) -> list[list[str]]:
     """Groups of nodes that reach each other."""
 
-    def reached(start: str) -> set[str]:
+    def reachable(start: str) -> set[str]:
         seen: set[str] = set()
         waiting = [start]
         while waiting:
@@ -74,7 +81,7 @@ def circles(graph: dict[str, frozenset[str]]) -> list[list[str]]:
                 waiting.append(node)
         return seen
 
-    reach = {node: reached(node) for node in graph}
+    reach = {node: reachable(node) for node in graph}
     groups = {tuple(sorted(other for other in reach[node] if node in reach[other])) for node in graph}
     return [list(group) for group in sorted(groups) if group]
 
@@ -90,19 +97,19 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_no_folders_import_each_other_in_a_circle() -> None:
     folder = {name: path.parent.relative_to(ROOT).as_posix() for name, path in modules().items()}
-    graph: dict[str, set[str]] = {place: set() for place in folder.values()}
-    for name, found in imports().items():
+    graph: dict[str, set[str]] = {room: set() for room in folder.values()}
+    for name, imported in imports().items():
         if not face(name):
-            graph[folder[name]] |= {folder[other] for other in found} - {folder[name]}
-    assert circles({place: frozenset(found) for place, found in graph.items()}) == []
+            graph[folder[name]] |= {folder[other] for other in imported} - {folder[name]}
+    assert circles({room: frozenset(others) for room, others in graph.items()}) == []
 
 
 def test_a_folder_imports_no_higher_floor() -> None:
     floor = {name: number for number, names in enumerate(FLOORS) for name in names}
     wrong = []
-    for name, found in imports().items():
+    for name, imported in imports().items():
         top = name.partition(".")[0]
-        for other in found:
+        for other in imported:
             to = other.partition(".")[0]
             if to != top and floor[to] >= floor[top]:
                 wrong.append(f"{name} -> {other}")
@@ -126,6 +133,27 @@ def test_strings_climb_in_registries_and_the_list_of_commands_alone() -> None:
 
 @pytest.mark.parametrize("folder", [name for floor in FLOORS for name in floor])
 def test_every_folder_says_what_lives_there(folder: str) -> None:
-    for place in {path.parent for path in sources(folder)}:
-        text = ast.get_docstring(ast.parse((place / "__init__.py").read_text(encoding="utf-8")))
-        assert text, f"{place}: expected a docstring in __init__.py"
+    for room in {path.parent for path in sources(folder)}:
+        text = ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8")))
+        assert text, f"{room}: expected a docstring in __init__.py"
+
+
+def test_rooms_and_files_are_small() -> None:
+    paths = [
+        path for top in ("adapters", "benchmarks", "db", "harness", "jobs", "tasks", "tests") for path in sources(top)
+    ]
+    rooms = Counter(path.parent.relative_to(ROOT).as_posix() for path in paths)
+    assert {room: number for room, number in rooms.items() if number > MAX_FILES} == {}
+    lines = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in paths}
+    assert {path: number for path, number in lines.items() if number > MAX_LINES} == {}
+    assert statistics.median(lines.values()) <= MAX_MEDIAN_LINES
+
+
+def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
+    wrong = []
+    for path in sources(*EVERYTHING):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))) if re.match(r"\s*(What|Who|Whether|Where)\b", text):
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.strip().splitlines()[0]}")
+    assert wrong == []

@@ -1,4 +1,4 @@
-"""What 969bcf6 wrote (`tests/data/written_by_969bcf6`), laid out as in a user's folder."""
+"""Files that 969bcf6 wrote (`tests/data/written_by_969bcf6`), laid out as in a user's folder."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ REWORDED = {
     "published: value in the source; Δ: ours − published": "published: as the source prints it, Δ: ours − published",
 }  # fmt: skip
 """Lines of a table's legend as they read now, and as they read then."""
-ANY = {"as_of"}
-"""Keys whose value is different each time."""
+ANY = {"as_of", "about"}
+"""Keys whose value may differ: the time of the call, and sentences for people."""
 
 
 def unpack_runs(archive: Path, folder: Path) -> None:
@@ -69,8 +69,8 @@ def assert_same(old: Any, new: Any, where: str = "") -> None:
     elif isinstance(old, list):
         assert isinstance(new, list), where
         assert len(old) == len(new), where
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            assert_same(one, other, f"{where}[{index}]")
+        for index, (expected, value) in enumerate(zip(old, new, strict=True)):
+            assert_same(expected, value, f"{where}[{index}]")
     elif isinstance(old, float):
         assert new == pytest.approx(old, rel=1e-12), where
     else:
