@@ -9,11 +9,11 @@ from typing import Any, Literal
 from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
 from harness.errors import InputError
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 ARCHITECTURES = {
     "transformer-wmt-en-de": "transformer_wmt_en_de",
@@ -24,10 +24,8 @@ DUPLICATES = tuple(f"{name}_{part}" for name in ("in_proj", "out_proj", "fc1", "
 the 79.8 million of `transformer_wmt_en_de` with 32,768 symbols."""
 
 
-class TranslationOptions(BaseModel):
+class TranslationOptions(ModelOptions):
     """Options that change an architecture; None: fairseq's default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     encoder_layers: int | None = Field(default=None, ge=1)
     decoder_layers: int | None = Field(default=None, ge=1)

@@ -16,28 +16,26 @@ from mmdet.registry import MODELS
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
 from adapters.compat.checkpoints import mmengine_checkpoint
 from adapters.weights import load_state, read_state
 from harness.errors import InputError
 from harness.trials.optimization import BACKBONE
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
 EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
 """Channel expansion of a stage of a ResNet, by its depth."""
 
 
-class DetrOptions(BaseModel):
+class DetrOptions(ModelOptions):
     """Options of the model; the defaults are those of mmdet's configuration.
 
     `dropout` is applied to the outputs of attention and feed-forward networks. Dropout on the attention weights, 0.1 in
     the configuration, is a regularizer here and not part of the model.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     depth: Literal[18, 34, 50, 101] = Field(default=50, description="of the ResNet")
     stages: Literal[3, 4] = Field(

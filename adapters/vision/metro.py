@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple, cast
 
 import timm
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 STRIDE = 32
 """Stride of a backbone's last feature map, in pixels."""
@@ -30,14 +30,12 @@ POSITIONS = 512
 CAMERA_WIDTH = 250
 
 
-class MetroOptions(BaseModel):
+class MetroOptions(ModelOptions):
     """Options of the model; the defaults are those of the paper.
 
     `dropout` is applied to the outputs of embeddings, attention and feed-forward networks. Dropout on the attention
     weights, 0.1 in the authors' code, is a regularizer here and not part of the model.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     backbone: Literal["hrnet_w64", "hrnet_w40", "hrnet_w18_small", "resnet50", "resnet34", "resnet18", "resnet10t"] = (
         Field(default="hrnet_w64", description="timm's name of the image backbone")

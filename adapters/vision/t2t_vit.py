@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from timm.layers.drop import DropPath
 from timm.layers.mlp import Mlp
 from torch import Tensor, nn
@@ -19,15 +19,13 @@ from adapters.vision.token_grid import choose_stride
 from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 INIT_STD = 0.02
 
 
-class T2TOptions(BaseModel):
+class T2TOptions(ModelOptions):
     """Options of the model; the defaults are those of T2T-ViT-14."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     embed_dim: int = Field(default=384, ge=1)
     depth: int = Field(default=14, ge=1)

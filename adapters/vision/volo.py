@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from timm.models.volo import VOLO
 from torch import Tensor, nn
 
 from adapters.vision.token_grid import choose_stride
 from harness.errors import InputError
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 STRIDES = (16, 8, 4)
 """Pixels between tokens in self-attention, half as many in outlook attention; 16 is the published stride."""
@@ -20,10 +20,8 @@ Box = tuple[int, int, int, int]
 """Top, left, bottom and right of a box in the token grid of self-attention; bottom and right are exclusive."""
 
 
-class VoloOptions(BaseModel):
+class VoloOptions(ModelOptions):
     """Options of the model; the defaults are those of VOLO-D1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: str = Field(
         default="4,4,8,2",
