@@ -10,7 +10,7 @@ from pydantic import Field
 from timm.models.volo import VOLO
 from torch import Tensor, nn
 
-from adapters.vision.token_grid import choose_stride
+from adapters.vision.image_size import choose_stride
 from harness.errors import InputError
 from harness.validation import ModelOptions, model_options
 
@@ -109,11 +109,7 @@ NAMED: dict[str, dict[str, Any]] = {
 def build_volo(
     name: str, options: Mapping[str, Any], *, image_size: tuple[int, int], channels: int, classes: int
 ) -> nn.Module:
-    """Build a VOLO with random weights; `options` are fields of `VoloOptions`.
-
-    The other arguments, the default stride, the result and the errors are those of
-    `adapters.vision.t2t_vit.build_t2t_vit`.
-    """
+    """Build a VOLO with random weights; `options` are fields of `VoloOptions`, the rest is as in `build_t2t_vit`."""
     checked = model_options(VoloOptions, name, {**NAMED[name], **options})
     dim, heads = checked.embed_dim, checked.num_heads
     if heads % 2 or dim % heads:
