@@ -19,8 +19,7 @@ from mmengine.registry import DefaultScope
 from pydantic import Field
 from torch import nn
 
-from adapters.compat.checkpoints import mmengine_checkpoint
-from adapters.weights import load_state, read_state
+from adapters.weights import load_state, mmengine_checkpoint, read_state, use_own_classifier
 from harness.errors import InputError
 from harness.trials.optimization import BACKBONE
 from harness.validation import ModelOptions, model_options
@@ -87,7 +86,7 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
     if dim % heads or dim % 4:
         raise InputError(f"model {name}: embed_dim={dim}: expected a multiple of 4 and of num_heads={heads}")
     config = deepcopy(detr_config().model)
-    stages, trained = checked.stages, {} if checked.frozen else {"frozen_stages": -1, "norm_eval": False}
+    stages = checked.stages
     config.backbone.update(
         depth=checked.depth,
         init_cfg=None,
@@ -96,7 +95,8 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
         out_indices=(stages - 1,),
         strides=(1, 2, 2, 2)[:stages],
         dilations=(1,) * stages,
-        **trained,
+        frozen_stages=1 if checked.frozen else -1,
+        norm_eval=checked.frozen,
     )
     config.backbone.norm_cfg.requires_grad = not checked.frozen
     last = checked.channels * EXPANSION[checked.depth] * 2 ** (stages - 1)
@@ -144,25 +144,11 @@ def read_mmdet_state(path: Path) -> dict[str, torch.Tensor]:
     return read_state(path, mmengine_checkpoint())[0]
 
 
-def load_detector_state(model: nn.Module, state: Mapping[str, torch.Tensor], path: Path) -> str:
-    """Load the tensors of a detector, or those of a backbone with torchvision's names, into a model.
-
-    Returns:
-        a note of one line.
-
-    Raises:
-        InputError: the tensors do not fit the model.
-    """
+def load_detector_state(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> str:
+    """Load the tensors of a detector, or those of a backbone with torchvision's names; the rest as `load_detr_weights`."""
     backbone = "conv1.weight" in state
     if backbone:
         state = {f"{BACKBONE}{name}": value for name, value in state.items() if not name.startswith("fc.")}
-    own = model.state_dict()
-    state, notes = dict(state), [f"{'backbone' if backbone else 'weights'} of {path.name}"]
-    head = [name for name in own if name.startswith("bbox_head.fc_cls.") and name in state]
-    if head and all(state[name].shape[1:] == own[name].shape[1:] for name in head):
-        in_file, in_model = len(state[head[0]]) - 1, len(own[head[0]]) - 1
-        if in_file != in_model:
-            state.update({name: own[name] for name in head})
-            notes.append(f"the classifier is new: {in_file} classes in the file, {in_model} in the model")
+    classifier = use_own_classifier(state, model.state_dict(), "bbox_head.fc_cls", background=1)
     load_state(model, state, path, BACKBONE if backbone else "")
-    return "; ".join(notes)
+    return "; ".join(filter(None, (f"{'backbone' if backbone else 'weights'} of {path.name}", classifier)))

@@ -182,7 +182,7 @@ def test_mmengine_checkpoint_is_loaded_and_a_hostile_one_is_not(tmp_path: Path, 
     from mmengine.logging import MessageHub
     from mmengine.runner import load_checkpoint
 
-    from adapters.compat.checkpoints import mmengine_checkpoint
+    from adapters.weights import mmengine_checkpoint
 
     hub = MessageHub("test_mmengine_checkpoint")
     hub.update_scalar("train/loss", 0.25)
@@ -214,7 +214,7 @@ class ReachesInside:
 
 
 def test_mmengine_checkpoint_may_only_request_statistics(tmp_path: Path) -> None:
-    from adapters.compat.checkpoints import mmengine_checkpoint
+    from adapters.weights import mmengine_checkpoint
 
     torch.save(ReachesInside(), tmp_path / "hostile.pt")
     with mmengine_checkpoint(), pytest.raises(pickle.UnpicklingError, match="'mro'"):
@@ -224,7 +224,7 @@ def test_mmengine_checkpoint_may_only_request_statistics(tmp_path: Path) -> None
 def test_fairseq_checkpoint_is_loaded_and_a_hostile_one_is_not(tmp_path: Path, hostile: Path) -> None:
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
-    from adapters.compat.checkpoints import fairseq_checkpoint
+    from adapters.weights import fairseq_checkpoint
 
     path = tmp_path / "checkpoint_best.pt"
     arrays = {"int": np.arange(3), "float": np.linspace(0, 1, 3, dtype=np.float32), "bool": np.array([True])}
@@ -254,7 +254,7 @@ def test_fairseq_checkpoint_is_loaded_and_a_hostile_one_is_not(tmp_path: Path, h
 
 
 def test_numbers_of_numpy_1_are_allowed_under_their_old_names(tmp_path: Path) -> None:
-    from adapters.compat.checkpoints import fairseq_checkpoint
+    from adapters.weights import fairseq_checkpoint
 
     path = tmp_path / "old.pt"
     # NumPy 1 writes numpy.core, NumPy 2 writes numpy._core.
