@@ -53,9 +53,8 @@ def read_state(path: Path, allowed: AbstractContextManager[None] | None = None) 
         refused = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"found {refused[1]}" if refused else " ".join(str(error).split())[:80] or type(error).__name__
         raise InputError(f"weights {path}: expected a checkpoint with only tensors and numbers: {reason}") from None
-    wrapper = next(
-        (key for key in WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), ""
-    )
+    by_key = content if isinstance(content, Mapping) else {}
+    wrapper = next((key for key in WRAPPERS if isinstance(by_key.get(key), Mapping)), "")
     state = content[wrapper] if wrapper else content
     if not isinstance(state, Mapping) or not state or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputError(
@@ -78,14 +77,13 @@ def use_own_classifier(
     Returns:
         a note if the classifier was replaced.
     """
-    names = [f"{layer}.weight", f"{layer}.bias"]
-    for name in names:
-        if name not in state or name not in own or state[name].shape[1:] != own[name].shape[1:]:
-            return None
-    if any(state[name].ndim != own[name].ndim for name in names) or len(state[names[0]]) == len(own[names[0]]):
+    weight, bias = f"{layer}.weight", f"{layer}.bias"
+    if not {weight, bias} <= state.keys() & own.keys() or state[weight].shape[1:] != own[weight].shape[1:]:
         return None
-    in_file, in_model = len(state[names[0]]) - background, len(own[names[0]]) - background
-    state.update({name: own[name] for name in names})
+    in_file, in_model = len(state[weight]) - background, len(own[weight]) - background
+    if in_file == in_model or state[bias].shape != state[weight].shape[:1]:
+        return None
+    state[weight], state[bias] = own[weight], own[bias]
     return f"the classifier is new: {in_file} classes in the file, {in_model} in the model"
 
 

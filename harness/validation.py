@@ -51,7 +51,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 class ModelOptions(BaseModel):
-    """Options of a model: immutable, without unknown ones."""
+    """Options of a model: frozen, and unknown ones are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

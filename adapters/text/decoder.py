@@ -54,11 +54,7 @@ class Decoder(nn.Module):
                 nn.init.normal_(parameter, std=INIT_STD * scale)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary).
-
-        Raises:
-            InputError: the input is longer than the context.
-        """
+        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary); raises as `check_length`."""
         check_length(tokens, self.context)
         hidden = self.token_embedding(tokens) + self.position_embedding.weight[: tokens.shape[1]]
         hidden = self.embedding_dropout(hidden)
@@ -79,13 +75,13 @@ class Block(nn.Module):
 
     def __init__(self, options: DecoderOptions, layer: int) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(options.dim, bias=False)
         dim, path = options.dim, f"blocks.{layer}."
+        self.attention_norm = nn.LayerNorm(dim, bias=False)
         site = Site(f"{path}attention", "decoder-self", layer, options.layers, options.heads, width=dim)
         always_on = options.evaluation == "faithful"
         self.attention = SelfAttention(site, dim, bias=False, causal=True, always_on=always_on)
         self.attention_dropout = SiteDropout(options, f"{path}attention_dropout", "attention-output", layer)
-        self.feedforward_norm = nn.LayerNorm(options.dim, bias=False)
+        self.feedforward_norm = nn.LayerNorm(dim, bias=False)
         self.feedforward = FeedForward(options)
         self.feedforward_dropout = SiteDropout(options, f"{path}feedforward_dropout", "feed-forward", layer)
 

@@ -64,11 +64,7 @@ class MixtureOfExperts(AuxLoss):
         self.balance_loss: Tensor | None = None
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary).
-
-        Raises:
-            InputError: the input is longer than the context.
-        """
+        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary); raises as `check_length`."""
         check_length(tokens, self.context)
         out = self.decoder(input_ids=tokens, output_router_logits=self.training)
         if self.training:

@@ -99,14 +99,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, options: TextOptions, layer: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(options.dim, options.feedforward),
-            nn.ReLU(),
-            nn.Dropout(options.dropout),
-            nn.Linear(options.feedforward, options.dim),
-        )
+        dim, width, dropout = options.dim, options.feedforward, options.dropout
+        self.layers = nn.Sequential(nn.Linear(dim, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, dim))
         name = f"encoder.layers.{layer}.feedforward"
-        self.site = Site(name, "feed-forward", layer, options.layers, options.heads, width=options.dim)
+        self.site = Site(name, "feed-forward", layer, options.layers, options.heads, width=dim)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Map (B, T, dim) → (B, T, dim)."""
@@ -116,7 +112,9 @@ class FeedForward(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head self-attention (Eqs. 1 to 4) through `attend`; with `always_on`, regularized in evaluation, too."""
 
-    def __init__(self, site: Site, dim: int, *, bias: bool = True, causal: bool = False, always_on: bool = False):
+    def __init__(
+        self, site: Site, dim: int, *, bias: bool = True, causal: bool = False, always_on: bool = False
+    ) -> None:
         super().__init__()
         self.site, self.causal, self.always_on = site, causal, always_on
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
@@ -140,12 +138,7 @@ def sinusoids(length: int, dim: int) -> Tensor:
 
 @with_head
 def build_text_transformer(
-    name: str,
-    options: Mapping[str, Any],
-    *,
-    vocabulary: int,
-    max_length: int,
-    features: Mapping[str, int] | None = None,
+    name: str, options: Mapping[str, Any], *, vocabulary: int, max_length: int, features: Mapping[str, int] = {}
 ) -> tuple[TextEncoder, Pooling, float]:
     """Build the model with random weights: an `Encoder` with the head that `with_head` describes.
 
@@ -162,4 +155,4 @@ def build_text_transformer(
     checked = model_options(TextOptions, name, options)
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
-    return Encoder(checked, vocabulary, max_length, features or {}), checked.pooling, checked.dropout
+    return Encoder(checked, vocabulary, max_length, features), checked.pooling, checked.dropout

@@ -116,12 +116,7 @@ class Subwords:
 
 @with_head
 def build_bert(
-    name: str,
-    options: Mapping[str, Any],
-    *,
-    vocabulary: int,
-    max_length: int,
-    features: Mapping[str, int] | None = None,
+    name: str, options: Mapping[str, Any], *, vocabulary: int, max_length: int, features: Mapping[str, int] = {}
 ) -> tuple[TextEncoder, Pooling, float]:
     """Build a BERT with random weights; `options` are fields of `BertOptions`, or `word_dim` if it equals `dim`.
 
@@ -147,7 +142,7 @@ def build_bert(
         type_vocab_size=1,
         pad_token_id=PADDING,
     )
-    encoder = TransformersEncoder(BertModel(config, add_pooling_layer=False), features or {}, PADDING)
+    encoder = TransformersEncoder(BertModel(config, add_pooling_layer=False), features, PADDING)
     return encoder, checked.pooling, checked.head_dropout
 
 
@@ -158,7 +153,7 @@ def build_pretrained(
     *,
     vocabulary: int,
     max_length: int,
-    features: Mapping[str, int] | None = None,
+    features: Mapping[str, int] = {},
     weights: Path | None = None,
 ) -> tuple[TextEncoder, Pooling, float]:
     """Build an encoder with the weights of a folder written by `save_pretrained`; the head has random weights.

@@ -126,15 +126,8 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
 def load_detr_weights(model: nn.Module, path: Path) -> str:
     """Load a checkpoint into a model: a DETR as published by mmdet, or a ResNet as published by torchvision.
 
-    Args:
-        model: from `build_detr`, without a regularizer.
-        path: a checkpoint written by mmengine or `torch.save`.
-
-    Returns:
-        a note of one line.
-
-    Raises:
-        InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.
+    Arguments, result and errors are those of `adapters.vision.image_weights.load_image_weights`; the file may also have
+    been written by mmengine.
     """
     return load_detector_state(model, read_mmdet_state(path), path)
 
@@ -145,7 +138,7 @@ def read_mmdet_state(path: Path) -> dict[str, torch.Tensor]:
 
 
 def load_detector_state(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> str:
-    """Load the tensors of a detector, or those of a backbone with torchvision's names; the rest as `load_detr_weights`."""
+    """Load the tensors of a detector or of torchvision's ResNet; result and errors as in `load_detr_weights`."""
     backbone = "conv1.weight" in state
     if backbone:
         state = {f"{BACKBONE}{name}": value for name, value in state.items() if not name.startswith("fc.")}

@@ -33,9 +33,8 @@ def choose_stride(
     large = [stride for stride in sorted(strides, reverse=True) if min(image_size) // stride >= MIN_TOKENS]
     stride = requested or (large[0] if large else min(strides))
     if image_size[0] % stride or image_size[1] % stride:
-        raise InputError(
-            f"model {name}: stride={stride} does not divide images of {image_size[0]}×{image_size[1]} pixels"
-        )
+        size = "×".join(map(str, image_size))
+        raise InputError(f"model {name}: stride={stride} does not divide images of {size} pixels")
     return stride, (image_size[0] // stride, image_size[1] // stride)
 
 

@@ -260,18 +260,11 @@ def build_metro(
 
 
 def load_metro_weights(model: Metro, path: Path) -> str:
-    """Load a checkpoint into a model.
+    """Load a checkpoint into a model from `build_metro`.
 
-    Args:
-        model: from `build_metro`, without a regularizer.
-        path: a METRO checkpoint published by the authors (`metro_3dpw_state_dict.bin`) or saved by DropBench, or a
-            backbone published by torchvision, timm or the authors of HRNet.
-
-    Returns:
-        a note of one line.
-
-    Raises:
-        InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.
+    The file is a METRO published by the authors (`metro_3dpw_state_dict.bin`) or saved by DropBench, or a backbone
+    published by torchvision, timm or the authors of HRNet. Arguments, result and errors are those of
+    `adapters.vision.image_weights.load_image_weights`.
     """
     state, _ = read_state(path)
     backbone = "conv1.weight" in state

@@ -62,11 +62,7 @@ class T2TViT(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify images (B, channels, rows, columns) → logits (B, classes).
-
-        Raises:
-            InputError: the images have another size than the model was built for.
-        """
+        """Classify images (B, channels, rows, columns) → logits (B, classes); raises as `check_image_size`."""
         check_image_size(images, self.image_size)
         tokens = self.tokens_to_token(images)
         x = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)

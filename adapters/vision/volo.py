@@ -82,20 +82,14 @@ def _exchange(x: Tensor, box: Box, scale: int = 1) -> Tensor:
 
 
 def random_box(rows: int, columns: int) -> Box:
-    """Draw a box for `Volo.forward` from torch's default generator.
+    """Draw a box for `Volo.forward`, in a token grid of the given size, from torch's default generator.
 
     Its share of the grid, before it is clipped at the edges, is uniform between 0 and 1.
-
-    Args:
-        rows: of the token grid of self-attention.
-        columns: of the token grid of self-attention.
     """
     side = torch.rand(()).sqrt().item()
     height, width = int(rows * side) // 2, int(columns * side) // 2
     row, column = int(torch.randint(rows, ())), int(torch.randint(columns, ()))
-    return (
-        max(row - height, 0), max(column - width, 0), min(row + height, rows), min(column + width, columns),
-    )  # fmt: skip
+    return max(row - height, 0), max(column - width, 0), min(row + height, rows), min(column + width, columns)
 
 
 NAMED: dict[str, dict[str, Any]] = {
