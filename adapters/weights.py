@@ -1,4 +1,8 @@
-"""Checkpoints from the user: read without unpickling code, and loaded only if they match the model."""
+"""Checkpoints from the user: read without unpickling code, and loaded only if they match the model.
+
+`torch.load` refuses the few harmless types that checkpoints of mmengine and fairseq contain in addition to tensors. The
+contexts `mmengine_checkpoint` and `fairseq_checkpoint` allow exactly these types; all others are still refused.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+import numpy as np
 import torch
+from numpy._core import multiarray
 from torch import Tensor, nn
 from torch.serialization import safe_globals
 
@@ -46,15 +53,38 @@ def read_state(path: Path, allowed: AbstractContextManager[None] | None = None) 
         refused = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"found {refused[1]}" if refused else " ".join(str(error).split())[:80] or type(error).__name__
         raise InputError(f"weights {path}: expected a checkpoint with only tensors and numbers: {reason}") from None
-    wrapper = next(
-        (key for key in WRAPPERS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), ""
-    )
+    by_key = content if isinstance(content, Mapping) else {}
+    wrapper = next((key for key in WRAPPERS if isinstance(by_key.get(key), Mapping)), "")
     state = content[wrapper] if wrapper else content
     if not isinstance(state, Mapping) or not state or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputError(
             f"weights {path}: expected tensors by parameter name, or under one of the keys {', '.join(WRAPPERS)}"
         )
     return {str(key).removeprefix("module."): value for key, value in state.items()}, wrapper
+
+
+def use_own_classifier(
+    state: dict[str, Tensor], own: Mapping[str, Tensor], layer: str, background: int = 0
+) -> str | None:
+    """Replace a classifier for another number of classes by the model's own, in place.
+
+    Args:
+        state: tensors of a checkpoint.
+        own: tensors of the model.
+        layer: name of the linear layer that classifies.
+        background: number of its outputs that are no classes.
+
+    Returns:
+        a note if the classifier was replaced.
+    """
+    weight, bias = f"{layer}.weight", f"{layer}.bias"
+    if not {weight, bias} <= state.keys() & own.keys() or state[weight].shape[1:] != own[weight].shape[1:]:
+        return None
+    in_file, in_model = len(state[weight]) - background, len(own[weight]) - background
+    if in_file == in_model or state[bias].shape != state[weight].shape[:1]:
+        return None
+    state[weight], state[bias] = own[weight], own[bias]
+    return f"the classifier is new: {in_file} classes in the file, {in_model} in the model"
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path, prefix: str = "") -> None:
@@ -74,7 +104,7 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path, prefix
     missing = sorted(name for name in own.keys() - state.keys() if not name.endswith("num_batches_tracked"))
     if missing or unknown:
         parts = [
-            f"{len(names)} {problem} ({_first_two(names)})"
+            f"{len(names)} {problem} ({', '.join(names[:2])}{', …' * (len(names) > 2)})"
             for names, problem in ((missing, "missing"), (unknown, "unknown"))
             if names
         ]
@@ -87,5 +117,30 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path, prefix
     model.load_state_dict(state, strict=False)
 
 
-def _first_two(names: list[str]) -> str:
-    return ", ".join(names[:2]) + (", …" if len(names) > 2 else "")
+def _numpy_numbers() -> list[Any]:
+    """Return the functions and types in pickles of NumPy's numbers and numeric arrays, by names of NumPy 1 and 2."""
+    builders = [multiarray._reconstruct, multiarray.scalar]
+    old_names = [(build, f"numpy.core.multiarray.{build.__name__}") for build in builders]
+    numeric = {type(np.dtype(code)) for code in "?" + np.typecodes["AllInteger"] + np.typecodes["Float"]}
+    return [*builders, *old_names, np.ndarray, np.dtype, *numeric]
+
+
+def _statistic(owner: Any, name: str) -> Any:
+    """Replace `getattr` in the pickle of a HistoryBuffer: allow the methods that it names, and refuse all others."""
+    from mmengine.logging import HistoryBuffer
+
+    if owner is not HistoryBuffer or name not in ("current", "max", "mean", "min"):
+        raise UnpicklingError(f"the checkpoint requests attribute {name!r} of {owner!r}")
+    return getattr(owner, name)
+
+
+def mmengine_checkpoint() -> AbstractContextManager[None]:
+    """Allow the types that mmengine's Runner saves in addition to weights: the history of its logs."""
+    from mmengine.logging import HistoryBuffer
+
+    return safe_globals([HistoryBuffer, (_statistic, "builtins.getattr"), *_numpy_numbers()])
+
+
+def fairseq_checkpoint() -> AbstractContextManager[None]:
+    """Allow the types that fairseq's Trainer saves in addition to weights: its arguments and meters."""
+    return safe_globals([argparse.Namespace, *_numpy_numbers()])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from harness.errors import InputError, unknown_name
 
-Options = TypeVar("Options", bound=BaseModel)
+Options = TypeVar("Options", bound="ModelOptions")
 
 
 def input_error(error: ValidationError, where: str, noun: str, known: Mapping[str, FieldInfo]) -> InputError:
@@ -48,6 +48,12 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models(argument)
+
+
+class ModelOptions(BaseModel):
+    """Options of a model: frozen, and unknown ones are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def model_options(kind: type[Options], name: str, options: Mapping[str, Any]) -> Options:

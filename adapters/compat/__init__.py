@@ -15,11 +15,8 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_SHIMS = {
-    "torchvision": "adapters.compat.torchvision",
-    "mmcv": "adapters.compat.mmcv",
-    "fairseq": "adapters.compat.fairseq",
-}
+_SHIMS = ("torchvision", "mmcv", "fairseq")
+"""Libraries with a shim, which is the module of the same name in this folder."""
 
 
 class _ShimFinder:
@@ -35,7 +32,7 @@ class _ShimFinder:
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            with import_module(_SHIMS[name]).around_import(spec):
+            with import_module(f"{__name__}.{name}").around_import(spec):
                 execute(module)
 
         # Set on the instance, so that the loader keeps its type for inspect, pkgutil and resources.
@@ -51,8 +48,8 @@ def install() -> None:
     if any(isinstance(finder, _ShimFinder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _ShimFinder())
-    for name, shim in _SHIMS.items():
+    for name in _SHIMS:
         spec = getattr(sys.modules.get(name), "__spec__", None)
         if spec is not None:
-            with import_module(shim).around_import(spec):
+            with import_module(f"{__name__}.{name}").around_import(spec):
                 pass

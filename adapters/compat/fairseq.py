@@ -18,40 +18,36 @@ from importlib.util import find_spec
 from typing import Any
 
 
-def _hashable(cls: type) -> type:
-    if cls.__module__.startswith("fairseq.") and cls.__hash__ is None:
-        cls.__hash__ = object.__hash__
-    return cls
-
-
 @contextmanager
 def around_import(spec: ModuleSpec) -> Iterator[None]:
     """Make fairseq's dataclasses hashable, and replace its batching if it was built without C++ extensions."""
     dataclass = dataclasses.dataclass
 
-    def hashable_dataclass(cls: type | None = None, /, **options: Any) -> type | Callable[[type], type]:
+    def hashable_dataclass(cls: type | None = None, /, **options: Any) -> Any:
         if cls is None:
-            return lambda decorated: _hashable(dataclass(**options)(decorated))
-        return _hashable(dataclass(cls, **options))
+            return partial(hashable_dataclass, **options)
+        decorated: Any = dataclass(cls, **options)
+        if decorated.__module__.startswith("fairseq.") and decorated.__hash__ is None:
+            decorated.__hash__ = object.__hash__
+        return decorated
 
     # Two of fairseq's tasks call logging.basicConfig, which does nothing if the root logger has a handler.
     handler = logging.NullHandler()
     logging.root.addHandler(handler)
-    dataclasses.dataclass = hashable_dataclass  # type: ignore[assignment]
+    dataclasses.dataclass = hashable_dataclass
     try:
-        with warnings.catch_warnings():
-            # Deprecations of torch and hydra in fairseq's own code.
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):  # deprecations of torch and hydra in fairseq's own code
             yield
     finally:
         dataclasses.dataclass = dataclass
         logging.root.removeHandler(handler)
-    _replace_batching()
-    _silence_hydra()
+    batching = "fairseq.data.data_utils_fast"
+    if find_spec(batching) is None:
+        from adapters.compat import fairseq_batches
 
-
-def _silence_hydra() -> None:
-    """Hide the warnings of hydra 1.3 about fairseq's configurations, which are written for hydra 1.0."""
+        data: Any = sys.modules["fairseq.data"]
+        sys.modules[batching] = data.data_utils_fast = fairseq_batches
+    # fairseq's configurations are written for hydra 1.0, and hydra 1.3 warns about them.
     utils: Any = sys.modules["fairseq.dataclass.utils"]
     utils.compose = _without_warnings(utils.compose)
     # hydra finds the configuration relative to the caller's file, which is one frame further away.
@@ -60,16 +56,7 @@ def _silence_hydra() -> None:
 
 def _without_warnings(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return function(*args, **options)
 
     return call
-
-
-def _replace_batching() -> None:
-    name = "fairseq.data.data_utils_fast"
-    if find_spec(name) is None:
-        from adapters.compat import fairseq_batches
-
-        sys.modules[name] = sys.modules["fairseq.data"].data_utils_fast = fairseq_batches  # type: ignore[attr-defined]

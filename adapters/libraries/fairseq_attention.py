@@ -12,7 +12,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from harness.attention.reference.sdpa import attention_weights, masked_softmax
+from harness.attention.reference.sdpa import additive, attention_weights, masked_softmax
 from harness.models.adapter import (
     Adapter,
     Patch,
@@ -59,16 +59,17 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
                 before_softmax, need_head_weights,
             )  # fmt: skip
             return out
-        options = (key_padding_mask, incremental_state, static_kv, attn_mask)
+        needed = need_weights or need_head_weights
         if incremental_state is not None or static_kv:
-            heads, weights = self._from_logits(query, key, value, *options, weigh=need_weights or need_head_weights)
+            inputs = (key, value, key_padding_mask, incremental_state, False, static_kv, attn_mask)
+            heads, weights = self._from_logits(query, *inputs, need_weights=needed)
         else:
             assert key is not None
             assert value is not None
             q, k, v = self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
             mask = _mask(attn_mask, key_padding_mask, q.dtype)
             heads = attend(q, k, v, self.site, training=self.training, mask=mask)
-            weights = attention_weights(q, k, mask=mask) if need_weights or need_head_weights else None
+            weights = attention_weights(q, k, mask=mask) if needed else None
         joined: Tensor = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
@@ -80,28 +81,14 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
 
     def _heads(self, projected: Tensor) -> Tensor:
         """Split heads: (T, B, C) → (B, H, T, d)."""
-        heads: Tensor = projected.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3)
-        return heads
+        return cast(Tensor, projected.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3))
 
-    def _from_logits(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        key_padding_mask: Tensor | None,
-        incremental_state: State | None,
-        static_kv: bool,
-        attn_mask: Tensor | None,
-        *,
-        weigh: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    def _from_logits(self, query: Tensor, *inputs: Any, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Return outputs (B, H, T, d) and weights (B, H, T, S) from fairseq's logits, which handle caches and beams."""
         skip = self.skip_embed_dim_check
         self.skip_embed_dim_check = True  # avoids torch's function, which returns no logits
         try:
-            logits, v = super().forward(
-                query, key, value, key_padding_mask, incremental_state, False, static_kv, attn_mask, True
-            )
+            logits, v = super().forward(query, *inputs, before_softmax=True)
         finally:
             self.skip_embed_dim_check = skip
         logits = logits.view(query.shape[1], self.num_heads, *logits.shape[1:])
@@ -110,7 +97,7 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         v = v.repeat_interleave(len(logits) // len(v), dim=0)
         allowed = logits != float("-inf")  # NaN is allowed, and stays NaN
         heads = attend_logits(logits.masked_fill(~allowed, 0.0), v, self.site, training=self.training, mask=allowed)
-        return heads, masked_softmax(logits) if weigh else None
+        return heads, masked_softmax(logits) if need_weights else None
 
 
 def _mask(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -122,9 +109,7 @@ def _mask(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) 
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype == torch.bool:
-        return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
-    return mask.to(dtype)
+    return additive(~mask, dtype) if mask.dtype == torch.bool else mask.to(dtype)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
 from harness.errors import InputError
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 ARCHITECTURES = {
     "transformer-wmt-en-de": "transformer_wmt_en_de",
@@ -22,12 +22,17 @@ ARCHITECTURES = {
 DUPLICATES = tuple(f"{name}_{part}" for name in ("in_proj", "out_proj", "fc1", "fc2") for part in ("weight", "bias"))
 """Copies of an encoder layer's weights for a native call in evaluation. They are parameters without gradients: 18.9 of
 the 79.8 million of `transformer_wmt_en_de` with 32,768 symbols."""
+PER_SIDE = {
+    "dim": "embed_dim",
+    "feedforward": "ffn_embed_dim",
+    "heads": "attention_heads",
+    "normalize_before": "normalize_before",
+}
+"""fairseq's names of options that it has for both the encoder and the decoder."""
 
 
-class TranslationOptions(BaseModel):
+class TranslationOptions(ModelOptions):
     """Options that change an architecture; None: fairseq's default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     encoder_layers: int | None = Field(default=None, ge=1)
     decoder_layers: int | None = Field(default=None, ge=1)
@@ -44,18 +49,12 @@ class TranslationOptions(BaseModel):
 
     def arguments(self) -> dict[str, Any]:
         """Return the options by fairseq's names."""
-        per_side = {
-            "embed_dim": self.dim,
-            "ffn_embed_dim": self.feedforward,
-            "attention_heads": self.heads,
-            "normalize_before": self.normalize_before,
-        }
-        sides = {f"{side}_{name}": value for name, value in per_side.items() for side in ("encoder", "decoder")}
-        common = {
-            name: getattr(self, name) for name in ("encoder_layers", "decoder_layers", "dropout", "activation_dropout")
-        }
+        changes: dict[str, Any] = {}
+        for name, value in self.model_dump(exclude={"share", "positions"}, exclude_none=True).items():
+            both_sides = [f"{side}_{PER_SIDE.get(name)}" for side in ("encoder", "decoder")]
+            changes |= dict.fromkeys(both_sides if name in PER_SIDE else [name], value)
         return {
-            **{name: value for name, value in {**sides, **common}.items() if value is not None},
+            **changes,
             "share_all_embeddings": self.share == "all",
             "share_decoder_input_output_embed": self.share == "decoder",
             "max_source_positions": self.positions,

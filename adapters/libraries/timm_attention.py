@@ -34,46 +34,55 @@ class RegularizedAttention(Attention):
         return _project(self, x, self.norm(_join(out)))
 
 
-@patched_class(AttentionRope)
-class RegularizedAttentionRope(AttentionRope):
-    """Self-attention with rotary positions, and optionally grouped queries."""
-
-    site: Site
+class RotaryAttention(nn.Module):
+    """Self-attention with rotary positions, and optionally grouped queries; a base of patched classes."""
 
     def forward(
-        self, x: Tensor, rope: Tensor | None = None, attn_mask: Tensor | None = None, is_causal: bool = False
+        self: Any, x: Tensor, rope: Tensor | None = None, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """Attend within tokens (B, N, C) → (B, N, C_out)."""
         if can_use_original_forward(self):
             return cast(Tensor, super().forward(x, rope, attn_mask, is_causal))
         if self.qkv is not None:
-            q, k, v = _heads(self.qkv(x), self.num_heads)
+            q, k, v = _heads(self.joint_projection(x), self.num_heads)
         else:
-            q, k, v = _separate_heads(self, x, self.num_kv_heads)
-        out = _rotary(self, q, k, v, rope, attn_mask, is_causal)
+            q = self.q_proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            # With grouped queries there are fewer heads of keys and values.
+            k, v = (
+                projection(x).unflatten(-1, (-1, q.shape[-1])).transpose(1, 2)
+                for projection in (self.k_proj, self.v_proj)
+            )
+        q, k = self.q_norm(q), self.k_norm(k)
+        if rope is not None:
+            q, k = (self.rotate(part, rope).to(v.dtype) for part in (q, k))
+        groups = q.shape[1] // k.shape[1]
+        if groups > 1:
+            k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+        out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
         return _project(self, x, self.norm(_join(out)))
+
+    def joint_projection(self: Any, x: Tensor) -> Tensor:
+        """Project tokens to queries, keys and values together: (B, N, C) → (B, N, 3·heads·d)."""
+        return cast(Tensor, self.qkv(x))
+
+    def rotate(self: Any, part: Tensor, rope: Tensor) -> Tensor:
+        """Rotate queries or keys (B, heads, N, d) by their positions, except those of prefix tokens."""
+        prefix, image = part.split((self.num_prefix_tokens, part.shape[2] - self.num_prefix_tokens), dim=2)
+        return torch.cat([prefix, apply_rot_embed_cat(image, rope, half=self.rotate_half)], dim=2)
+
+
+@patched_class(AttentionRope)
+class RegularizedAttentionRope(RotaryAttention, AttentionRope):
+    """timm's attention with rotary positions."""
 
 
 @patched_class(EvaAttention)
-class RegularizedEvaAttention(EvaAttention):
-    """EVA's self-attention with rotary positions and without a bias of keys."""
+class RegularizedEvaAttention(RotaryAttention, EvaAttention):
+    """EVA's attention without a bias of keys."""
 
-    site: Site
-
-    def forward(
-        self, x: Tensor, rope: Tensor | None = None, attn_mask: Tensor | None = None, is_causal: bool = False
-    ) -> Tensor:
-        """Attend within tokens (B, N, C) → (B, N, C)."""
-        if can_use_original_forward(self):
-            return cast(Tensor, super().forward(x, rope, attn_mask, is_causal))
-        if self.qkv is None:
-            q, k, v = _separate_heads(self, x, self.num_heads)
-        else:
-            parts: list[Tensor] = [part for part in (self.q_bias, self.k_bias, self.v_bias) if part is not None]
-            bias = torch.cat(parts) if parts else None
-            q, k, v = _heads(F.linear(x, self.qkv.weight, bias), self.num_heads)
-        out = _rotary(self, q, k, v, rope, attn_mask, is_causal)
-        return _project(self, x, self.norm(_join(out)))
+    def joint_projection(self, x: Tensor) -> Tensor:
+        biases: list[Tensor] = [bias for bias in (self.q_bias, self.k_bias, self.v_bias) if bias is not None]
+        return F.linear(x, self.qkv.weight, torch.cat(biases) if biases else None)
 
 
 @patched_class(swin_transformer.WindowAttention)
@@ -167,33 +176,6 @@ def _heads(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Split (B, N, 3·heads·d) into q, k, v, each (B, heads, N, d)."""
     q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
     return q, k, v
-
-
-def _separate_heads(module: Any, x: Tensor, key_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q (B, heads, N, d), and k and v (B, key heads, N, d), from three linear layers."""
-    q = module.q_proj(x).unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
-    k = module.k_proj(x).unflatten(-1, (key_heads, -1)).transpose(1, 2)
-    v = module.v_proj(x).unflatten(-1, (key_heads, -1)).transpose(1, 2)
-    return q, k, v
-
-
-def _rotary(
-    module: Any, q: Tensor, k: Tensor, v: Tensor, rope: Tensor | None, mask: Tensor | None, causal: bool
-) -> Tensor:
-    """Attend with normalized queries and keys, rotated by their positions (except prefix tokens), and grouped heads."""
-    q, k = module.q_norm(q), module.k_norm(k)
-    if rope is not None:
-        prefix = module.num_prefix_tokens
-        q, k = (
-            torch.cat(
-                [part[:, :, :prefix], apply_rot_embed_cat(part[:, :, prefix:], rope, half=module.rotate_half)], dim=2
-            ).to(v.dtype)
-            for part in (q, k)
-        )
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    return attend(q, k, v, module.site, training=module.training, mask=mask, causal=causal)
 
 
 def _join(out: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import timm
 from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
@@ -16,9 +17,6 @@ from adapters.libraries.timm_attention import PATCHED
 from harness.errors import InputError, unknown_name
 from harness.models.adapter import Adapter, Patch, number_layers
 from harness.regularizers.base import Site, SiteKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DROPS = (PatchDropout, PatchDropoutWithIndices)
 KINDS: dict[type[nn.Module], SiteKind] = {volo.OutlookAttention: "outlook", volo.ClassAttention: "class"}
@@ -52,17 +50,9 @@ def _networks(model: nn.Module, paths: list[str]) -> list[str]:
 
     For a block that a model of another library takes from timm, the network is the whole model.
     """
-    count: dict[str, int] = {}
-    for path in paths:
-        for parent in _parents(path):
-            count[parent] = count.get(parent, 0) + 1
-    return [
-        next(
-            (parent for parent in _parents(path) if count[parent] > 1 and _of_timm(model.get_submodule(parent))),
-            "",
-        )
-        for path in paths
-    ]
+    count = Counter(parent for path in paths for parent in _parents(path))
+    networks = {parent for parent in count if count[parent] > 1 and _of_timm(model.get_submodule(parent))}
+    return [next((parent for parent in _parents(path) if parent in networks), "") for path in paths]
 
 
 def _of_timm(module: nn.Module) -> bool:
@@ -132,16 +122,13 @@ def build_vit(
         if key not in OPTIONS:
             raise unknown_name(f"option of model {name}", key, OPTIONS)
     patch = int(options.get("patch_size", SMALL.get(name, {}).get("patch_size", 16)))
+    size = "×".join(map(str, image_size))
     if image_size[0] % patch or image_size[1] % patch:
-        raise InputError(
-            f"model {name}: patch_size={patch} does not divide images of {image_size[0]}×{image_size[1]} pixels"
-        )
+        raise InputError(f"model {name}: patch_size={patch} does not divide images of {size} pixels")
     common = {"img_size": image_size, "in_chans": channels, "num_classes": classes}
     try:
         if name in SMALL:
             return VisionTransformer(**{**common, **SMALL[name], **options})
         return timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **options})
     except (AssertionError, ValueError, TypeError) as error:
-        raise InputError(
-            f"model {name} with {dict(options)} on {image_size[0]}×{image_size[1]} images: {error}"
-        ) from None
+        raise InputError(f"model {name} with {dict(options)} on {size} images: {error}") from None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.attention.reference.sdpa import attention_weights
+from harness.attention.reference.sdpa import additive, attention_weights
 from harness.errors import InputError
 from harness.models.adapter import Adapter, Patch, can_use_original_forward, number_layers, patched_class, stack_of
 from harness.models.attention import attend
@@ -108,14 +109,9 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         if not masks:
             return None
         if all(mask.dtype == torch.bool for mask in masks):
-            return ~masks[0] if len(masks) == 1 else ~(masks[0] | masks[1])
-        additive = [
-            torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, float("-inf"))
-            if mask.dtype == torch.bool
-            else mask.to(q.dtype)
-            for mask in masks
-        ]
-        return additive[0] if len(additive) == 1 else additive[0] + additive[1]
+            return ~reduce(torch.logical_or, masks)
+        floats = [additive(~mask, q.dtype) if mask.dtype == torch.bool else mask.to(q.dtype) for mask in masks]
+        return reduce(torch.add, floats)
 
 
 class TorchModels(Adapter):
@@ -130,14 +126,11 @@ class TorchModels(Adapter):
 
     def patches(self, model: nn.Module) -> Iterator[Patch]:
         """Yield each module; subclasses with their own forward are refused."""
-        modules = [
-            (path, module) for path, module in model.named_modules() if isinstance(module, nn.MultiheadAttention)
-        ]
-        kinds = [_kind(model, path) for path, _ in modules]
-        stacks = [stack_of(model, path) for path, _ in modules]
+        modules = {path: child for path, child in model.named_modules() if isinstance(child, nn.MultiheadAttention)}
+        kinds = [_kind(model, path) for path in modules]
+        layers = number_layers(zip([stack_of(model, path) for path in modules], kinds, strict=True))
         grids = _grids(model)
-        layers = number_layers(zip(stacks, kinds, strict=True))
-        for (path, module), kind, (layer, depth) in zip(modules, kinds, layers, strict=True):
+        for (path, module), kind, (layer, depth) in zip(modules.items(), kinds, layers, strict=True):
             grid, prefix = next((keys for owner, keys in grids.items() if path.startswith(owner)), (None, 0))
             site = Site(path, kind, layer, depth, module.num_heads, grid, prefix)
             plain = type(module) in (nn.MultiheadAttention, RegularizedMultiheadAttention)
@@ -160,9 +153,9 @@ def _kind(model: nn.Module, path: str) -> SiteKind:
 def _grids(model: nn.Module) -> dict[str, tuple[tuple[int, int], int]]:
     """Return the token grid and the number of prefix tokens of torchvision's Vision Transformers, by path."""
     grids: dict[str, tuple[tuple[int, int], int]] = {}
+    module: Any
     for path, module in model.named_modules():
         if type(module).__module__ == "torchvision.models.vision_transformer" and hasattr(module, "patch_size"):
-            vision = cast(Any, module)
-            side = vision.image_size // vision.patch_size
+            side = module.image_size // module.patch_size
             grids[path] = ((side, side), 1)
     return grids

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,66 +82,43 @@ def matches_reference(module: nn.Module) -> bool:
     site = Site("", "encoder-self", 0, 1, 2 * groups)
     try:
         theirs, _ = original_function(module)(module, q, k, v, mask, scaling=0.5, dropout=0.0)
-        ours, _ = _attend(site, q, k, v, mask, training=False, scale=0.5, weights=False)
+        ours, _ = _attend(site, q, k, v, mask, training=False, weights=False, scaling=0.5)
     except Exception:  # an unusual function may fail in any way on plain inputs
         return False
     return theirs.shape == ours.shape and torch.allclose(theirs, ours, atol=1e-5)
 
 
-def regularized_sdpa(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
-) -> tuple[Tensor, Tensor | None]:
-    """Replace "sdpa"; without a mask, attention is causal if the module or the caller says so."""
-    if not isinstance(site_of(module), InterfaceSite) or can_use_original_forward(module):
-        return _original(module)(module, query, key, value, attention_mask, **options)
-    is_causal = options.pop("is_causal", None)
-    causal = (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
-    return _run(module, query, key, value, attention_mask, causal and attention_mask is None, False, options)
-
-
-def regularized_eager(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
-) -> tuple[Tensor, Tensor | None]:
-    """Replace "eager"; there is always a mask, and the weights before dropping are returned."""
-    if not isinstance(site_of(module), InterfaceSite) or can_use_original_forward(module):
-        return _original(module)(module, query, key, value, attention_mask, **options)
-    return _run(module, query, key, value, attention_mask, False, True, options)
-
-
-def _original(module: nn.Module) -> AttentionFunction:
-    site = site_of(module)
-    return site.original if isinstance(site, InterfaceSite) else original_function(module)
-
-
-def _run(
-    module: Any,
+def regularized_attention(
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    weights: bool,
-    options: dict[str, Any],
+    attention_mask: Tensor | None,
+    *,
+    eager: bool,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
+    """Replace "sdpa" or "eager".
+
+    "sdpa" without a mask is causal if the module or the caller says so. "eager" always has a mask, and the weights
+    before dropping are returned.
+    """
+    site = site_of(module)
+    if not isinstance(site, InterfaceSite):
+        return original_function(module)(module, query, key, value, attention_mask, **options)
+    if can_use_original_forward(module):
+        return site.original(module, query, key, value, attention_mask, **options)
     for name in UNSUPPORTED_OPTIONS:
         if options.get(name) is not None:
             raise InputError(
-                f"{module.site.name}: {type(module).__name__} uses '{name}', which regularized attention does not"
-                f" support: expected softmax(q·k + bias)·v; skip the site with `exclude=['{module.site.name}']`"
+                f"{site.name}: {type(module).__name__} uses '{name}', which regularized attention does not"
+                f" support: expected softmax(q·k + bias)·v; skip the site with `exclude=['{site.name}']`"
             )
-    return _attend(
-        module.site,
-        query,
-        key,
-        value,
-        mask,
-        training=module.training,
-        scale=options.get("scaling"),
-        causal=causal,
-        weights=weights,
-        position_bias=options.get("position_bias"),
-        softcap=options.get("softcap"),
-    )
+    causal = options.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    causal = causal and not eager and attention_mask is None and query.shape[2] > 1
+    training = module.training
+    return _attend(site, query, key, value, attention_mask, training=training, weights=eager, causal=causal, **options)
 
 
 def _attend(
@@ -151,11 +129,12 @@ def _attend(
     mask: Tensor | None,
     *,
     training: bool,
-    scale: float | None,
     weights: bool,
     causal: bool = False,
+    scaling: float | None = None,
     position_bias: Tensor | None = None,
     softcap: float | None = None,
+    **_: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Call `attend` with the library's options: grouped queries, position biases, capped logits."""
     if q.shape[1] != k.shape[1]:
@@ -163,13 +142,12 @@ def _attend(
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q.dtype)
     if position_bias is not None:
-        mask = _add_mask(position_bias.to(q.dtype), mask, causal)
-        causal = False
+        mask, causal = _add_mask(position_bias.to(q.dtype), mask, causal), False
     if softcap is None:
-        out = attend(q, k, v, site, training=training, mask=mask, causal=causal, scale=scale)
-        undropped = attention_weights(q, k, mask=mask, causal=causal, scale=scale) if weights else None
+        out = attend(q, k, v, site, training=training, mask=mask, causal=causal, scale=scaling)
+        undropped = attention_weights(q, k, mask=mask, causal=causal, scale=scaling) if weights else None
         return out.transpose(1, 2), undropped
-    logits = softcap * (attention_logits(q, k, scale=scale) / softcap).tanh()
+    logits = softcap * (attention_logits(q, k, scale=scaling) / softcap).tanh()
     out = attend_logits(logits, v, site, training=training, mask=mask, causal=causal)
     return out.transpose(1, 2), masked_softmax(_add_mask(logits, mask, causal)) if weights else None
 
@@ -183,6 +161,6 @@ def _add_mask(bias: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     return bias + (additive(mask, bias.dtype) if mask.dtype == torch.bool else mask)
 
 
-for _name, _function, _mask in (("sdpa", regularized_sdpa, sdpa_mask), ("eager", regularized_eager, eager_mask)):
-    AttentionInterface.register(PREFIX + _name, _function)
+for _name, _mask in (("sdpa", sdpa_mask), ("eager", eager_mask)):
+    AttentionInterface.register(PREFIX + _name, partial(regularized_attention, eager=_name == "eager"))
     AttentionMaskInterface.register(PREFIX + _name, _mask)

@@ -73,28 +73,26 @@ class TransformersModels(Adapter):
         """Yield each module; modules that bypass the interface or extend its computation are refused with a reason."""
         owners: dict[str, PreTrainedModel] = {}
         for path, module in model.named_modules():
-            if isinstance(module, PreTrainedModel) and not any(_below(path, owner) for owner in owners):
+            below = any(owner == "" or path.startswith(f"{owner}.") for owner in owners)
+            if isinstance(module, PreTrainedModel) and not below:
                 owners[path] = module
         for path, owner in owners.items():
             yield from _patches(owner, path)
 
 
 def _patches(owner: PreTrainedModel, prefix: str) -> Iterator[Patch]:
-    modules = [(path, module) for path, module in owner.named_modules() if uses_interface(module)]
+    modules = {path: module for path, module in owner.named_modules() if uses_interface(module)}
     bypassed = not modules
     if bypassed:
-        modules = [(path, module) for path, module in owner.named_modules() if _is_attention(module)]
-    kinds = [_kind(path, module) for path, module in modules]
-    layers = number_layers(zip((stack_of(owner, path) for path, _ in modules), kinds, strict=True))
-    for (path, module), kind, (layer, depth) in zip(modules, kinds, layers, strict=True):
+        modules = {path: module for path, module in owner.named_modules() if _is_attention(module)}
+    kinds = [_kind(path, module) for path, module in modules.items()]
+    layers = number_layers(zip((stack_of(owner, path) for path in modules), kinds, strict=True))
+    for (path, module), kind, (layer, depth) in zip(modules.items(), kinds, layers, strict=True):
         grid, num_prefix_tokens = _key_grid(owner, path)
         fields = (f"{prefix}.{path}".strip("."), kind, layer, depth, _heads(module), grid, num_prefix_tokens)
         reason = f"{type(owner).__name__} bypasses transformers' AttentionInterface" if bypassed else _refusal(module)
-        if reason:
-            yield InterfacePatch(module, Site(*fields), None, reason, owner)
-        else:
-            site = InterfaceSite(*fields, original=original_function(module))
-            yield InterfacePatch(module, site, owner=owner)
+        site = Site(*fields) if reason else InterfaceSite(*fields, original=original_function(module))
+        yield InterfacePatch(module, site, None, reason, owner)
 
 
 def _refusal(module: nn.Module) -> str | None:
@@ -114,9 +112,8 @@ def _refusal(module: nn.Module) -> str | None:
 
 def _kind(path: str, module: Any) -> SiteKind:
     leaf = ".".join(path.split(".")[-2:])
-    if getattr(module, "is_cross_attention", False) is True or "Cross" in type(module).__name__:
-        return "cross"
-    if re.search("cross|encoder_attn|EncDec", leaf):
+    is_cross = getattr(module, "is_cross_attention", False) is True or "Cross" in type(module).__name__
+    if is_cross or re.search("cross|encoder_attn|EncDec", leaf):
         return "cross"
     return "decoder-self" if getattr(module, "is_causal", False) is True or "decoder" in path else "encoder-self"
 
@@ -158,21 +155,15 @@ def _is_attention(module: nn.Module) -> bool:
     return "Attention" in type(module).__name__ and not any(map(_is_attention, module.children()))
 
 
-def _below(path: str, owner: str) -> bool:
-    return owner == "" or path.startswith(f"{owner}.")
-
-
 def _configs(owner: PreTrainedModel) -> list[PreTrainedConfig]:
     """Return the configs of all modules of a model and their sub-configs, each once."""
-    attributes = [value for module in owner.modules() for value in vars(module).values()]
-    queue = [value for value in attributes if isinstance(value, PreTrainedConfig)]
+    queue = [value for module in owner.modules() for value in vars(module).values()]
     configs: dict[int, PreTrainedConfig] = {}
     while queue:
         config = queue.pop()
-        if id(config) not in configs:
+        if isinstance(config, PreTrainedConfig) and id(config) not in configs:
             configs[id(config)] = config
-            sub_configs = (getattr(config, key, None) for key in config.sub_configs)
-            queue += [value for value in sub_configs if isinstance(value, PreTrainedConfig)]
+            queue += [getattr(config, key, None) for key in config.sub_configs]
     return list(configs.values())
 
 

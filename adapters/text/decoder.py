@@ -8,25 +8,23 @@ attention regularizer: the source's Dropout baselines, with three Dropouts per b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from adapters.text.text_transformer import SelfAttention
 from harness.errors import InputError
-from harness.models.attention import attend
 from harness.regularizers.base import Site, SiteKind
 from harness.regularizers.output import regularized_output
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 INIT_STD = 0.02
 
 
-class DecoderOptions(BaseModel):
+class DecoderOptions(ModelOptions):
     """Options of the model; the defaults are those of the source for Learned Dropout."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: int = Field(default=26, ge=1)
     dim: int = Field(default=144, ge=1)
@@ -45,7 +43,7 @@ class Decoder(nn.Module):
         self.context = context
         self.token_embedding = nn.Embedding(vocabulary, options.dim)
         self.position_embedding = nn.Embedding(context, options.dim)
-        self.embedding_dropout = SiteDropout(options, "embedding_dropout", "embedding", 0, 1)
+        self.embedding_dropout = SiteDropout(options, "embedding_dropout", "embedding")
         self.mask_input = MaskInput(options)
         self.blocks = nn.ModuleList(Block(options, layer) for layer in range(options.layers))
         self.norm = nn.LayerNorm(options.dim, bias=False)
@@ -56,15 +54,9 @@ class Decoder(nn.Module):
                 nn.init.normal_(parameter, std=INIT_STD * scale)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary).
-
-        Raises:
-            InputError: the input is longer than the context.
-        """
-        length = tokens.shape[1]
-        if length > self.context:
-            raise InputError(f"an input of {length} tokens: expected at most the model's context of {self.context}")
-        hidden = self.token_embedding(tokens) + self.position_embedding.weight[:length]
+        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary); raises as `check_length`."""
+        check_length(tokens, self.context)
+        hidden = self.token_embedding(tokens) + self.position_embedding.weight[: tokens.shape[1]]
         hidden = self.embedding_dropout(hidden)
         embed = self.mask_input(hidden)
         for block in self.blocks:
@@ -72,44 +64,32 @@ class Decoder(nn.Module):
         return linear(self.norm(hidden), self.token_embedding.weight)
 
 
+def check_length(tokens: Tensor, context: int) -> None:
+    """Raise InputError if token ids (B, T) are longer than the context."""
+    if tokens.shape[1] > context:
+        raise InputError(f"an input of {tokens.shape[1]} tokens: expected at most the model's context of {context}")
+
+
 class Block(nn.Module):
     """A pre-norm block: H' = H + attention(norm(H)); H'' = H' + feed-forward(norm(H'))."""
 
     def __init__(self, options: DecoderOptions, layer: int) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(options.dim, bias=False)
-        self.attention = CausalAttention(options, layer)
-        self.attention_dropout = _dropout(options, layer, "attention_dropout", "attention-output")
-        self.feedforward_norm = nn.LayerNorm(options.dim, bias=False)
+        dim, path = options.dim, f"blocks.{layer}."
+        self.attention_norm = nn.LayerNorm(dim, bias=False)
+        site = Site(f"{path}attention", "decoder-self", layer, options.layers, options.heads, width=dim)
+        always_on = options.evaluation == "faithful"
+        self.attention = SelfAttention(site, dim, bias=False, causal=True, always_on=always_on)
+        self.attention_dropout = SiteDropout(options, f"{path}attention_dropout", "attention-output", layer)
+        self.feedforward_norm = nn.LayerNorm(dim, bias=False)
         self.feedforward = FeedForward(options)
-        self.feedforward_dropout = _dropout(options, layer, "feedforward_dropout", "feed-forward")
+        self.feedforward_dropout = SiteDropout(options, f"{path}feedforward_dropout", "feed-forward", layer)
 
     def forward(self, hidden: Tensor, embed: Tensor | None = None) -> Tensor:
         """Apply the block to (B, T, dim); `embed` (B, T, dim) is the input of pre-computed masks."""
         hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden)), embed)
-        out: Tensor = hidden + self.feedforward_dropout(self.feedforward(self.feedforward_norm(hidden)), embed)
-        return out
-
-
-class CausalAttention(nn.Module):
-    """Causal multi-head self-attention through `attend`."""
-
-    def __init__(self, options: DecoderOptions, layer: int) -> None:
-        super().__init__()
-        self.heads = options.heads
-        self.always_on = options.evaluation == "faithful"
-        self.qkv = nn.Linear(options.dim, 3 * options.dim, bias=False)
-        self.out = nn.Linear(options.dim, options.dim, bias=False)
-        name = f"blocks.{layer}.attention"
-        self.site = Site(name, "decoder-self", layer, options.layers, options.heads, width=options.dim)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Attend causally within (B, T, dim) → (B, T, dim)."""
-        batch, length, dim = hidden.shape
-        q, k, v = self.qkv(hidden).view(batch, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
-        out = attend(q, k, v, self.site, training=self.training or self.always_on, causal=True)
-        projected: Tensor = self.out(out.transpose(1, 2).reshape(batch, length, dim))
-        return projected
+        feedforward = self.feedforward(self.feedforward_norm(hidden))
+        return cast(Tensor, hidden + self.feedforward_dropout(feedforward, embed))
 
 
 class FeedForward(nn.Sequential):
@@ -125,8 +105,9 @@ class FeedForward(nn.Sequential):
 class SiteDropout(nn.Dropout):
     """Dropout that a regularizer can replace."""
 
-    def __init__(self, options: DecoderOptions, name: str, kind: SiteKind, layer: int, depth: int) -> None:
+    def __init__(self, options: DecoderOptions, name: str, kind: SiteKind, layer: int = 0) -> None:
         super().__init__(options.dropout)
+        depth = 1 if kind == "embedding" else options.layers
         self.site = Site(name, kind, layer, depth, options.heads, width=options.dim, embedded=kind != "embedding")
 
     def forward(self, x: Tensor, embed: Tensor | None = None) -> Tensor:
@@ -148,10 +129,6 @@ class MaskInput(nn.Module):
         if self.site.module is None:
             return None
         return regularized_output(embeddings, self.site, training=self.training, causal=True)
-
-
-def _dropout(options: DecoderOptions, layer: int, name: str, kind: SiteKind) -> SiteDropout:
-    return SiteDropout(options, f"blocks.{layer}.{name}", kind, layer, options.layers)
 
 
 PUBLISHED: dict[str, dict[str, Any]] = {

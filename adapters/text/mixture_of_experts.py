@@ -7,21 +7,20 @@ active parameters per token equals that of the source's model: 15,335,424 of 30,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 from transformers import MixtralConfig, MixtralForCausalLM
 
+from adapters.text.decoder import check_length
 from harness.errors import InputError
 from harness.regularizers.auxiliary_loss import AuxLoss
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 
-class ExpertsOptions(BaseModel):
+class ExpertsOptions(ModelOptions):
     """Options of the model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: int = Field(default=26, ge=1)
     dim: int = Field(default=144, ge=1)
@@ -58,27 +57,19 @@ class MixtureOfExperts(AuxLoss):
             eos_token_id=None,
         )
         self.decoder = MixtralForCausalLM(config)
-        self.decoder.set_experts_implementation(
-            "eager"
-        )  # other implementations need widths that are multiples of 16 bytes
-        expert = 3 * options.dim * options.feedforward
-        self.inactive_parameters = options.layers * (options.experts - options.active) * expert
+        # Other implementations need widths that are multiples of 16 bytes.
+        self.decoder.set_experts_implementation("eager")
+        inactive_experts = options.layers * (options.experts - options.active)
+        self.inactive_parameters = inactive_experts * 3 * options.dim * options.feedforward
         self.balance_loss: Tensor | None = None
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary).
-
-        Raises:
-            InputError: the input is longer than the context.
-        """
-        length = tokens.shape[1]
-        if length > self.context:
-            raise InputError(f"an input of {length} tokens: expected at most the model's context of {self.context}")
+        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary); raises as `check_length`."""
+        check_length(tokens, self.context)
         out = self.decoder(input_ids=tokens, output_router_logits=self.training)
         if self.training:
             self.balance_loss = out.aux_loss
-        logits: Tensor = out.logits
-        return logits
+        return cast(Tensor, out.logits)
 
     def aux_loss(self) -> Tensor | None:
         """Return the weighted load-balancing loss of the last training forward (Fedus et al. 2022, Eqs. 4 to 6)."""

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
-from adapters.text.text_features import FeatureEmbedding
-from adapters.text.text_heads import Head, with_head
+from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head, word_embedding
 from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_output
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 
-class TextOptions(BaseModel):
+class TextOptions(ModelOptions):
     """Options of the encoder; the source's appendix with its own values is not public."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: int = Field(default=2, ge=1)
     dim: int = Field(default=128, ge=1)
@@ -47,17 +44,11 @@ class Encoder(nn.Module):
         embedding: token embedding, which can be initialized with pre-trained vectors.
     """
 
-    def __init__(
-        self, options: TextOptions, vocabulary: int, max_length: int, features: Mapping[str, int], padding: int = 0
-    ) -> None:
+    def __init__(self, options: TextOptions, vocabulary: int, max_length: int, features: Mapping[str, int]) -> None:
         super().__init__()
-        self.padding = padding
         self.width = options.dim
         word_dim = options.word_dim or options.dim
-        self.embedding = nn.Embedding(vocabulary, word_dim, padding_idx=padding)
-        nn.init.normal_(self.embedding.weight, std=word_dim**-0.5)
-        with torch.no_grad():
-            self.embedding.weight[padding].zero_()
+        self.embedding = word_embedding(vocabulary, word_dim)
         self.projection = nn.Identity() if word_dim == options.dim else nn.Linear(word_dim, options.dim, bias=False)
         self.features = FeatureEmbedding(features, options.dim) if features else None
         self.scale = math.sqrt(options.dim) if options.scale_embeddings else 1.0
@@ -72,7 +63,7 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Encode token ids (B, T) and ids by feature → vectors (B, T, dim), and a mask of real tokens (B, T)."""
-        real = tokens != self.padding
+        real = tokens != 0
         hidden = self.projection(self.embedding(tokens))
         if self.features is not None:
             # Normalized to the scale of embeddings without features, to keep the weight of positions.
@@ -89,7 +80,9 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, options: TextOptions, layer: int) -> None:
         super().__init__()
-        self.attention = SelfAttention(options, layer)
+        name = f"encoder.layers.{layer}.attention"
+        site = Site(name, "encoder-self", layer, options.layers, options.heads, width=options.dim)
+        self.attention = SelfAttention(site, options.dim)
         self.attention_norm = nn.LayerNorm(options.dim)
         self.feedforward_norm = nn.LayerNorm(options.dim)
         self.feedforward = FeedForward(options, layer)
@@ -98,8 +91,7 @@ class EncoderLayer(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Apply the layer to (B, T, dim); the mask, broadcastable to (B, heads, T, T), is True for allowed keys."""
         hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask))
-        out: Tensor = hidden + self.dropout(self.feedforward(self.feedforward_norm(hidden), mask))
-        return out
+        return cast(Tensor, hidden + self.dropout(self.feedforward(self.feedforward_norm(hidden), mask)))
 
 
 class FeedForward(nn.Module):
@@ -107,14 +99,10 @@ class FeedForward(nn.Module):
 
     def __init__(self, options: TextOptions, layer: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(options.dim, options.feedforward),
-            nn.ReLU(),
-            nn.Dropout(options.dropout),
-            nn.Linear(options.feedforward, options.dim),
-        )
+        dim, width, dropout = options.dim, options.feedforward, options.dropout
+        self.layers = nn.Sequential(nn.Linear(dim, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, dim))
         name = f"encoder.layers.{layer}.feedforward"
-        self.site = Site(name, "feed-forward", layer, options.layers, options.heads, width=options.dim)
+        self.site = Site(name, "feed-forward", layer, options.layers, options.heads, width=dim)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Map (B, T, dim) → (B, T, dim)."""
@@ -122,23 +110,22 @@ class FeedForward(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention (Eqs. 1 to 4) through `attend`."""
+    """Multi-head self-attention (Eqs. 1 to 4) through `attend`; with `always_on`, regularized in evaluation, too."""
 
-    def __init__(self, options: TextOptions, layer: int) -> None:
+    def __init__(
+        self, site: Site, dim: int, *, bias: bool = True, causal: bool = False, always_on: bool = False
+    ) -> None:
         super().__init__()
-        self.heads = options.heads
-        self.qkv = nn.Linear(options.dim, 3 * options.dim)
-        self.out = nn.Linear(options.dim, options.dim)
-        name = f"encoder.layers.{layer}.attention"
-        self.site = Site(name, "encoder-self", layer, options.layers, options.heads, width=options.dim)
+        self.site, self.causal, self.always_on = site, causal, always_on
+        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
+        self.out = nn.Linear(dim, dim, bias=bias)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend within (B, T, dim) → (B, T, dim)."""
-        batch, length, dim = hidden.shape
-        q, k, v = self.qkv(hidden).view(batch, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
-        out = attend(q, k, v, self.site, training=self.training, mask=mask)
-        projected: Tensor = self.out(out.transpose(1, 2).reshape(batch, length, dim))
-        return projected
+        q, k, v = self.qkv(hidden).unflatten(-1, (3, self.site.heads, -1)).permute(2, 0, 3, 1, 4)
+        training = self.training or self.always_on
+        out = attend(q, k, v, self.site, training=training, mask=mask, causal=self.causal)
+        return cast(Tensor, self.out(out.transpose(1, 2).flatten(2)))
 
 
 def sinusoids(length: int, dim: int) -> Tensor:
@@ -149,29 +136,18 @@ def sinusoids(length: int, dim: int) -> Tensor:
     return table
 
 
+@with_head
 def build_text_transformer(
-    name: str,
-    options: Mapping[str, Any],
-    *,
-    vocabulary: int,
-    classes: int,
-    max_length: int,
-    head: Head = "text",
-    features: Mapping[str, int] | None = None,
-) -> nn.Module:
-    """Build the model with random weights.
+    name: str, options: Mapping[str, Any], *, vocabulary: int, max_length: int, features: Mapping[str, int] = {}
+) -> tuple[TextEncoder, Pooling, float]:
+    """Build the model with random weights: an `Encoder` with the head that `with_head` describes.
 
     Args:
         name: as registered in MODELS.
         options: fields of `TextOptions` that differ from the defaults.
         vocabulary: number of token ids; 0 is padding.
-        classes: number of outputs.
         max_length: maximum number of tokens of an input.
-        head: the unit that is labeled: see `adapters.text.text_heads`.
         features: number of ids of each word feature, by name.
-
-    Returns:
-        a `TextClassifier`, `Tagger` or `PairClassifier` with an `Encoder`.
 
     Raises:
         InputError: an option is unknown or impossible.
@@ -179,5 +155,4 @@ def build_text_transformer(
     checked = model_options(TextOptions, name, options)
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
-    encoder = Encoder(checked, vocabulary, max_length, features or {})
-    return with_head(encoder, head, classes, checked.pooling, checked.dropout)
+    return Encoder(checked, vocabulary, max_length, features), checked.pooling, checked.dropout

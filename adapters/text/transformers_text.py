@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
-from adapters.text.text_features import FeatureEmbedding
-from adapters.text.text_heads import Head, Pooling, with_head
+from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head
 from harness.errors import InputError
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 T = TypeVar("T")
 PADDING = 0
+POSITIONS_AFTER_PADDING = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"})
 
 
-class HeadOptions(BaseModel):
+class HeadOptions(ModelOptions):
     """Options of the head."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pooling: Pooling = "first"
     head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on pooled vectors, or on those of each word")
@@ -46,7 +44,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 class TransformersEncoder(nn.Module):
-    """A transformers model as an encoder for `adapters.text.text_heads`.
+    """A transformers model as an encoder for `adapters.text.text_encoders`.
 
     Attributes:
         width: dimension of the output vectors.
@@ -64,8 +62,7 @@ class TransformersEncoder(nn.Module):
     @property
     def embedding(self) -> nn.Embedding:
         """The token embedding of the model."""
-        table: nn.Embedding = self.model.get_input_embeddings()  # type: ignore[operator]
-        return table
+        return cast(nn.Embedding, self.model.get_input_embeddings())  # type: ignore[operator]
 
     def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Encode token ids (B, T) and ids by feature → vectors (B, T, width), and a mask of real tokens (B, T)."""
@@ -90,14 +87,13 @@ class Subwords:
             raise InputError(f"weights {folder}: expected a tokenizer.json that has a padding token")
         self.tokenizer: Any = tokenizer
         self.padding: int = tokenizer.pad_token_id
-        hidden = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.unk_token_id
-        self.unknown: int = self.padding if hidden is None else hidden
+        unknown = (tokenizer.mask_token_id, tokenizer.unk_token_id, self.padding)
+        self.unknown: int = next(token for token in unknown if token is not None)
         self.size = len(tokenizer)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text with the model's special tokens."""
-        ids: list[int] = self.tokenizer(text, verbose=False)["input_ids"]
-        return ids
+        return cast(list[int], self.tokenizer(text, verbose=False)["input_ids"])
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], list[int] | None]:
         """Return the ids of a sentence, and the position of each word's first token (0 for a word without tokens)."""
@@ -111,27 +107,20 @@ class Subwords:
     def tokenize(self, text: str | Sequence[str]) -> list[str]:
         """Return the tokens of a text or a sentence, special tokens included."""
         ids = self.encode(text) if isinstance(text, str) else self.encode_words(text)[0]
-        tokens: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
-        return tokens
+        return cast(list[str], self.tokenizer.convert_ids_to_tokens(ids))
 
     def truncate(self, tokens: list[T], max_length: int) -> list[T]:
         """Return at most `max_length` tokens, and keep the last one (the model's end token)."""
         return tokens if len(tokens) <= max_length else [*tokens[: max_length - 1], tokens[-1]]
 
 
+@with_head
 def build_bert(
-    name: str,
-    options: Mapping[str, Any],
-    *,
-    vocabulary: int,
-    classes: int,
-    max_length: int,
-    head: Head = "text",
-    features: Mapping[str, int] | None = None,
-) -> nn.Module:
-    """Build a BERT with random weights.
+    name: str, options: Mapping[str, Any], *, vocabulary: int, max_length: int, features: Mapping[str, int] = {}
+) -> tuple[TextEncoder, Pooling, float]:
+    """Build a BERT with random weights; `options` are fields of `BertOptions`, or `word_dim` if it equals `dim`.
 
-    Arguments and errors are those of `adapters.text.text_transformer.build_text_transformer`.
+    The other arguments and the errors are those of `adapters.text.text_transformer.build_text_transformer`.
     """
     from transformers import BertConfig, BertModel
 
@@ -153,21 +142,20 @@ def build_bert(
         type_vocab_size=1,
         pad_token_id=PADDING,
     )
-    encoder = TransformersEncoder(BertModel(config, add_pooling_layer=False), features or {}, PADDING)
-    return with_head(encoder, head, classes, checked.pooling, checked.head_dropout)
+    encoder = TransformersEncoder(BertModel(config, add_pooling_layer=False), features, PADDING)
+    return encoder, checked.pooling, checked.head_dropout
 
 
+@with_head
 def build_pretrained(
     name: str,
     options: Mapping[str, Any],
     *,
     vocabulary: int,
-    classes: int,
     max_length: int,
-    head: Head = "text",
-    features: Mapping[str, int] | None = None,
+    features: Mapping[str, int] = {},
     weights: Path | None = None,
-) -> nn.Module:
+) -> tuple[TextEncoder, Pooling, float]:
     """Build an encoder with the weights of a folder written by `save_pretrained`; the head has random weights.
 
     The folder determines the number of token ids, so that `vocabulary` is ignored. `features` must be empty, because
@@ -202,10 +190,7 @@ def build_pretrained(
     positions = config.max_position_embeddings - (padding + 1 if config.model_type in POSITIONS_AFTER_PADDING else 0)
     if max_length > positions:
         raise InputError(f"model {name}: max_length={max_length}: {weights} has {positions} positions")
-    return with_head(TransformersEncoder(model, {}, padding), head, classes, checked.pooling, checked.head_dropout)
-
-
-POSITIONS_AFTER_PADDING = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"})
+    return TransformersEncoder(model, {}, padding), checked.pooling, checked.head_dropout
 
 
 def _first_line(error: Exception) -> str:

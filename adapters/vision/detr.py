@@ -16,28 +16,25 @@ from mmdet.registry import MODELS
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import nn
 
-from adapters.compat.checkpoints import mmengine_checkpoint
-from adapters.weights import load_state, read_state
+from adapters.weights import load_state, mmengine_checkpoint, read_state, use_own_classifier
 from harness.errors import InputError
 from harness.trials.optimization import BACKBONE
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
 EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
 """Channel expansion of a stage of a ResNet, by its depth."""
 
 
-class DetrOptions(BaseModel):
+class DetrOptions(ModelOptions):
     """Options of the model; the defaults are those of mmdet's configuration.
 
     `dropout` is applied to the outputs of attention and feed-forward networks. Dropout on the attention weights, 0.1 in
     the configuration, is a regularizer here and not part of the model.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     depth: Literal[18, 34, 50, 101] = Field(default=50, description="of the ResNet")
     stages: Literal[3, 4] = Field(
@@ -89,7 +86,7 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
     if dim % heads or dim % 4:
         raise InputError(f"model {name}: embed_dim={dim}: expected a multiple of 4 and of num_heads={heads}")
     config = deepcopy(detr_config().model)
-    stages, trained = checked.stages, {} if checked.frozen else {"frozen_stages": -1, "norm_eval": False}
+    stages = checked.stages
     config.backbone.update(
         depth=checked.depth,
         init_cfg=None,
@@ -98,7 +95,8 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
         out_indices=(stages - 1,),
         strides=(1, 2, 2, 2)[:stages],
         dilations=(1,) * stages,
-        **trained,
+        frozen_stages=1 if checked.frozen else -1,
+        norm_eval=checked.frozen,
     )
     config.backbone.norm_cfg.requires_grad = not checked.frozen
     last = checked.channels * EXPANSION[checked.depth] * 2 ** (stages - 1)
@@ -128,15 +126,8 @@ def build_detr(name: str, options: Mapping[str, Any], *, classes: int) -> nn.Mod
 def load_detr_weights(model: nn.Module, path: Path) -> str:
     """Load a checkpoint into a model: a DETR as published by mmdet, or a ResNet as published by torchvision.
 
-    Args:
-        model: from `build_detr`, without a regularizer.
-        path: a checkpoint written by mmengine or `torch.save`.
-
-    Returns:
-        a note of one line.
-
-    Raises:
-        InputError: the file does not exist, contains other types than tensors and numbers, or does not fit the model.
+    Arguments, result and errors are those of `adapters.vision.image_weights.load_image_weights`; the file may also have
+    been written by mmengine.
     """
     return load_detector_state(model, read_mmdet_state(path), path)
 
@@ -146,25 +137,11 @@ def read_mmdet_state(path: Path) -> dict[str, torch.Tensor]:
     return read_state(path, mmengine_checkpoint())[0]
 
 
-def load_detector_state(model: nn.Module, state: Mapping[str, torch.Tensor], path: Path) -> str:
-    """Load the tensors of a detector, or those of a backbone with torchvision's names, into a model.
-
-    Returns:
-        a note of one line.
-
-    Raises:
-        InputError: the tensors do not fit the model.
-    """
+def load_detector_state(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> str:
+    """Load the tensors of a detector or of torchvision's ResNet; result and errors as in `load_detr_weights`."""
     backbone = "conv1.weight" in state
     if backbone:
         state = {f"{BACKBONE}{name}": value for name, value in state.items() if not name.startswith("fc.")}
-    own = model.state_dict()
-    state, notes = dict(state), [f"{'backbone' if backbone else 'weights'} of {path.name}"]
-    head = [name for name in own if name.startswith("bbox_head.fc_cls.") and name in state]
-    if head and all(state[name].shape[1:] == own[name].shape[1:] for name in head):
-        in_file, in_model = len(state[head[0]]) - 1, len(own[head[0]]) - 1
-        if in_file != in_model:
-            state.update({name: own[name] for name in head})
-            notes.append(f"the classifier is new: {in_file} classes in the file, {in_model} in the model")
+    classifier = use_own_classifier(state, model.state_dict(), "bbox_head.fc_cls", background=1)
     load_state(model, state, path, BACKBONE if backbone else "")
-    return "; ".join(notes)
+    return "; ".join(filter(None, (f"{'backbone' if backbone else 'weights'} of {path.name}", classifier)))

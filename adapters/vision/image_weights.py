@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from adapters.weights import load_state, read_state
+from adapters.weights import load_state, read_state, use_own_classifier
 
 HEADS = ("head", "aux_head", "head_dist")
 """Names of classifiers: of the class token, of all tokens (VOLO), of the distillation token (DeiT)."""
@@ -35,30 +35,10 @@ def load_image_weights(model: nn.Module, path: Path) -> str:
     """
     state, wrapper = read_state(path)
     own = model.state_dict()
-    notes = [f"weights of {path.name}" + f" ({wrapper})" * bool(wrapper)]
-    notes += filter(None, (_new_heads(state, own), _resized_positions(state, own, model)))
+    heads = dict.fromkeys(use_own_classifier(state, own, head) for head in HEADS)
+    notes = [f"weights of {path.name}" + f" ({wrapper})" * bool(wrapper), *heads, _resized_positions(state, own, model)]
     load_state(model, state, path)
-    return "; ".join(notes)
-
-
-def _new_heads(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> str | None:
-    """Replace classifiers for another number of classes by the model's own; return a note if there are any."""
-    note = None
-    for head in HEADS:
-        names = (f"{head}.weight", f"{head}.bias")
-        if all(
-            name in state and name in own and _shape_per_class(state[name]) == _shape_per_class(own[name])
-            for name in names
-        ):
-            in_file, in_model = len(state[names[0]]), len(own[names[0]])
-            if in_file != in_model:
-                state.update({name: own[name] for name in names})
-                note = f"the classifier is new: {in_file} classes in the file, {in_model} in the model"
-    return note
-
-
-def _shape_per_class(tensor: Tensor) -> tuple[int, torch.Size]:
-    return tensor.ndim, tensor.shape[1:]
+    return "; ".join(filter(None, notes))
 
 
 def _resized_positions(state: dict[str, Tensor], own: Mapping[str, Tensor], model: nn.Module) -> str | None:

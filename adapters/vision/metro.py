@@ -1,25 +1,29 @@
 """METRO (Lin et al. 2021): a Transformer of decreasing width on a body's joints and vertices as tokens.
 
 Parameters have the names of the authors' code (microsoft/MeshTransformer). Parameters that the authors' code creates
-and never uses are left out (`adapters.vision.metro_weights`).
+and never uses are left out (`UNUSED`).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, cast
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import timm
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from harness.errors import InputError
+from adapters.vision.image_size import check_image_size
+from adapters.weights import load_state, read_state
 from harness.models.attention import attend
 from harness.regularizers.base import Site
-from harness.validation import model_options
+from harness.trials.optimization import BACKBONE
+from harness.validation import ModelOptions, model_options
 
 STRIDE = 32
 """Stride of a backbone's last feature map, in pixels."""
@@ -28,16 +32,27 @@ MASK_VALUE = 0.01
 INIT_STD, NORM_EPS = 0.02, 1e-12
 POSITIONS = 512
 CAMERA_WIDTH = 250
+UNUSED = re.compile(r"trans_encoder\.\d+\.bert\.(embeddings|pooler)\.|backbone\.(fc|classifier)\.")
+RESNET = {"0": "conv1", "1": "bn1", **{str(stage + 3): f"layer{stage}" for stage in range(1, 5)}}
+"""Names of torchvision's ResNet modules by their position, which is their name in the authors' checkpoints."""
 
 
-class MetroOptions(BaseModel):
+def _parse_widths(name: str, text: str) -> list[int]:
+    try:
+        widths = [int(part) for part in text.split(",")] if text else []
+    except ValueError:
+        widths = [0]
+    if any(width < 1 for width in widths):
+        raise ValueError(f"{name}={text}: expected positive integers separated by commas")
+    return widths
+
+
+class MetroOptions(ModelOptions):
     """Options of the model; the defaults are those of the paper.
 
     `dropout` is applied to the outputs of embeddings, attention and feed-forward networks. Dropout on the attention
     weights, 0.1 in the authors' code, is a regularizer here and not part of the model.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     backbone: Literal["hrnet_w64", "hrnet_w40", "hrnet_w18_small", "resnet50", "resnet34", "resnet18", "resnet10t"] = (
         Field(default="hrnet_w64", description="timm's name of the image backbone")
@@ -49,27 +64,27 @@ class MetroOptions(BaseModel):
     feedforward: int = Field(default=3072, ge=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
 
+    @model_validator(mode="after")
+    def _widths_fit(self) -> Self:
+        self.widths(features=0)
+        return self
+
     def widths(self, features: int) -> list[tuple[int, int, int]]:
-        """Return input, hidden and output width of each block; raises InputError for widths that do not fit."""
+        """Return input, hidden and output width of each block."""
         hidden, between = _parse_widths("hidden", self.hidden), _parse_widths("between", self.between)
         if len(between) != len(hidden) - 1:
-            raise InputError(f"hidden={self.hidden} and between={self.between}: expected one width fewer in `between`")
+            raise ValueError(f"hidden={self.hidden} and between={self.between}: expected one width fewer in `between`")
         for width in hidden:
             if width % self.num_heads:
-                raise InputError(f"hidden={self.hidden}: expected multiples of num_heads={self.num_heads}")
+                raise ValueError(f"hidden={self.hidden}: expected multiples of num_heads={self.num_heads}")
         ends = [features + 3, *between, 3]
         return list(zip(ends[:-1], hidden, ends[1:], strict=True))
 
 
 class Recovered(NamedTuple):
-    """Predicted bodies, in meters relative to the pelvis.
+    """Predicted bodies, in meters relative to the pelvis: joints and the vertices of three meshes, (B, N, 3) each.
 
-    Attributes:
-        camera: (B, 3): scale, shift to the right, shift down of the weak-perspective camera; see `project`.
-        joints: (B, joints, 3).
-        coarse: (B, vertices of the coarsest mesh, 3).
-        middle: (B, vertices of the mesh in between, 3).
-        full: (B, vertices, 3).
+    The weak-perspective camera (B, 3) is scale, shift to the right and shift down; see `project`.
     """
 
     camera: Tensor
@@ -120,9 +135,7 @@ class Metro(nn.Module):
         Raises:
             InputError: the images have another size than the model was built for.
         """
-        if images.shape[-2:] != (self.image_size, self.image_size):
-            actual, side = "×".join(map(str, images.shape[-2:])), self.image_size
-            raise InputError(f"images of {actual} pixels: the model was built for {side}×{side}")
+        check_image_size(images, (self.image_size, self.image_size))
         tokens: Tensor = self.conv_learn_tokens(self.backbone(images).flatten(2).mT)
         tokens = torch.cat([self.template.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=2)
         if shown is not None:
@@ -151,8 +164,7 @@ class Stage(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (B, T, inputs) → (B, T, outputs)."""
-        out: Tensor = self.cls_head(self.bert(tokens)) + self.residual(tokens)
-        return out
+        return cast(Tensor, self.cls_head(self.bert(tokens)) + self.residual(tokens))
 
 
 class Encoder(nn.Module):
@@ -160,52 +172,46 @@ class Encoder(nn.Module):
 
     def __init__(self, options: MetroOptions, block: int, depth: int, inputs: int, hidden: int, tokens: int) -> None:
         super().__init__()
-        first = block * options.layers
-        self.encoder = nn.Module()
-        self.encoder.layer = nn.ModuleList(
-            Layer(options, f"trans_encoder.{block}.bert.encoder.layer.{index}", first + index, depth, hidden)
-            for index in range(options.layers)
-        )
+        layers = []
+        for index in range(options.layers):
+            name = f"trans_encoder.{block}.bert.encoder.layer.{index}.attention.self"
+            number = block * options.layers + index
+            site = Site(name, "encoder-self", number, depth, options.num_heads, width=hidden)
+            layers.append(Layer(options, site, hidden))
+        self.encoder = nn.ModuleDict({"layer": nn.Sequential(*layers)})
         self.position_embeddings = nn.Embedding(max(POSITIONS, tokens), hidden)
         self.img_embedding = nn.Linear(inputs, hidden)
         self.dropout = nn.Dropout(options.dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (B, T, inputs) → (B, T, hidden)."""
-        hidden: Tensor = self.dropout(self.position_embeddings.weight[: tokens.shape[1]] + self.img_embedding(tokens))
-        for layer in self.encoder.layer:  # type: ignore[union-attr]
-            hidden = layer(hidden)
-        return hidden
+        hidden = self.dropout(self.position_embeddings.weight[: tokens.shape[1]] + self.img_embedding(tokens))
+        return cast(Tensor, self.encoder["layer"](hidden))
 
 
 class Layer(nn.Module):
     """A post-norm layer of BERT (Devlin et al. 2019)."""
 
-    def __init__(self, options: MetroOptions, name: str, layer: int, depth: int, width: int) -> None:
+    def __init__(self, options: MetroOptions, site: Site, width: int) -> None:
         super().__init__()
-        self.attention = nn.ModuleDict(
-            {
-                "self": SelfAttention(options, f"{name}.attention.self", layer, depth, width),
-                "output": Output(width, width, options.dropout),
-            }
-        )
+        attention = {"self": SelfAttention(site, width), "output": Output(width, width, options.dropout)}
+        self.attention = nn.ModuleDict(attention)
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, options.feedforward)})
         self.output = Output(options.feedforward, width, options.dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map (B, T, width) → (B, T, width)."""
         hidden = self.attention["output"](self.attention["self"](hidden), hidden)
-        out: Tensor = self.output(gelu(self.intermediate["dense"](hidden)), hidden)
-        return out
+        return cast(Tensor, self.output(gelu(self.intermediate["dense"](hidden)), hidden))
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention of joints and vertices through `attend`; a mesh has no token grid."""
 
-    def __init__(self, options: MetroOptions, name: str, layer: int, depth: int, width: int) -> None:
+    def __init__(self, site: Site, width: int) -> None:
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.site = Site(name, "encoder-self", layer, depth, options.num_heads, width=width)
+        self.site = site
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Attend within (B, T, width) → (B, T, width)."""
@@ -213,8 +219,7 @@ class SelfAttention(nn.Module):
             linear(hidden).unflatten(-1, (self.site.heads, -1)).transpose(1, 2)
             for linear in (self.query, self.key, self.value)
         )
-        out: Tensor = attend(q, k, v, self.site, training=self.training).transpose(1, 2).flatten(2)
-        return out
+        return attend(q, k, v, self.site, training=self.training).transpose(1, 2).flatten(2)
 
 
 class Output(nn.Module):
@@ -228,23 +233,12 @@ class Output(nn.Module):
 
     def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
         """Map (B, T, inputs) and a residual (B, T, width) → (B, T, width)."""
-        out: Tensor = self.LayerNorm(self.dropout(self.dense(hidden)) + residual)
-        return out
+        return cast(Tensor, self.LayerNorm(self.dropout(self.dense(hidden)) + residual))
 
 
 def project(points: Tensor, camera: Tensor) -> Tensor:
     """Project points (B, N, 3) by weak-perspective cameras (B, 3) → (B, N, 2), −1 to 1 from edge to edge."""
     return camera[:, None, :1] * (points[..., :2] + camera[:, None, 1:])
-
-
-def _parse_widths(name: str, text: str) -> list[int]:
-    try:
-        widths = [int(part) for part in text.split(",")] if text else []
-    except ValueError:
-        widths = [0]
-    if any(width < 1 for width in widths):
-        raise InputError(f"{name}={text}: expected positive integers separated by commas")
-    return widths
 
 
 def build_metro(
@@ -262,8 +256,27 @@ def build_metro(
     Raises:
         InputError: an option is unknown or impossible.
     """
-    checked = model_options(MetroOptions, name, options)
-    try:
-        return Metro(checked, image_size, joints, vertices)
-    except InputError as error:
-        raise InputError(f"model {name}: {error}") from None
+    return Metro(model_options(MetroOptions, name, options), image_size, joints, vertices)
+
+
+def load_metro_weights(model: Metro, path: Path) -> str:
+    """Load a checkpoint into a model from `build_metro`.
+
+    The file is a METRO published by the authors (`metro_3dpw_state_dict.bin`) or saved by DropBench, or a backbone
+    published by torchvision, timm or the authors of HRNet. Arguments, result and errors are those of
+    `adapters.vision.image_weights.load_image_weights`.
+    """
+    state, _ = read_state(path)
+    backbone = "conv1.weight" in state
+    if backbone:
+        state = {f"{BACKBONE}{name}": value for name, value in state.items()}
+    used = {name: value for name, value in state.items() if not UNUSED.match(name)}
+    load_state(model, {_own_name(name): value for name, value in used.items()}, path, BACKBONE if backbone else "")
+    unused = len(state) - len(used)
+    note = f"; {unused} unused tensors left out" if unused else ""
+    return f"{'backbone' if backbone else 'weights'} of {path.name}{note}"
+
+
+def _own_name(name: str) -> str:
+    position = re.match(r"backbone\.(\d)\.", name)
+    return f"{BACKBONE}{RESNET.get(position[1], position[1])}.{name[position.end() :]}" if position else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from mmdet.structures import DetDataSample
@@ -40,13 +40,10 @@ class QpicOptions(DetrOptions):
 
 
 class PairOutputs(NamedTuple):
-    """Outputs of a decoder layer for each query; boxes are center and size as shares of the image.
+    """Outputs of a decoder layer for each query.
 
-    Attributes:
-        objects: (B, Q, O + 1): logits of the object's class, "no object" last.
-        verbs: (B, Q, V): logits.
-        subject_boxes: (B, Q, 4).
-        object_boxes: (B, Q, 4).
+    Objects are logits of the object's class (B, Q, O + 1) with "no object" last, verbs are logits (B, Q, V), and boxes
+    (B, Q, 4) are center and size as shares of the image.
     """
 
     objects: Tensor
@@ -56,13 +53,10 @@ class PairOutputs(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The P true pairs of an image; boxes as in `PairOutputs`.
+    """The P true pairs of an image.
 
-    Attributes:
-        labels: (P,): class of the object.
-        verbs: (P, V): 1 for each verb of the pair, else 0.
-        subject_boxes: (P, 4).
-        object_boxes: (P, 4).
+    Labels are the classes of the objects (P,), verbs are 1 for each verb of the pair, else 0 (P, V), and boxes (P, 4)
+    are as in `PairOutputs`.
     """
 
     labels: Tensor
@@ -82,7 +76,7 @@ class PairHead(nn.Module):
         super().__init__()
         self.object_class = nn.Linear(dim, objects + 1)
         self.verb_class = nn.Linear(dim, verbs)
-        self.subject_box, self.object_box = (_box_mlp(dim, 4) for _ in range(2))
+        self.subject_box, self.object_box = (_box_mlp(dim) for _ in range(2))
         self.verb_loss = verb_loss
 
     def forward(self, hidden_states: Tensor) -> PairOutputs:
@@ -105,18 +99,17 @@ class PairHead(nn.Module):
         """Return one row per query for each image: boxes in pixels, the best class, verb scores times its score."""
         outputs = PairOutputs(*(part[-1] for part in self(hidden_states)))
         scores, labels = outputs.objects.softmax(-1)[..., :-1].max(-1)
-        instances = []
-        for image, sample in enumerate(batch_data_samples):
-            scale = _box_scale(sample.ori_shape if rescale else sample.img_shape, scores)
-            instances.append(
-                InstanceData(
-                    subjects=_corners(outputs.subject_boxes[image]) * scale,
-                    objects=_corners(outputs.object_boxes[image]) * scale,
-                    labels=labels[image],
-                    scores=outputs.verbs[image].sigmoid() * scores[image, :, None],
-                )
+        shapes = (sample.ori_shape if rescale else sample.img_shape for sample in batch_data_samples)
+        scales = [_box_scale(shape, scores) for shape in shapes]
+        return [
+            InstanceData(
+                subjects=_corners(outputs.subject_boxes[image]) * scale,
+                objects=_corners(outputs.object_boxes[image]) * scale,
+                labels=labels[image],
+                scores=outputs.verbs[image].sigmoid() * scores[image, :, None],
             )
-        return instances
+            for image, scale in enumerate(scales)
+        ]
 
 
 def true_pairs(sample: DetDataSample) -> Pairs:
@@ -136,14 +129,10 @@ def match(outputs: PairOutputs, truths: Sequence[Pairs]) -> Matches:
         verbs, target = outputs.verbs[image].sigmoid(), truth.verbs.T
         agreement = verbs @ target / (target.sum(0) + EPS)
         agreement = agreement + (1 - verbs) @ (1 - target) / ((1 - target).sum(0) + EPS)
-        boxes = (
-            (outputs.subject_boxes[image], truth.subject_boxes),
-            (outputs.object_boxes[image], truth.object_boxes),
-        )
-        l1 = torch.stack([torch.cdist(predicted, true, p=1) for predicted, true in boxes]).amax(0)
-        giou = torch.stack(
-            [-generalized_box_iou(_corners(predicted), _corners(true)) for predicted, true in boxes]
-        ).amax(0)
+        subjects = (outputs.subject_boxes[image], truth.subject_boxes)
+        objects = (outputs.object_boxes[image], truth.object_boxes)
+        l1 = torch.maximum(*(torch.cdist(*boxes, p=1) for boxes in (subjects, objects)))
+        giou = torch.maximum(*(-generalized_box_iou(*map(_corners, boxes)) for boxes in (subjects, objects)))
         cost = (
             -LOSS_WEIGHTS["object"] * probability[image][:, truth.labels]
             - LOSS_WEIGHTS["verb"] * agreement / 2
@@ -194,13 +183,11 @@ def _verb_loss(logits: Tensor, verbs: Tensor, kind: str) -> Tensor:
 
 
 def _giou_loss(predicted: Tensor, true: Tensor) -> Tensor:
-    loss: Tensor = generalized_box_iou_loss(_corners(predicted), _corners(true), reduction="sum", eps=0.0)
-    return loss
+    return cast(Tensor, generalized_box_iou_loss(_corners(predicted), _corners(true), reduction="sum", eps=0.0))
 
 
 def _corners(boxes: Tensor) -> Tensor:
-    corners: Tensor = box_convert(boxes, "cxcywh", "xyxy")
-    return corners
+    return cast(Tensor, box_convert(boxes, "cxcywh", "xyxy"))
 
 
 def _box_scale(shape: Sequence[int], like: Tensor) -> Tensor:
@@ -208,10 +195,9 @@ def _box_scale(shape: Sequence[int], like: Tensor) -> Tensor:
     return like.new_tensor([shape[1], shape[0], shape[1], shape[0]])
 
 
-def _box_mlp(dim: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(dim, dim), nn.ReLU(inplace=True), nn.Linear(dim, dim), nn.ReLU(inplace=True), nn.Linear(dim, outputs)
-    )
+def _box_mlp(dim: int) -> nn.Sequential:
+    hidden = (part for _ in range(2) for part in (nn.Linear(dim, dim), nn.ReLU(inplace=True)))
+    return nn.Sequential(*hidden, nn.Linear(dim, 4))
 
 
 def build_qpic(name: str, options: Mapping[str, Any], *, objects: int, verbs: int) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from timm.layers.mlp import Mlp
@@ -13,6 +13,8 @@ from torch.nn.functional import unfold
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 
+TokenKind = Literal["transformer", "performer"]
+"""Attention of the T2T module."""
 SOFT_SPLITS: dict[int, tuple[tuple[int, int, int], ...]] = {
     16: ((7, 4, 2), (3, 2, 1), (3, 2, 1)),
     8: ((3, 2, 1), (3, 2, 1), (3, 2, 1)),
@@ -32,13 +34,7 @@ class TokensToTokens(nn.Module):
     """
 
     def __init__(
-        self,
-        kind: Literal["transformer", "performer"],
-        stride: int,
-        image_size: tuple[int, int],
-        channels: int,
-        token_dim: int,
-        embed_dim: int,
+        self, kind: TokenKind, stride: int, image_size: tuple[int, int], channels: int, token_dim: int, embed_dim: int
     ) -> None:
         super().__init__()
         self.splits = SOFT_SPLITS[stride]
@@ -60,8 +56,7 @@ class TokensToTokens(nn.Module):
         x = images
         for split, layer, grid in zip(self.splits, (self.attention1, self.attention2), self.grids, strict=False):
             x = layer(soft_split(x, split)).transpose(1, 2).unflatten(2, grid)
-        tokens: Tensor = self.project(soft_split(x, self.splits[2]))
-        return tokens
+        return cast(Tensor, self.project(soft_split(x, self.splits[2])))
 
 
 def soft_split(images: Tensor, split: tuple[int, int, int]) -> Tensor:
@@ -93,8 +88,7 @@ class TokenTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, width) → (B, N, dim)."""
         x = self.attn(self.norm1(x))
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return cast(Tensor, x + self.mlp(self.norm2(x)))
 
 
 class TokenAttention(nn.Module):
@@ -112,8 +106,7 @@ class TokenAttention(nn.Module):
         """Map (B, N, width) → (B, N, dim)."""
         q, k, v = self.qkv(x)[:, None].chunk(3, dim=-1)
         out = attend(q, k, v, self.site, training=self.training, scale=self.scale)
-        joined: Tensor = v[:, 0] + self.proj(out[:, 0])
-        return joined
+        return cast(Tensor, v[:, 0] + self.proj(out[:, 0]))
 
 
 class TokenPerformer(nn.Module):
@@ -140,8 +133,7 @@ class TokenPerformer(nn.Module):
         """Map (B, N, width) → (B, N, dim)."""
         k, q, v = self.kqv(self.norm1(x)).chunk(3, dim=-1)
         x = v + self.dropout(self.proj(self.attend_linearly(q, k, v).to(v.dtype)))
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return cast(Tensor, x + self.mlp(self.norm2(x)))
 
     def attend_linearly(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend with q, k, v (B, N, dim) → (B, N, dim), in float32 or better: the features overflow in float16."""

@@ -6,36 +6,32 @@ Parameters have the names of the authors' code (yitu-opensource/T2T-ViT), so tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from timm.layers.drop import DropPath
 from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
-from adapters.vision.t2t_module import SOFT_SPLITS, TokensToTokens
-from adapters.vision.token_grid import choose_stride
+from adapters.vision.image_size import check_image_size, choose_stride
+from adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
 from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 INIT_STD = 0.02
 
 
-class T2TOptions(BaseModel):
+class T2TOptions(ModelOptions):
     """Options of the model; the defaults are those of T2T-ViT-14."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     embed_dim: int = Field(default=384, ge=1)
     depth: int = Field(default=14, ge=1)
     num_heads: int = Field(default=6, ge=1)
     mlp_ratio: float = Field(default=3.0, gt=0)
-    tokens: Literal["transformer", "performer"] = Field(
-        default="transformer", description="attention of the T2T module"
-    )
+    tokens: TokenKind = Field(default="transformer", description="attention of the T2T module")
     token_dim: int = Field(default=64, ge=2, description="width inside the T2T module")
     stride: Literal[16, 8, 4, 2] | None = Field(default=None, description="pixels between tokens")
     drop_rate: float = Field(default=0.0, ge=0, lt=1, description="on positions and on the outputs of sublayers")
@@ -46,12 +42,7 @@ class T2TViT(nn.Module):
     """The T2T-ViT image classifier."""
 
     def __init__(
-        self,
-        options: T2TOptions,
-        stride: int,
-        image_size: tuple[int, int],
-        channels: int,
-        classes: int,
+        self, options: T2TOptions, stride: int, image_size: tuple[int, int], channels: int, classes: int
     ) -> None:
         super().__init__()
         self.image_size, dim = image_size, options.embed_dim
@@ -71,21 +62,14 @@ class T2TViT(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Classify images (B, channels, rows, columns) → logits (B, classes).
-
-        Raises:
-            InputError: the images have another size than the model was built for.
-        """
-        if images.shape[-2:] != self.image_size:
-            actual, expected = ("×".join(map(str, size)) for size in (images.shape[-2:], self.image_size))
-            raise InputError(f"images of {actual} pixels: the model was built for {expected}")
+        """Classify images (B, channels, rows, columns) → logits (B, classes); raises as `check_image_size`."""
+        check_image_size(images, self.image_size)
         tokens = self.tokens_to_token(images)
         x = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)
         x = self.pos_drop(x + self.pos_embed)
         for block in self.blocks:
             x = block(x)
-        logits: Tensor = self.head(self.norm(x)[:, 0])
-        return logits
+        return cast(Tensor, self.head(self.norm(x)[:, 0]))
 
 
 class Block(nn.Module):
@@ -93,9 +77,10 @@ class Block(nn.Module):
 
     def __init__(self, options: T2TOptions, layer: int, grid: tuple[int, int]) -> None:
         super().__init__()
-        dim = options.embed_dim
+        dim, name = options.embed_dim, f"blocks.{layer}.attn"
+        site = Site(name, "encoder-self", layer, options.depth, options.num_heads, grid, num_prefix_tokens=1, width=dim)
         self.norm1 = nn.LayerNorm(dim)
-        self.attn = SelfAttention(options, layer, grid)
+        self.attn = SelfAttention(site, dim, options.drop_rate)
         self.drop_path = DropPath(options.drop_path_rate * layer / max(1, options.depth - 1))
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = Mlp(dim, int(dim * options.mlp_ratio), drop=options.drop_rate)
@@ -103,28 +88,24 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, 1 + N, dim) → (B, 1 + N, dim)."""
         x = x + self.drop_path(self.attn(self.norm1(x)))
-        out: Tensor = x + self.drop_path(self.mlp(self.norm2(x)))
-        return out
+        return cast(Tensor, x + self.drop_path(self.mlp(self.norm2(x))))
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention through `attend`; the projections of q, k and v have no bias."""
 
-    def __init__(self, options: T2TOptions, layer: int, grid: tuple[int, int]) -> None:
+    def __init__(self, site: Site, dim: int, dropout: float) -> None:
         super().__init__()
-        dim, self.heads = options.embed_dim, options.num_heads
+        self.site = site
         self.qkv = nn.Linear(dim, 3 * dim, bias=False)
         self.proj = nn.Linear(dim, dim)
-        self.proj_drop = nn.Dropout(options.drop_rate)
-        name = f"blocks.{layer}.attn"
-        self.site = Site(name, "encoder-self", layer, options.depth, self.heads, grid, num_prefix_tokens=1, width=dim)
+        self.proj_drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend within (B, 1 + N, dim) → (B, 1 + N, dim)."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.site.heads, -1)).permute(2, 0, 3, 1, 4)
         out = attend(q, k, v, self.site, training=self.training)
-        projected: Tensor = self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
-        return projected
+        return cast(Tensor, self.proj_drop(self.proj(out.transpose(1, 2).flatten(2))))
 
 
 def positions(count: int, dim: int) -> Tensor:
@@ -152,19 +133,9 @@ def build_t2t_vit(
 ) -> nn.Module:
     """Build a T2T-ViT with random weights.
 
-    Args:
-        name: as registered in MODELS.
-        options: fields of `T2TOptions` that differ from the named model's; the default `stride` depends on the image
-            size, see `choose_stride`.
-        image_size: rows and columns of the input, in pixels.
-        channels: color channels of the input.
-        classes: number of outputs.
-
-    Returns:
-        (B, channels, rows, columns) → logits (B, classes).
-
-    Raises:
-        InputError: an option is unknown or impossible.
+    `options` are fields of `T2TOptions` that differ from the named model's; for the default `stride` see
+    `choose_stride`. The other arguments, the result and the errors are those of
+    `adapters.libraries.timm_models.build_vit`.
     """
     checked = model_options(T2TOptions, name, {**NAMED[name], **options})
     if checked.embed_dim % checked.num_heads:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from timm.models.volo import VOLO
 from torch import Tensor, nn
 
-from adapters.vision.token_grid import choose_stride
+from adapters.vision.image_size import choose_stride
 from harness.errors import InputError
-from harness.validation import model_options
+from harness.validation import ModelOptions, model_options
 
 STRIDES = (16, 8, 4)
 """Pixels between tokens in self-attention, half as many in outlook attention; 16 is the published stride."""
@@ -20,10 +20,8 @@ Box = tuple[int, int, int, int]
 """Top, left, bottom and right of a box in the token grid of self-attention; bottom and right are exclusive."""
 
 
-class VoloOptions(BaseModel):
+class VoloOptions(ModelOptions):
     """Options of the model; the defaults are those of VOLO-D1."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: str = Field(
         default="4,4,8,2",
@@ -84,20 +82,14 @@ def _exchange(x: Tensor, box: Box, scale: int = 1) -> Tensor:
 
 
 def random_box(rows: int, columns: int) -> Box:
-    """Draw a box for `Volo.forward` from torch's default generator.
+    """Draw a box for `Volo.forward`, in a token grid of the given size, from torch's default generator.
 
     Its share of the grid, before it is clipped at the edges, is uniform between 0 and 1.
-
-    Args:
-        rows: of the token grid of self-attention.
-        columns: of the token grid of self-attention.
     """
     side = torch.rand(()).sqrt().item()
     height, width = int(rows * side) // 2, int(columns * side) // 2
     row, column = int(torch.randint(rows, ())), int(torch.randint(columns, ()))
-    return (
-        max(row - height, 0), max(column - width, 0), min(row + height, rows), min(column + width, columns),
-    )  # fmt: skip
+    return max(row - height, 0), max(column - width, 0), min(row + height, rows), min(column + width, columns)
 
 
 NAMED: dict[str, dict[str, Any]] = {
@@ -111,11 +103,7 @@ NAMED: dict[str, dict[str, Any]] = {
 def build_volo(
     name: str, options: Mapping[str, Any], *, image_size: tuple[int, int], channels: int, classes: int
 ) -> nn.Module:
-    """Build a VOLO with random weights; `options` are fields of `VoloOptions`.
-
-    The other arguments, the default stride, the result and the errors are those of
-    `adapters.vision.t2t_vit.build_t2t_vit`.
-    """
+    """Build a VOLO with random weights; `options` are fields of `VoloOptions`, the rest is as in `build_t2t_vit`."""
     checked = model_options(VoloOptions, name, {**NAMED[name], **options})
     dim, heads = checked.embed_dim, checked.num_heads
     if heads % 2 or dim % heads:

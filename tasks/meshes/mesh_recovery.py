@@ -10,8 +10,7 @@ import torch
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
-from adapters.vision.metro import Metro, Recovered, project
-from adapters.vision.metro_weights import load_metro_weights
+from adapters.vision.metro import Metro, Recovered, load_metro_weights, project
 from harness.models.catalog import MODELS
 from harness.trials.recipe import Recipe
 from harness.trials.samples import BodyTokens, Overlay, Overlays, SampleView

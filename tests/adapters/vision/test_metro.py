@@ -9,8 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.vision.metro import MASK_VALUE, POSITIONS, Metro, Stage, build_metro, project
-from adapters.vision.metro_weights import RESNET, load_metro_weights
+from adapters.vision.metro import (
+    MASK_VALUE,
+    POSITIONS,
+    RESNET,
+    Metro,
+    Stage,
+    build_metro,
+    load_metro_weights,
+    project,
+)
 from harness.errors import InputError
 from harness.models.regularize import bind, sites
 from harness.regularizers.spec import build_regularizer

@@ -1,8 +1,10 @@
-"""The stride of image tokens: the published one at 224 pixels, a smaller one for smaller images."""
+"""The stride of image tokens, which depends on the size of the images, and the check of that size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from torch import Tensor
 
 from harness.errors import InputError
 
@@ -31,7 +33,13 @@ def choose_stride(
     large = [stride for stride in sorted(strides, reverse=True) if min(image_size) // stride >= MIN_TOKENS]
     stride = requested or (large[0] if large else min(strides))
     if image_size[0] % stride or image_size[1] % stride:
-        raise InputError(
-            f"model {name}: stride={stride} does not divide images of {image_size[0]}×{image_size[1]} pixels"
-        )
+        size = "×".join(map(str, image_size))
+        raise InputError(f"model {name}: stride={stride} does not divide images of {size} pixels")
     return stride, (image_size[0] // stride, image_size[1] // stride)
+
+
+def check_image_size(images: Tensor, size: tuple[int, int]) -> None:
+    """Raise InputError if images (B, channels, rows, columns) have another size than the model was built for."""
+    if images.shape[-2:] != size:
+        actual, expected = ("×".join(map(str, sides)) for sides in (images.shape[-2:], size))
+        raise InputError(f"images of {actual} pixels: the model was built for {expected}")

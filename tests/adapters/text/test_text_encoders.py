@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.text.text_features import CHARACTERS, FeatureEmbedding
+from adapters.text.text_encoders import CHARACTERS, FeatureEmbedding
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.models.regularize import bind, watch

@@ -1,0 +1,156 @@
+"""Inputs and heads of text encoders: embeddings of word features, and one label per text, word or pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Literal, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+CHARACTERS = "characters"
+"""The feature with shape (B, T, C): character ids, 0 for padding; all others have shape (B, T)."""
+CHARACTER_DIM = 32
+KERNEL = 3
+Pooling = Literal["mean", "max", "first"]
+
+
+def word_embedding(size: int, dim: int) -> nn.Embedding:
+    """Return normal embeddings of standard deviation dim^-1/2; id 0 (padding) has a zero embedding."""
+    table = nn.Embedding(size, dim, padding_idx=0)
+    nn.init.normal_(table.weight, std=dim**-0.5)
+    with torch.no_grad():
+        table.weight[0].zero_()
+    return table
+
+
+class FeatureEmbedding(nn.Module):
+    """The sum of the embeddings of all features; id 0 (padding) has a zero embedding."""
+
+    def __init__(self, sizes: Mapping[str, int], dim: int) -> None:
+        super().__init__()
+        self.tables = nn.ModuleDict(
+            {
+                name: CharacterEmbedding(size, dim) if name == CHARACTERS else word_embedding(size, dim)
+                for name, size in sizes.items()
+            }
+        )
+
+    def forward(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Embed feature ids, (B, T) or (B, T, C) by feature → (B, T, dim)."""
+        return torch.stack([table(features[name]) for name, table in self.tables.items()]).sum(dim=0)
+
+
+class CharacterEmbedding(nn.Module):
+    """A convolution over the characters of a word with max pooling (Ma and Hovy 2016, Section 2.1)."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(size, CHARACTER_DIM, padding_idx=0)
+        self.convolution = nn.Conv1d(CHARACTER_DIM, dim, KERNEL, padding=KERNEL // 2)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """Embed characters (B, T, C) → (B, T, dim); a word without characters (padding) has a zero embedding."""
+        batch, words, length = characters.shape
+        real = characters.view(batch * words, length) != 0
+        channels = self.convolution(self.table(characters).view(batch * words, length, -1).transpose(1, 2))
+        channels = channels.masked_fill(~real[:, None, :], float("-inf")).amax(dim=2)
+        return cast(Tensor, channels.masked_fill(~real.any(dim=1, keepdim=True), 0.0).view(batch, words, -1))
+
+
+class TextEncoder(Protocol):
+    """An nn.Module that encodes tokens as contextual vectors."""
+
+    width: int
+
+    def __call__(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Encode token ids (B, T) and ids by feature → vectors (B, T, width), and a mask of real tokens (B, T)."""
+        ...
+
+
+class TextClassifier(nn.Module):
+    """An encoder, pooling over the real tokens, and a linear classifier."""
+
+    def __init__(self, encoder: TextEncoder, classes: int, pooling: Pooling, dropout: float) -> None:
+        super().__init__()
+        self.encoder, self.pooling = encoder, pooling
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(encoder.width, classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Classify texts: token ids (B, T) → logits (B, classes)."""
+        return cast(Tensor, self.classifier(self.dropout(pool(*self.encoder(tokens), self.pooling))))
+
+
+class Tagger(TextClassifier):
+    """An encoder, and a fully connected layer on the vector of each word (DropAttention, Section 5.2)."""
+
+    def forward(
+        self, tokens: Tensor, features: Mapping[str, Tensor] | None = None, first: Tensor | None = None
+    ) -> Tensor:
+        """Tag words.
+
+        Args:
+            tokens: token ids (B, T).
+            features: ids by feature, one per token.
+            first: position of each word's first token (B, W); None: each word is one token, and W is T.
+
+        Returns:
+            logits (B, W, classes).
+        """
+        hidden, _ = self.encoder(tokens, features)
+        if first is not None:
+            hidden = hidden.gather(1, first[..., None].expand(-1, -1, hidden.shape[-1]))
+        return cast(Tensor, self.classifier(self.dropout(hidden)))
+
+
+class PairClassifier(nn.Module):
+    """A shared encoder, and a 2-layer ReLU MLP on [u; v; |u − v|; u ⊙ v] (DropAttention, Section 5.3)."""
+
+    def __init__(self, encoder: TextEncoder, classes: int, pooling: Pooling, dropout: float) -> None:
+        super().__init__()
+        self.encoder, self.pooling = encoder, pooling
+        width = encoder.width
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), nn.Linear(4 * width, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, classes)
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Classify pairs: token ids (B, 2, T) of premise and hypothesis → logits (B, classes)."""
+        # Both texts are encoded in one pass, so that the encoder's sites are called once.
+        pooled = pool(*self.encoder(tokens.flatten(0, 1)), self.pooling)
+        u, v = pooled.unflatten(0, (-1, 2)).unbind(1)
+        return cast(Tensor, self.classifier(torch.cat([u, v, (u - v).abs(), u * v], dim=-1)))
+
+
+def pool(hidden: Tensor, real: Tensor, pooling: Pooling) -> Tensor:
+    """Pool vectors (B, T, dim) over the real tokens of a mask (B, T) → (B, dim)."""
+    if pooling == "first":
+        return hidden[:, 0]
+    if pooling == "max":
+        return hidden.masked_fill(~real[..., None], float("-inf")).amax(dim=1)
+    return (hidden * real[..., None]).sum(dim=1) / real.sum(dim=1, keepdim=True)
+
+
+HEADS = {"text": TextClassifier, "words": Tagger, "pair": PairClassifier}
+"""The head for the unit that is labeled."""
+
+
+def with_head(build_encoder: Callable[..., tuple[TextEncoder, Pooling, float]]) -> Callable[..., nn.Module]:
+    """Turn a function that builds an encoder into a builder of a model with a head.
+
+    Args:
+        build_encoder: returns an encoder, and the pooling and dropout of its head.
+
+    Returns:
+        a function that returns a `TextClassifier`, `Tagger` or `PairClassifier`. It has the arguments of
+        `build_encoder`, `classes` (number of outputs) and `head` (a key of `HEADS`; default: text).
+    """
+
+    @wraps(build_encoder)
+    def build(*args: Any, classes: int, head: str = "text", **data: Any) -> nn.Module:
+        encoder, pooling, dropout = build_encoder(*args, **data)
+        return HEADS[head](encoder, classes, pooling, dropout)
+
+    return build
