@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from harness.errors import InputError
@@ -62,6 +62,7 @@ class ThreeSplits(Generic[P]):
     """Base of the data classes that have the fields train, dev and test."""
 
     name: str
+    classes: tuple[str, ...]
     train: P
     dev: P
     test: P
@@ -80,9 +81,18 @@ class ThreeSplits(Generic[P]):
             if not count:
                 raise InputError(f"data '{self.name}': no {noun} for {split}: too few for train, dev and test")
 
-    def class_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """Return {}: without classes."""
-        return {}
+    def class_rows(self) -> dict[str, dict[str, int]]:
+        """Return the counts of `count_classes` of each split; {} without classes."""
+        if not self.classes:
+            return {}
+        return {
+            name: dict(zip(self.classes, self.count_classes(split), strict=True))
+            for name, split in self.splits().items()
+        }
+
+    def count_classes(self, split: P) -> Sequence[int]:
+        """Return the number of rows of each class in a split."""
+        raise NotImplementedError
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Do nothing: the reader has read all files."""

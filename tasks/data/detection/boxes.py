@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,14 +60,11 @@ class DetectionData(ThreeSplits[DetectionSplit]):
     def __post_init__(self) -> None:
         self.require_rows("images")
 
-    def class_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the number of boxes of each class of each split, without crowds."""
-        boxes = {}
-        for name, split in self.splits().items():
-            labels = np.concatenate([image.labels[~image.crowd] for image in split.images])
-            counts = np.bincount(labels, minlength=len(self.classes)).tolist()
-            boxes[name] = dict(zip(self.classes, counts, strict=True))
-        return boxes
+    def count_classes(self, split: DetectionSplit) -> list[int]:
+        """Return the number of boxes of each class in a split, without crowds."""
+        labels = np.concatenate([image.labels[~image.crowd] for image in split.images])
+        counts: list[int] = np.bincount(labels, minlength=len(self.classes)).tolist()
+        return counts
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image, and raise InputError if its size differs from the annotated one."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from harness.errors import InputError
 from tasks.data.detection.annotations import Entry, hold_out_dev, is_number, list_names, read_json
 from tasks.data.detection.boxes import BoxedImage, DetectionData, DetectionSplit
+from tasks.data.locate import Source
 from tasks.data.splits import SPLIT_SEED
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 MAX_DEV = 5000
 """Maximum number of train images held out as dev: the size of the published validation set."""

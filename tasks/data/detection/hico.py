@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,8 @@ from numpy.typing import NDArray
 from harness.errors import InputError
 from tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names, read_json
 from tasks.data.detection.interactions import RARE_BELOW, InteractionData, Interactions, InteractionSplit, PairedImage
+from tasks.data.locate import Source
 from tasks.data.splits import SPLIT_SEED
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 VERBS = 117
 PERSON = 1
@@ -53,7 +50,8 @@ def read(source: Source) -> InteractionData:
         interactions = replace(interactions, rare=_published_rare(files, interactions))
         empty = InteractionSplit(test_file, None, ())
         note = "test annotations alone: detections can be evaluated, nothing can be trained"
-        return InteractionData(source.name, interactions, empty, empty, replace(empty, images=test.images), (note,))
+        test_split = replace(empty, images=test.images)
+        return InteractionData(source.name, interactions.names, interactions, empty, empty, test_split, (note,))
     train_file = files["trainval_hico.json"]
     train = _read(train_file, files["train2015"], matrix, training=True)
     test = _read(test_file, files["test2015"], matrix)
@@ -69,6 +67,7 @@ def read(source: Source) -> InteractionData:
     )
     return InteractionData(
         source.name,
+        interactions.names,
         interactions,
         InteractionSplit(train_file, files["train2015"], train_images),
         InteractionSplit(train_file, files["train2015"], dev_images),

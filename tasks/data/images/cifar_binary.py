@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from harness.errors import InputError
 from tasks.data.classification import ImageClassificationData, ImageSplit, Pixels
 from tasks.data.images.image_arrays import ArrayImages, build_split
 from tasks.data.lines import read_file, read_lines
+from tasks.data.locate import Source
 from tasks.data.splits import carve_dev, split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 PLANES, SIDE = 3, 32
 PIXELS = PLANES * SIDE * SIDE

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from tasks.data.classification import ImageClassificationData, ImageSplit
 from tasks.data.images.cifar_binary import PIXELS, build_data, channels_last, validate_class_names
 from tasks.data.images.image_arrays import ArrayImages, build_split
 from tasks.data.images.safe_pickle import read_plain_pickle
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.locate import Source
 
 
 def read_cifar10(source: Source) -> ImageClassificationData:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from harness.errors import InputError
 from tasks.data.classification import ImageClassificationData
 from tasks.data.images.image_arrays import ArrayImages, build_split
 from tasks.data.lines import read_file
+from tasks.data.locate import Source
 from tasks.data.splits import split_note, stratified
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 SIDE = 8
 MAX_VALUE = 16

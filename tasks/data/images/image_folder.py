@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from harness.errors import InputError
 from tasks.data.classification import ImageClassificationData, ImageSplit
 from tasks.data.images.image_arrays import SUFFIXES, FileImages
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.splits import carve_dev, split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 ANNOTATIONS = "val_annotations.txt"
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.language.documents import LanguageData, TextChunk
 from tasks.data.lines import encoding_error, zero_byte_error
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.locate import Source
 
 BLOCK = 1 << 20
 Shares = Sequence[tuple[Split, int]]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from lxml import etree
 
@@ -21,9 +21,7 @@ from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.language.documents import LanguageData, TextChunk
 from tasks.data.language.wiki_markup import plain_text
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.locate import Source
 
 ARTICLES = "0"
 """Namespace of articles; others are talk, users, templates, files …"""

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import InputError
 from tasks.data.dataset import Unit
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
 from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, collect_tags, sentence_split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 DOCUMENT = "-DOCSTART-"
 DEV_NOTE = sentence_split_note("dev is 10 % of the sentences of the published train")

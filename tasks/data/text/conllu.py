@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.text.tagged import TaggedData, TaggedSplit, collect_tags
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 COLUMNS = 10
 SKIPPED = {"-": "multiword tokens", ".": "empty nodes"}

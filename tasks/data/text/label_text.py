@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import InputError
 from tasks.data.classification import TextClassificationData
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.splits import split_note, stratified
 from tasks.data.text.labeled_rows import label_number, text_split, train_test_data
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 
 def read_one_file(source: Source) -> TextClassificationData:

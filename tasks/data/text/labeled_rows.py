@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.errors import InputError
 from tasks.data.classification import TextClassificationData, TextSplit
 from tasks.data.lines import single_spaces
+from tasks.data.locate import Source
 from tasks.data.splits import carve_dev, split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 NotedSplit = tuple[TextSplit, tuple[str, ...]]
 """A split, and notes on it."""

@@ -9,15 +9,12 @@ import csv
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import InputError
 from tasks.data.classification import TextClassificationData
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.text.labeled_rows import label_number, text_split, train_test_data
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 
 def read(source: Source) -> TextClassificationData:

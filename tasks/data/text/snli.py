@@ -13,18 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from harness.errors import InputError
-from tasks.data.classification import ClassificationData, Labels, Rows
+from tasks.data.classification import ClassificationData, LabeledSplit, Labels
 from tasks.data.dataset import Unit
 from tasks.data.line_stream import stream_lines
 from tasks.data.lines import single_spaces
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.locate import Source
 
 LABEL, PREMISE, HYPOTHESIS = FIELDS = ("gold_label", "sentence1", "sentence2")
 UNLABELED = "-"
@@ -33,20 +31,12 @@ Pair = tuple[int, str, str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class PairSplit:
-    """Pairs of texts with single spaces; `labels` (N,) counts classes from 0."""
+class PairSplit(LabeledSplit):
+    """Pairs of texts with single spaces."""
 
     premises: tuple[str, ...]
     hypotheses: tuple[str, ...]
     labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, rows: Rows) -> Self:
-        """Return the pairs with those numbers, in that order."""
-        premises = tuple(self.premises[row] for row in rows)
-        return type(self)(premises, tuple(self.hypotheses[row] for row in rows), self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tasks.data.classification import Rows
+from tasks.data.classification import RowSplit
 from tasks.data.dataset import Unit
 from tasks.data.read import ThreeSplits
 from tasks.data.splits import SPLIT_SEED, stratified
@@ -20,7 +20,7 @@ Scored = Literal["spans", "tokens"]
 
 
 @dataclass(frozen=True, eq=False)
-class TaggedSplit:
+class TaggedSplit(RowSplit):
     """Sentences, none empty.
 
     Attributes:
@@ -33,23 +33,12 @@ class TaggedSplit:
     tags: tuple[tuple[str, ...], ...]
     columns: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.words)
-
     def __getitem__(self, row: int) -> TaggedSentence:
         return self.words[row], self.tags[row]
 
     def tokens(self) -> int:
         """Return the number of words."""
         return sum(map(len, self.words))
-
-    def take(self, rows: Rows) -> TaggedSplit:
-        """Return the sentences with those numbers, in that order."""
-        return TaggedSplit(
-            tuple(self.words[row] for row in rows),
-            tuple(self.tags[row] for row in rows),
-            {name: tuple(values[row] for row in rows) for name, values in self.columns.items()},
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +73,10 @@ class TaggedData(ThreeSplits[TaggedSplit]):
         """Return the number of words of each split."""
         return {name: split.tokens() for name, split in self.splits().items()}
 
-    def class_rows(self) -> dict[str, dict[str, int]]:
-        """Return the number of words with each tag in each split."""
-        counts = {name: Counter(tag for tags in split.tags for tag in tags) for name, split in self.splits().items()}
-        return {name: {tag: by_tag[tag] for tag in self.classes} for name, by_tag in counts.items()}
+    def count_classes(self, split: TaggedSplit) -> list[int]:
+        """Return the number of words with each tag in a split."""
+        counts = Counter(tag for tags in split.tags for tag in tags)
+        return [counts[tag] for tag in self.classes]
 
 
 def collect_tags(*splits: TaggedSplit) -> tuple[str, ...]:

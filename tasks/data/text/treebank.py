@@ -12,17 +12,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.splits import stratified
 from tasks.data.text.tagged import TaggedData, TaggedSplit, collect_tags, sentence_split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 TRACE = "-NONE-"
 SECTIONS = (range(19), range(19, 22), range(22, 25))

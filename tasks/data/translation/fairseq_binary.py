@@ -12,17 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.translation.parallel import SPLITS, TranslationData
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 """fairseq's names of the splits."""

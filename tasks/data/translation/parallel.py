@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from harness.errors import InputError
+from tasks.data.dataset import Unit
 from tasks.data.line_stream import stream_lines
 from tasks.data.lines import single_spaces
-
-if TYPE_CHECKING:
-    from tasks.data.dataset import Unit
-    from tasks.data.locate import Source
+from tasks.data.locate import Source
 
 SPLITS = ("train", "dev", "test")
 
