@@ -10,7 +10,7 @@ from typing import BinaryIO
 from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.language.documents import LanguageData, TextChunk
-from tasks.data.lines import encoding_error, zero_byte_error
+from tasks.data.lines import BYTE_ORDER_MARK, decode_text
 from tasks.data.locate import Source
 
 BLOCK = 1 << 20
@@ -73,7 +73,8 @@ def file_chunks(path: Path, shares: Shares) -> Iterator[TextChunk]:
                 share += percent
                 end = size if share == 100 else _next_boundary(file, size * share // 100, size)
                 for block, last in _blocks(file, start, end):
-                    text = _decoded(block, path, line)
+                    without_mark = block.removeprefix(BYTE_ORDER_MARK) if line == 1 else block
+                    text = decode_text(path, line, without_mark).replace("\r\n", "\n")
                     line += block.count(b"\n")
                     rows = sum(1 for row in text.split("\n") if row.strip())
                     yield TextChunk(split, text, rows, last)
@@ -120,15 +121,3 @@ def _last_boundary(block: bytes) -> int:
         return space
     # Else split between characters: continuation bytes of UTF-8 belong to the byte before them.
     return next((at for at in range(len(block) - 1, 0, -1) if not 0x80 <= block[at] < 0xC0), 0)
-
-
-def _decoded(block: bytes, path: Path, line: int) -> str:
-    """Return the text of a block with line feeds only; `line` is the number of its first line, for errors."""
-    if line == 1:
-        block = block.removeprefix(b"\xef\xbb\xbf")
-    if (zero_byte := block.find(b"\0")) >= 0:
-        raise zero_byte_error(path, line + block.count(b"\n", 0, zero_byte))
-    try:
-        return block.decode("utf-8").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise encoding_error(path, line + block.count(b"\n", 0, error.start), block[error.start]) from None

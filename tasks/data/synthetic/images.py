@@ -9,7 +9,7 @@ from PIL import Image
 
 from tasks.data.classification import Labels, Pixels
 from tasks.data.dataset import Dataset
-from tasks.data.images.cifar_binary import SIDE
+from tasks.data.images.cifar import SIDE
 
 CELLS = 4
 NOISE = 30

@@ -20,8 +20,7 @@ import numpy as np
 from harness.errors import InputError
 from tasks.data.classification import ClassificationData, LabeledSplit, Labels
 from tasks.data.dataset import Unit
-from tasks.data.line_stream import stream_lines
-from tasks.data.lines import single_spaces
+from tasks.data.lines import single_spaces, stream_lines
 from tasks.data.locate import Source
 
 LABEL, PREMISE, HYPOTHESIS = FIELDS = ("gold_label", "sentence1", "sentence2")

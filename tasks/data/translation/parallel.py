@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 
 from harness.errors import InputError
 from tasks.data.dataset import Unit
-from tasks.data.line_stream import stream_lines
-from tasks.data.lines import single_spaces
+from tasks.data.lines import single_spaces, stream_lines
 from tasks.data.locate import Source
 
 SPLITS = ("train", "dev", "test")
