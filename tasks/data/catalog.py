@@ -23,11 +23,7 @@ class Catalog(Registry[Dataset]):
         self._cards = {card.stem: card for card in sorted(folder.glob("*.yaml"))}
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of a name, or of the name of its synthetic twin.
-
-        Raises:
-            InputError: the name is unknown, or its card is invalid.
-        """
+        """Return the entry of a set or its synthetic twin; raise InputError if it is unknown or its card is invalid."""
         if name not in self:
             for card in self._cards:
                 self._parse(card)  # the error suggests synthetic twins, too
@@ -57,11 +53,7 @@ class Catalog(Registry[Dataset]):
 
 
 def read_card(file: Path) -> Dataset:
-    """Read the card of a data set.
-
-    Raises:
-        InputError: the file is not valid YAML, or a key or a value is wrong.
-    """
+    """Read the card of a data set; raise InputError if it is not valid YAML, or a key or a value is wrong."""
     try:
         content = read_yaml(file)
     except yaml.YAMLError as error:

@@ -91,11 +91,7 @@ class Dataset(BaseModel, frozen=True, extra="forbid"):
 
 
 def load_function(dataset: str, target: str) -> Callable[..., Any]:
-    """Import the reader or the writer of a data set.
-
-    Raises:
-        InputError: the module or the function does not exist, or the module cannot be imported.
-    """
+    """Import the reader or the writer of a data set; raise InputError if it does not exist or cannot be imported."""
     try:
         function: Callable[..., Any] = load(target)
     except (ImportError, AttributeError) as error:

@@ -15,11 +15,7 @@ GZIP, ZIP, BYTE_ORDER_MARK = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        InputError: the file cannot be read, or is empty.
-    """
+    """Return the content of a file; raise InputError if it cannot be read or is empty."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -105,11 +105,7 @@ def nearest_layout(dataset: Dataset, folder: Path) -> LayoutMatch:
 
 
 def parse_folders(items: Iterable[str]) -> dict[str, Path]:
-    """Parse the values of the option `--data`: NAME=PATH.
-
-    Raises:
-        InputError: a value has no "=", the name is unknown, or the path is not a folder.
-    """
+    """Parse the values NAME=PATH of `--data`; raise InputError if the name is unknown or the path is not a folder."""
     folders = {}
     for item in items:
         name, separator, path = item.partition("=")

@@ -102,11 +102,7 @@ D = TypeVar("D", bound=Data)
 
 
 def read_any(source: Source) -> Data:
-    """Read a data set of any kind.
-
-    Raises:
-        InputError: the reader cannot be imported, a file is damaged, or a row does not parse.
-    """
+    """Read a data set of any kind; raise InputError if its reader cannot be imported or its files are damaged."""
     reader: Callable[[Source], Data] = load_function(source.dataset.name, source.layout.reader)
     return reader(source)
 

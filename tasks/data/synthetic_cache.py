@@ -26,11 +26,7 @@ def cache_folder() -> Path:
 
 
 def ensure_synthetic(dataset: Dataset) -> Path:
-    """Return the folder of a set's synthetic twin; write the set unless it is cached.
-
-    Raises:
-        InputError: the cache folder cannot be written.
-    """
+    """Return the folder of a set's synthetic twin, written unless cached; raise InputError if that is impossible."""
     folder = cache_folder() / f"{dataset.name}{SYNTHETIC}-{VERSION}-{SEED}"
     if folder.is_dir():
         return folder

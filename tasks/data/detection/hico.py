@@ -77,11 +77,7 @@ def read(source: Source) -> InteractionData:
 
 
 def read_matrix(path: Path) -> NDArray[np.bool_]:
-    """Return the matrix of possible interactions, (117 verbs, 80 objects).
-
-    Raises:
-        InputError: the file is not an array of that shape with zeros and ones.
-    """
+    """Return the possible interactions, (117 verbs, 80 objects); raise InputError unless the file is such a matrix."""
     try:
         matrix = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

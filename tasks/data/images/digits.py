@@ -23,11 +23,7 @@ MAX_VALUE = 16
 
 
 def read(source: Source) -> ImageClassificationData:
-    """Read (8, 8, 1) images with values 0 to 255, split into 70 % train, 10 % dev, 20 % test.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Read (8, 8, 1) images from 0 to 255: 70 % train, 10 % dev, 20 % test; raise InputError for a damaged file."""
     path = source.files[0]
     try:
         table = np.loadtxt(io.BytesIO(gzip.decompress(read_file(path))), delimiter=",", ndmin=2)

@@ -139,11 +139,7 @@ def _rgb(image: PillowImage) -> Pixels:
 
 
 def build_split(path: Path, images: ArrayImages, labels: Labels, classes: int) -> ImageSplit:
-    """Return the split of a file with images and labels.
-
-    Raises:
-        InputError: it has no images, the numbers of images and labels differ, or a label is out of range.
-    """
+    """Return the split of a file; raise InputError if it has no images, or not one label in range per image."""
     if not len(images):
         raise InputError(f"{path}: no images: expected one at least")
     if len(images) != len(labels):

@@ -27,11 +27,7 @@ class Wavefront:
 
 
 def read_wavefront(path: Path) -> Wavefront:
-    """Read the vertices, faces and groups of a file.
-
-    Raises:
-        InputError: the file cannot be read, or a line of a vertex or a face is invalid; the message names it.
-    """
+    """Read the vertices, faces and groups of a file; raise InputError, which names the line, if it is invalid."""
     vertices: list[list[float]] = []
     faces: dict[str, list[tuple[int, int, int]]] = {}
     out_of_range_at, group = "", ""

@@ -1,7 +1,8 @@
 """Readers of column files: a word and its labels per line, an empty line between sentences (CoNLL-2000/2003, WNUT).
 
 Columns are separated by tabs if a line has one, else by spaces. The tag in the last column marks spans. Lines of
-CoNLL-2003 that start with -DOCSTART- separate documents; they are not sentences, although some papers count them.
+CoNLL-2003 that start with -DOCSTART- separate documents; they are not sentences, although some papers count them. All
+readers raise InputError, which names file and line, if a line does not parse or the tag scheme is unknown.
 """
 
 from __future__ import annotations
@@ -15,40 +16,24 @@ from tasks.data.dataset import Unit
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
 from tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
-from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, collect_tags, sentence_split_note
+from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, sentence_split_note, tagged_data
 
 DOCUMENT = "-DOCSTART-"
-DEV_NOTE = sentence_split_note("dev is 10 % of the sentences of the published train")
 
 
 def read_conll2003(source: Source) -> TaggedData:
-    """Read three files of four columns: word, part of speech, chunk and entity.
-
-    Raises:
-        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
-    """
-    return _published(source, ("word", "pos", "chunk", "tag"))
+    """Read three files of four columns: word, part of speech, chunk and entity."""
+    return _read(source, ("word", "pos", "chunk", "tag"))
 
 
 def read_wnut(source: Source) -> TaggedData:
-    """Read three files of two columns: token and entity.
-
-    Raises:
-        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
-    """
-    return _published(source, ("word", "tag"))
+    """Read three files of two columns: token and entity."""
+    return _read(source, ("word", "tag"))
 
 
 def read_conll2000(source: Source) -> TaggedData:
-    """Read two files of three columns: word, part of speech and chunk; dev is 10 % of the sentences of the train file.
-
-    Raises:
-        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
-    """
-    names = ("word", "pos", "tag")
-    files = [read_columns(path, names) for path in source.files]
-    train, dev = carve_sentences(files[0].split)
-    return _data(source, files, (train, dev, files[1].split), DEV_NOTE)
+    """Read two files of three columns: word, part of speech and chunk; dev is 10 % of the sentences of train."""
+    return _read(source, ("word", "pos", "tag"))
 
 
 @dataclass(frozen=True)
@@ -103,15 +88,13 @@ def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
     return ColumnFile(TaggedSplit(words, tuple(to_bio(row) for row in tags), columns), scheme, documents)
 
 
-def _published(source: Source, names: Sequence[str]) -> TaggedData:
+def _read(source: Source, names: Sequence[str]) -> TaggedData:
     files = [read_columns(path, names) for path in source.files]
-    train, dev, test = (file.split for file in files)
-    return _data(source, files, (train, dev, test), "splits as published")
-
-
-def _data(
-    source: Source, files: Sequence[ColumnFile], splits: tuple[TaggedSplit, TaggedSplit, TaggedSplit], split_note: str
-) -> TaggedData:
+    splits = [file.split for file in files]
+    split_note = "splits as published"
+    if len(splits) == 2:
+        splits[:1] = carve_sentences(splits[0])
+        split_note = sentence_split_note("dev is 10 % of the sentences of the published train")
     schemes = ", ".join(f"{path.name} in {file.scheme}" for path, file in zip(source.files, files, strict=True))
     if len({file.scheme for file in files}) == 1:
         schemes = files[0].scheme
@@ -119,8 +102,8 @@ def _data(
     documents = [file.documents for file in files]
     if any(documents):
         notes.append(f"{sum(documents):,} lines {DOCUMENT} are no sentences")
-    # Without a dev file, the train file provides train and dev.
-    names = ("train", "dev", "test") if len(files) == 3 else ("train", "test")
-    skipped = dict.fromkeys(("train", "dev", "test"), 0) | dict(zip(names, documents, strict=True))
+    if len(files) == 2:
+        documents.insert(1, 0)
+    skipped = dict(zip(("train", "dev", "test"), documents, strict=True))
     left_out: Mapping[Unit, Mapping[str, int]] = {"rows": skipped, "tokens": skipped}
-    return TaggedData(source.name, collect_tags(*splits), *splits, tuple(notes), "spans", left_out)
+    return tagged_data(source, splits, notes, "spans", left_out)

@@ -3,7 +3,8 @@
 - `snli_1.0_*.jsonl`: one object per line, with gold_label, sentence1 and sentence2.
 - `snli_1.0_*.txt`: tab-separated columns, named in the first line, including these three.
 
-Pairs without agreement of the annotators have the gold label "-". They are left out, as is usual.
+Pairs without agreement of the annotators have the gold label "-". They are left out, as is usual. Both readers raise
+InputError, which names file and line, if a line does not parse or its label is unknown.
 """
 
 from __future__ import annotations
@@ -48,20 +49,12 @@ class PairData(ClassificationData[PairSplit]):
 
 
 def read_jsonl(source: Source) -> PairData:
-    """Read three files of JSON lines.
-
-    Raises:
-        InputError: a line is not such an object, or its label is unknown; the message names file and line.
-    """
+    """Read three files of JSON lines."""
     return _read(source, _json_pairs)
 
 
 def read_table(source: Source) -> PairData:
-    """Read three files of tab-separated columns.
-
-    Raises:
-        InputError: a line has other columns, or its label is unknown; the message names file and line.
-    """
+    """Read three files of tab-separated columns."""
     return _read(source, _table_pairs)
 
 

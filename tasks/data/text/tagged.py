@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from tasks.data.classification import RowSplit
 from tasks.data.dataset import Unit
+from tasks.data.locate import Source
 from tasks.data.read import ThreeSplits
 from tasks.data.splits import SPLIT_SEED, stratified
 
@@ -32,6 +33,12 @@ class TaggedSplit(RowSplit):
     words: tuple[tuple[str, ...], ...]
     tags: tuple[tuple[str, ...], ...]
     columns: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def from_pairs(cls, sentences: Iterable[Iterable[tuple[str, str]]]) -> Self:
+        """Return a split of sentences that consist of pairs of a word and its tag."""
+        rows = [tuple(zip(*pairs, strict=True)) for pairs in sentences]
+        return cls(tuple(words for words, _ in rows), tuple(tags for _, tags in rows))
 
     def __getitem__(self, row: int) -> TaggedSentence:
         return self.words[row], self.tags[row]
@@ -79,9 +86,17 @@ class TaggedData(ThreeSplits[TaggedSplit]):
         return [counts[tag] for tag in self.classes]
 
 
-def collect_tags(*splits: TaggedSplit) -> tuple[str, ...]:
-    """Return all tags of some splits, sorted."""
-    return tuple(sorted({tag for split in splits for tags in split.tags for tag in tags}))
+def tagged_data(
+    source: Source,
+    splits: Sequence[TaggedSplit],
+    notes: Iterable[str],
+    scored: Scored,
+    left_out: Mapping[Unit, Mapping[str, int]] | None = None,
+) -> TaggedData:
+    """Return the data set of train, dev and test, whose classes are all their tags."""
+    train, dev, test = splits
+    classes = tuple(sorted({tag for split in splits for tags in split.tags for tag in tags}))
+    return TaggedData(source.name, classes, train, dev, test, tuple(notes), scored, left_out or {})
 
 
 def carve_sentences(train: TaggedSplit) -> tuple[TaggedSplit, TaggedSplit]:

@@ -122,11 +122,7 @@ def read(source: Source) -> BinarizedPairs:
 
 
 def count_symbols(path: Path) -> int:
-    """Return the number of symbols of a dictionary, with fairseq's special symbols.
-
-    Raises:
-        InputError: a line is not a symbol and its count, or a symbol is repeated.
-    """
+    """Return the size of a dictionary, with fairseq's special symbols; raise InputError if a line is invalid."""
     symbols = set()
     for number, line in enumerate(read_lines(path), 1):
         symbol, _, rest = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")
