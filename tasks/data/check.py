@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from harness.trials.task import SUBSET
 from tasks.data.catalog import DATASETS
 from tasks.data.dataset import Dataset, Published, Unit
 from tasks.data.locate import Source, default_folder, nearest_layout
-from tasks.data.read import CountsTokens, Data, LeavesOut, read_any
+from tasks.data.read import Data, read_any
 
 Counts = Mapping[Unit, Mapping[str, int]]
 """Unit → split → number."""
@@ -28,14 +28,9 @@ class DatasetStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values under stable names."""
+        stated = {"name", "help", "kind", "classes", "published", "licence", "home"}
         return {
-            "name": self.dataset.name,
-            "help": self.dataset.help,
-            "kind": self.dataset.kind,
-            "classes": self.dataset.classes,
-            "published": [published.model_dump() for published in self.dataset.published],
-            "licence": self.dataset.licence,
-            "home": self.dataset.home,
+            **self.dataset.model_dump(mode="json", include=stated),
             "folder": str(self.folder),
             "state": self.state,
             "synthetic": bool(self.dataset.synthetic),
@@ -53,15 +48,9 @@ def list_datasets(settings: Settings) -> list[DatasetStatus]:
     return statuses
 
 
-@dataclass(frozen=True)
-class SizeComparison:
+class SizeComparison(Published, frozen=True):
     """A published size (`count`, stated in `where`) and the size of the files (`found`)."""
 
-    split: str
-    count: int
-    where: str
-    unit: Unit
-    with_left_out: bool
     found: int
 
     def difference(self) -> str:
@@ -104,7 +93,7 @@ class CheckReport:
             "rows": dict(self.rows),
             "tokens": dict(self.tokens),
             "class_rows": {split: dict(rows) for split, rows in self.class_rows.items()},
-            "published": [asdict(size) for size in self.published],
+            "published": [size.model_dump() for size in self.published],
             "differences": self.differences(),
             "notes": list(self.notes),
         }
@@ -146,12 +135,12 @@ def subset_notes(source: Source, data: Data) -> list[str]:
 
 
 def _counts(data: Data) -> Counts:
-    return {"rows": data.rows(), "tokens": data.tokens() if isinstance(data, CountsTokens) else {}}
+    return {"rows": data.rows(), "tokens": getattr(data, "tokens", dict)()}
 
 
 def _compare_sizes(source: Source, data: Data, counts: Counts) -> tuple[SizeComparison, ...]:
     """Return a comparison for every published size; none for a synthetic set."""
-    left_out = data.left_out if isinstance(data, LeavesOut) else {}
+    left_out: Counts = getattr(data, "left_out", {})
     published = () if source.synthetic else source.dataset.published
     # Without a published dev split, the reader has carved dev out of train.
     carved = not any(size.split == "dev" for size in published)

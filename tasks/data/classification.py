@@ -78,15 +78,7 @@ S = TypeVar("S", bound=LabeledSplit)
 
 @dataclass(frozen=True, eq=False)
 class ClassificationData(ThreeSplits[S]):
-    """A classification set: dev for model selection, test for the score.
-
-    Attributes:
-        classes: names in the order of their numbers.
-        notes: how the splits were made and which rows were left out, for readers of the results.
-
-    Raises:
-        InputError: a split has no rows.
-    """
+    """A classification set; raise InputError if a split has no rows. Attributes as in `tasks.data.read.Data`."""
 
     kind: ClassVar[str]
 

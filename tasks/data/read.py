@@ -3,56 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from harness.errors import InputError
-from tasks.data.dataset import Unit, load_function
+from tasks.data.dataset import load_function
 from tasks.data.locate import Source
 
 
 class Data(Protocol):
-    """Interface of the data that readers return, for every kind."""
+    """Interface of the data that readers return, for every kind; a base class for sets without classes.
+
+    A set may also have `tokens()`, the number of tokens of each split, and `left_out` (unit → split → number), the rows
+    that its published size includes although they are in no split, such as those without a label.
+    """
 
     kind: ClassVar[str]
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Class names in the order of their numbers; () for a set without classes."""
-        ...
+        return ()
 
     @property
-    def notes(self) -> tuple[str, ...]: ...
+    def notes(self) -> tuple[str, ...]:
+        """How the splits were made and which rows were left out, for readers of the results."""
+        return ()
 
     def rows(self) -> Mapping[str, int]:
         """Return the number of rows of each split."""
-        ...
+        raise NotImplementedError
 
     def class_rows(self) -> Mapping[str, Mapping[str, int]]:
         """Return the number of rows (of words, in a tagged set) of each class of each split; empty without classes."""
-        ...
+        return {}
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Read what the reader has deferred, calling `progress` after each row; raise InputError for a damaged file."""
-        ...
-
-
-@runtime_checkable
-class CountsTokens(Protocol):
-    """Data whose size is published in tokens as well."""
-
-    def tokens(self) -> Mapping[str, int]:
-        """Return the number of tokens of each split."""
-        ...
-
-
-@runtime_checkable
-class LeavesOut(Protocol):
-    """Data whose published size includes rows of no split, such as those without a label."""
-
-    @property
-    def left_out(self) -> Mapping[Unit, Mapping[str, int]]:
-        """Number of rows left out: unit → split → number."""
-        ...
+        return
 
 
 P = TypeVar("P", bound=Sized)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,36 +44,30 @@ def read(source: Source) -> InteractionData:
     files = {file.name: file for file in source.files}
     matrix = read_matrix(files["corre_hico.npy"])
     test_file = files["test_hico.json"]
-    interactions = _interactions(matrix, _verb_names(source))
+    # By object and then by verb; none of them rare so far.
+    classes = np.argwhere(matrix.T)[:, ::-1].astype(np.int64)
+    none_rare = np.zeros(len(classes), np.bool_)
+    interactions = Interactions(_verb_names(source), tuple(OBJECTS.values()), classes, none_rare)
     if "trainval_hico.json" not in files:
-        test = _read(test_file, None, matrix)
+        test = InteractionSplit(test_file, None, _read(test_file, None, matrix)[0])
         interactions = replace(interactions, rare=_published_rare(files, interactions))
-        empty = InteractionSplit(test_file, None, ())
+        empty = replace(test, images=())
         note = "test annotations alone: detections can be evaluated, nothing can be trained"
-        test_split = replace(empty, images=test.images)
-        return InteractionData(source.name, interactions.names, interactions, empty, empty, test_split, (note,))
+        return InteractionData(source.name, interactions.names, interactions, empty, empty, test, (note,))
     train_file = files["trainval_hico.json"]
-    train = _read(train_file, files["train2015"], matrix, training=True)
-    test = _read(test_file, files["test2015"], matrix)
-    interactions = replace(interactions, rare=interactions.count(train.images) < RARE_BELOW)
-    train_images, dev_images = hold_out_dev(train.images)
-    if not dev_images:
-        raise InputError(f"{train_file}: {len(train.images)} images: too few to split into train and dev")
+    images, left_out = _read(train_file, files["train2015"], matrix, training=True)
+    test = InteractionSplit(test_file, files["test2015"], _read(test_file, files["test2015"], matrix)[0])
+    interactions = replace(interactions, rare=interactions.count(images) < RARE_BELOW)
+    train, dev = (InteractionSplit(train_file, files["train2015"], part) for part in hold_out_dev(images))
+    if not len(dev):
+        raise InputError(f"{train_file}: {len(images)} images: too few to split into train and dev")
     notes = (
-        f"dev is {len(dev_images)} images of trainval (seed {SPLIT_SEED})",
+        f"dev is {len(dev)} images of trainval (seed {SPLIT_SEED})",
         f"{interactions.rare.sum()} of {len(interactions.classes)} interactions are rare: "
         f"below {RARE_BELOW} instances in trainval",
-        *([f"{train.left_out} boxes of trainval without a size left out, with their pairs"] if train.left_out else []),
+        *([f"{left_out} boxes of trainval without a size left out, with their pairs"] if left_out else []),
     )
-    return InteractionData(
-        source.name,
-        interactions.names,
-        interactions,
-        InteractionSplit(train_file, files["train2015"], train_images),
-        InteractionSplit(train_file, files["train2015"], dev_images),
-        InteractionSplit(test_file, files["test2015"], test.images),
-        notes,
-    )
+    return InteractionData(source.name, interactions.names, interactions, train, dev, test, notes)
 
 
 def read_matrix(path: Path) -> NDArray[np.bool_]:
@@ -88,12 +82,6 @@ def read_matrix(path: Path) -> NDArray[np.bool_]:
     if not np.isin(matrix, (0, 1)).all() or not matrix.any():
         raise InputError(f"{path}: expected zeros, and ones for the verbs that are possible with an object")
     return np.asarray(matrix == 1)
-
-
-def _interactions(matrix: NDArray[np.bool_], verbs: tuple[str, ...]) -> Interactions:
-    """Return the classes, by object and then by verb; none of them rare."""
-    objects, classes = tuple(OBJECTS.values()), np.argwhere(matrix.T)[:, ::-1]
-    return Interactions(verbs, objects, classes.astype(np.int64), np.zeros(len(classes), np.bool_))
 
 
 def _verb_names(source: Source) -> tuple[str, ...]:
@@ -146,14 +134,10 @@ def _class_of_number(path: Path, interactions: Interactions) -> dict[int, int]:
     return class_of_number
 
 
-@dataclass(frozen=True)
-class _Annotations:
-    images: tuple[PairedImage, ...]
-    left_out: int
-
-
-def _read(path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: bool = False) -> _Annotations:
-    """Read and validate one annotation file; errors name the index of the entry."""
+def _read(
+    path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: bool = False
+) -> tuple[tuple[PairedImage, ...], int]:
+    """Return the images of a file and the number of boxes left out; errors name the index of the entry."""
     content = read_json(path)
     if not isinstance(content, list):
         raise InputError(f"{path}: expected a list of images")
@@ -179,7 +163,7 @@ def _read(path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: 
         images.append(PairedImage(name, boxes, labels, pairs))
     if not images:
         raise InputError(f"{path}: no images: expected one at least")
-    return _Annotations(tuple(images), left_out)
+    return tuple(images), left_out
 
 
 def _boxes(entry: Entry) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

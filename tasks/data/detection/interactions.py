@@ -78,11 +78,7 @@ class Interactions:
 
 @dataclass(frozen=True, eq=False)
 class InteractionData(ThreeSplits[InteractionSplit]):
-    """An interaction detection set: dev for model selection, test for the score.
-
-    Attributes:
-        train: empty, as is `dev`, if the folder has test annotations only.
-    """
+    """An interaction detection set; train and dev are empty if the folder has test annotations only."""
 
     kind: ClassVar[str] = "interaction-detection"
     name: str

@@ -26,17 +26,7 @@ MAX_PIXELS = 2**28 // 3
 """An image with more pixels (a quarter of a GiB as RGB) is refused by its header: a file of a few KB can claim to be
 huge, and every data loading process would allocate memory for it. The limit is Pillow's own."""
 
-_DECODING_ERRORS = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    LookupError,
-    TypeError,
-    ArithmeticError,
-    struct.error,
-    zlib.error,
-)
+ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error, zlib.error)
 """Errors that Pillow's decoders raise for damaged files, observed or by their source."""
 
 
@@ -109,7 +99,7 @@ class FileImages:
             raise InputError(f"{path}: image not found") from None
         except Image.DecompressionBombError:
             raise InputError(f"{path}: the image is too large: expected at most {MAX_PIXELS:,} pixels") from None
-        except _DECODING_ERRORS as error:
+        except ERRORS as error:
             if isinstance(error, OSError) and error.strerror:
                 raise InputError(f"{path}: the image cannot be read: {error.strerror}") from None
             message = " ".join(str(error).split()) or type(error).__name__

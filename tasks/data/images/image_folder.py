@@ -53,7 +53,7 @@ def read(source: Source) -> ImageClassificationData:
 
 
 def _class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
-    entries = sorted(_entries(folder), key=lambda entry: entry.name)
+    entries = _entries(folder)
     names = tuple(entry.name for entry in entries if entry.is_dir())
     if not names:
         raise InputError(f"{folder}: no class folders: expected {folder.name}/<class>/<image>")
@@ -105,7 +105,7 @@ def _annotated(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> I
 
 def _image_names(folder: Path, skipped: list[Path]) -> list[str]:
     """Return the image names of a folder, and append its other entries to `skipped`."""
-    entries = sorted(_entries(folder), key=lambda entry: entry.name)
+    entries = _entries(folder)
     images = [entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and entry.is_file()]
     image_set = set(images)
     skipped.extend(folder / entry.name for entry in entries if entry.name not in image_set)
@@ -113,8 +113,10 @@ def _image_names(folder: Path, skipped: list[Path]) -> list[str]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, sorted by name, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+            return sorted(visible, key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}") from None

@@ -31,18 +31,15 @@ def read_files(source: Source) -> LanguageData:
 
 
 def read_wikitext(source: Source) -> LanguageData:
-    """Return WikiText as published, with one file per split; its text raises the errors of `read_files`."""
-    train, valid, test = source.files
-    parts: list[tuple[Path, Shares]] = [(train, (("train", 100),)), (valid, (("dev", 100),)), (test, (("test", 100),))]
-    return _data(source, parts)
+    """Return WikiText, with one file per split; its text raises the errors of `read_files`.
 
-
-def read_wikitext_without_train(source: Source) -> LanguageData:
-    """Return WikiText without its train file, which dev replaces; its text raises the errors of `read_files`."""
-    valid, test = source.files
-    parts: list[tuple[Path, Shares]] = [(valid, (("train", 90), ("dev", 10))), (test, (("test", 100),))]
+    Without the train file, most of the dev file replaces it.
+    """
+    *train, valid, test = source.files
+    parts: list[tuple[Path, Shares]] = [(path, (("train", 100),)) for path in train]
+    parts += [(valid, (("dev", 100),) if train else (("train", 90), ("dev", 10))), (test, (("test", 100),))]
     note = f"wiki.train.raw is not there: the first 90 % of {valid.name} are train, the rest dev; test as published"
-    return _data(source, parts, note)
+    return _data(source, parts, *([] if train else [note]))
 
 
 def _data(source: Source, parts: Sequence[tuple[Path, Shares]], *notes: str) -> LanguageData:
@@ -54,11 +51,9 @@ def _data(source: Source, parts: Sequence[tuple[Path, Shares]], *notes: str) -> 
 
 
 def file_chunks(path: Path, shares: Shares) -> Iterator[TextChunk]:
-    """Yield the text of a file, without a byte order mark, with line feeds as line ends.
+    """Yield the text of a file in UTF-8, without a byte order mark, with line feeds as line ends.
 
-    Args:
-        path: a file in UTF-8.
-        shares: the splits of its parts; a part ends with the line in which its share is reached.
+    A part of the file ends with the line in which its share is reached.
 
     Raises:
         InputError: the file cannot be read, is empty, has zero bytes or bytes that are not UTF-8.

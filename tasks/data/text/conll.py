@@ -46,11 +46,7 @@ class ColumnFile:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
-    """Return the sentences of one file.
-
-    Args:
-        path: the file; UTF-8.
-        names: names of its columns; the first is "word", the last "tag".
+    """Return the sentences of a file in UTF-8; the first of the names of its columns is "word", the last "tag".
 
     Raises:
         InputError: a line has other columns, the file has no sentence, or the tag scheme is unknown.

@@ -50,16 +50,12 @@ class TaggedSplit(RowSplit):
 
 @dataclass(frozen=True, eq=False)
 class TaggedData(ThreeSplits[TaggedSplit]):
-    """A tagged set: dev for model selection, test for the score.
+    """A tagged set; raise InputError if a split has no sentences.
 
     Attributes:
         classes: all tags of the three splits, sorted; tags of spans in BIO for every scheme of the files.
-        notes: how the splits were made and what was left out, for readers of the results.
         scored: "spans" for F1 of the tagged spans; "tokens" for the accuracy of the tags.
         left_out: number of rows and tokens of the files that are in no split: unit → split → number.
-
-    Raises:
-        InputError: a split has no sentences.
     """
 
     kind: ClassVar[str] = "sequence-labelling"

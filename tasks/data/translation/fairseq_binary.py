@@ -91,14 +91,11 @@ class BinarizedPairs(TranslationData):
         """Return the number of pairs of each split."""
         counts = {}
         for split in SPLITS:
-            sides = [self.sentences(split, language) for language in (self.source, self.target)]
-            numbers = [len(side.sizes) for side in sides]
-            if numbers[0] != numbers[1]:
-                sizes = " and ".join(
-                    f"{count:,} in {side.prefix.name}" for count, side in zip(numbers, sides, strict=True)
-                )
+            first, second = (self.sentences(split, language) for language in (self.source, self.target))
+            if len(first.sizes) != len(second.sizes):
+                sizes = " and ".join(f"{len(side.sizes):,} in {side.prefix.name}" for side in (first, second))
                 raise InputError(f"{self.folder}: sentences: {sizes}: expected the same number in both")
-            counts[split] = numbers[0]
+            counts[split] = len(first.sizes)
         return counts
 
     def sentences(self, split: str, language: str) -> BinarizedText:
