@@ -105,7 +105,7 @@ def check(
     """Read a whole data set and compare it with its published sizes.
 
     Args:
-        source: the files, from `locate`.
+        source: the files.
         decode: also decode every image that has a file of its own.
         progress: called with the number of rows; returns a function that is called after each row.
 
@@ -144,12 +144,10 @@ def _compare_sizes(source: Source, data: Data, counts: Counts) -> tuple[SizeComp
     published = () if source.synthetic else source.dataset.published
     # Without a published dev split, the reader has carved dev out of train.
     carved = not any(size.split == "dev" for size in published)
-    return tuple(
-        SizeComparison(**size.model_dump(), found=_actual_count(size, counts, left_out, carved)) for size in published
-    )
-
-
-def _actual_count(size: Published, counts: Counts, left_out: Counts, carved: bool) -> int:
-    rows, extra = counts[size.unit], left_out.get(size.unit, {}) if size.with_left_out else {}
-    splits = rows if size.split == "all" else {size.split, *(["dev"] if carved and size.split == "train" else [])}
-    return sum(rows[split] + extra.get(split, 0) for split in splits)
+    comparisons = []
+    for size in published:
+        rows, extra = counts[size.unit], left_out.get(size.unit, {}) if size.with_left_out else {}
+        splits = rows if size.split == "all" else {size.split, *(["dev"] if carved and size.split == "train" else [])}
+        count = sum(rows[split] + extra.get(split, 0) for split in splits)
+        comparisons.append(SizeComparison(**size.model_dump(), found=count))
+    return tuple(comparisons)

@@ -138,9 +138,8 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         message = f"data '{name}' not found: expected {', '.join(match.layout.files)} in {match.folder}"
     else:
         present = [file for file in match.layout.files if file not in match.missing]
-        message = (
-            f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {', '.join(match.missing)}"
-        )
+        missing = ", ".join(match.missing)
+        message = f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {missing}"
     if dataset.package:
         return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"
     message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH); get it from {dataset.home}"

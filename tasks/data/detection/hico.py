@@ -92,9 +92,9 @@ def _verb_names(source: Source) -> tuple[str, ...]:
         return tuple(f"verb-{number}" for number in range(1, VERBS + 1))
     names: list[str] = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines()[2:], 3):
-        if not line.strip():
-            continue
         match line.split():
+            case []:
+                continue
             case [verb_number, name] if verb_number == f"{len(names) + 1:03d}":
                 names.append(name)
             case _:

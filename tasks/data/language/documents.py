@@ -53,7 +53,7 @@ class LanguageData(Data):
     @property
     def notes(self) -> tuple[str, ...]:
         """How the splits were made and, once the text has been read, what was left out."""
-        return self.split_notes + tuple(f"left out: {what}: {count:,}" for what, count in sorted(self.skipped.items()))
+        return self.split_notes + tuple(f"left out: {kind}: {count:,}" for kind, count in sorted(self.skipped.items()))
 
     def rows(self) -> Mapping[str, int]:
         """Return the number of lines with text (pages of a Wikipedia dump) of each split; read all text."""

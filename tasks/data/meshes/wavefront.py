@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
@@ -65,9 +67,6 @@ def check_closed(faces: NDArray[np.int64], count: int, location: str) -> None:
 
     The mesh may have no hole, no edge with more than two faces, no unused vertex, and one connected part only.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     edges = np.sort(np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]), axis=1)
     edges, counts = np.unique(edges, axis=0, return_counts=True)
     expected = "expected one closed surface"
