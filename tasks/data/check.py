@@ -9,8 +9,7 @@ from typing import Any
 
 from harness.settings import Settings
 from harness.trials.task import SUBSET
-from tasks.data.catalog import DATASETS
-from tasks.data.dataset import Dataset, Published, Unit
+from tasks.data.dataset import DATASETS, Dataset, Published, Unit
 from tasks.data.locate import Source, default_folder, nearest_layout
 from tasks.data.read import Data, read_any
 

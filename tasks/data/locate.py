@@ -9,8 +9,7 @@ from pathlib import Path
 
 from harness.errors import InputError
 from harness.settings import Settings
-from tasks.data.catalog import DATASETS
-from tasks.data.dataset import SYNTHETIC, Dataset, Layout
+from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout
 from tasks.data.fingerprint import fingerprint
 
 

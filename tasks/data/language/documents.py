@@ -72,7 +72,6 @@ class LanguageData(Data):
             tokens[chunk.split] += len(chunk.text.split()) + chunk.text.count("\n")
         for split in SPLITS:
             if not rows[split]:
-                raise InputError(
-                    f"data '{self.name}': no text for {split}: too little to split into train, dev and test"
-                )
+                expected = "too little to split into train, dev and test"
+                raise InputError(f"data '{self.name}': no text for {split}: {expected}")
         return rows, tokens

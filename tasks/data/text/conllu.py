@@ -32,11 +32,7 @@ def read(source: Source) -> TaggedData:
 
 
 def read_split(path: Path) -> tuple[TaggedSplit, Counter[str]]:
-    """Return the sentences of one file, and the number of lines left out of each kind.
-
-    Raises:
-        InputError: a line does not parse, or the file has no sentence; the message names file and line.
-    """
+    """Return the sentences of a file, and the counts of the lines left out; raise InputError for an invalid line."""
     sentences: list[list[tuple[str, str]]] = [[]]
     left_out: Counter[str] = Counter()
     for number, line in enumerate(read_lines(path), 1):

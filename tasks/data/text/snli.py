@@ -60,18 +60,14 @@ def read_table(source: Source) -> PairData:
 
 def _read(source: Source, pairs: Callable[[Path], Iterator[Pair]]) -> PairData:
     classes = source.dataset.class_names
-    splits: dict[str, PairSplit] = {}
-    left_out: dict[str, int] = {}
-    notes = ["splits as published"]
-    for name, path in zip(("train", "dev", "test"), source.files, strict=True):
-        split, missing_counts = _split(path, pairs(path), classes)
-        splits[name] = split
-        left_out[name] = missing_counts.total()
-        notes += [
-            f"{count:,} pair{'s' * (count > 1)} of {path.name} without {missing} left out"
-            for missing, count in missing_counts.items()
-        ]
-    return PairData(source.name, classes, **splits, notes=tuple(notes), left_out={"rows": left_out})
+    (train, dev, test), left_out = zip(*(_split(path, pairs(path), classes) for path in source.files), strict=True)
+    notes = [
+        f"{count:,} pair{'s' * (count > 1)} of {path.name} without {missing} left out"
+        for path, counts in zip(source.files, left_out, strict=True)
+        for missing, count in counts.items()
+    ]
+    totals = {name: counts.total() for name, counts in zip(("train", "dev", "test"), left_out, strict=True)}
+    return PairData(source.name, classes, train, dev, test, ("splits as published", *notes), {"rows": totals})
 
 
 def _split(path: Path, pairs: Iterator[Pair], classes: tuple[str, ...]) -> tuple[PairSplit, Counter[str]]:

@@ -21,12 +21,9 @@ TO_BIO = {"S": "B", "E": "I", "B": "B", "I": "I"}
 
 
 def detect_scheme(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -> Scheme:
-    """Return the scheme of the tags of a file; BIO if it has no span.
+    """Return the scheme of the tags of the sentences of a file; BIO if it has no span.
 
-    Args:
-        path: the file, for errors.
-        sentences: the tags of each sentence.
-        lines: the line of the first word of each sentence; the other words are on the following lines.
+    `lines` are the lines of the first word of each sentence; the other words are on the following lines.
 
     Raises:
         InputError: a tag has no known scheme, the tags of two schemes are mixed, or a BIOES span is incomplete.

@@ -12,8 +12,8 @@ import pytest
 from harness.errors import InputError
 from harness.registry import current_plugin, load
 from tasks.data import DATASETS, locate, read_any
-from tasks.data.catalog import Catalog, read_card
 from tasks.data.check import check
+from tasks.data.dataset import Catalog, read_card
 from tasks.data.synthetic_cache import write_synthetic
 from tests.paths import ROOT
 
