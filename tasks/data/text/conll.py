@@ -7,6 +7,7 @@ readers raise InputError, which names file and line, if a line does not parse or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,11 +64,7 @@ def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
         if not text or text.startswith(DOCUMENT):
             starts_sentence = True
             continue
-        fields = (
-            [field.strip(" ") for field in text.split("\t")]
-            if "\t" in text
-            else [field for field in text.split(" ") if field]
-        )
+        fields = [field.strip(" ") for field in text.split("\t")] if "\t" in text else re.split(" +", text.strip(" "))
         if len(fields) != len(names) or not all(fields):
             problem = f"{len(fields)} column{'s' * (len(fields) > 1)}" if all(fields) else "an empty column"
             raise InputError(f"{path}:{number}: {problem}: expected {len(names)}, {', '.join(names)}")
