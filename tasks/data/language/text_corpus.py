@@ -16,7 +16,6 @@ from tasks.data.locate import Source
 BLOCK = 1 << 20
 Shares = Sequence[tuple[Split, int]]
 """Consecutive parts of a file, in percent of its bytes."""
-
 THREE_PARTS: Shares = (("train", 90), ("dev", 5), ("test", 5))
 
 
