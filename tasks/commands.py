@@ -78,7 +78,7 @@ def check_data(
 @data.command("fetch")
 def fetch_data(name: Name) -> None:
     """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
-    from tasks.data.catalog import DATASETS
+    from tasks.data.dataset import DATASETS
 
     typer.echo(_instructions(name, DATASETS.get(name)))
 

@@ -1,7 +1,6 @@
 """Data sets: their names, their files and their rows. NumPy is not imported before a set is read."""
 
-from tasks.data.catalog import DATASETS
-from tasks.data.dataset import SYNTHETIC, Dataset, Layout, Published
+from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout, Published
 from tasks.data.locate import Source, locate, parse_folders
 from tasks.data.read import Data, read, read_any
 

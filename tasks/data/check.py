@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.settings import Settings
 from harness.trials.task import SUBSET
-from tasks.data.catalog import DATASETS
-from tasks.data.dataset import Dataset, Published, Unit
+from tasks.data.dataset import DATASETS, Dataset, Published, Unit
 from tasks.data.locate import Source, default_folder, nearest_layout
-from tasks.data.read import CountsTokens, Data, LeavesOut, read_any
+from tasks.data.read import Data, read_any
 
 Counts = Mapping[Unit, Mapping[str, int]]
 """Unit → split → number."""
@@ -28,14 +27,9 @@ class DatasetStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values under stable names."""
+        stated = {"name", "help", "kind", "classes", "published", "licence", "home"}
         return {
-            "name": self.dataset.name,
-            "help": self.dataset.help,
-            "kind": self.dataset.kind,
-            "classes": self.dataset.classes,
-            "published": [published.model_dump() for published in self.dataset.published],
-            "licence": self.dataset.licence,
-            "home": self.dataset.home,
+            **self.dataset.model_dump(mode="json", include=stated),
             "folder": str(self.folder),
             "state": self.state,
             "synthetic": bool(self.dataset.synthetic),
@@ -53,15 +47,9 @@ def list_datasets(settings: Settings) -> list[DatasetStatus]:
     return statuses
 
 
-@dataclass(frozen=True)
-class SizeComparison:
+class SizeComparison(Published, frozen=True):
     """A published size (`count`, stated in `where`) and the size of the files (`found`)."""
 
-    split: str
-    count: int
-    where: str
-    unit: Unit
-    with_left_out: bool
     found: int
 
     def difference(self) -> str:
@@ -104,7 +92,7 @@ class CheckReport:
             "rows": dict(self.rows),
             "tokens": dict(self.tokens),
             "class_rows": {split: dict(rows) for split, rows in self.class_rows.items()},
-            "published": [asdict(size) for size in self.published],
+            "published": [size.model_dump() for size in self.published],
             "differences": self.differences(),
             "notes": list(self.notes),
         }
@@ -116,7 +104,7 @@ def check(
     """Read a whole data set and compare it with its published sizes.
 
     Args:
-        source: the files, from `locate`.
+        source: the files.
         decode: also decode every image that has a file of its own.
         progress: called with the number of rows; returns a function that is called after each row.
 
@@ -146,21 +134,19 @@ def subset_notes(source: Source, data: Data) -> list[str]:
 
 
 def _counts(data: Data) -> Counts:
-    return {"rows": data.rows(), "tokens": data.tokens() if isinstance(data, CountsTokens) else {}}
+    return {"rows": data.rows(), "tokens": getattr(data, "tokens", dict)()}
 
 
 def _compare_sizes(source: Source, data: Data, counts: Counts) -> tuple[SizeComparison, ...]:
     """Return a comparison for every published size; none for a synthetic set."""
-    left_out = data.left_out if isinstance(data, LeavesOut) else {}
+    left_out: Counts = getattr(data, "left_out", {})
     published = () if source.synthetic else source.dataset.published
     # Without a published dev split, the reader has carved dev out of train.
     carved = not any(size.split == "dev" for size in published)
-    return tuple(
-        SizeComparison(**size.model_dump(), found=_actual_count(size, counts, left_out, carved)) for size in published
-    )
-
-
-def _actual_count(size: Published, counts: Counts, left_out: Counts, carved: bool) -> int:
-    rows, extra = counts[size.unit], left_out.get(size.unit, {}) if size.with_left_out else {}
-    splits = rows if size.split == "all" else {size.split, *(["dev"] if carved and size.split == "train" else [])}
-    return sum(rows[split] + extra.get(split, 0) for split in splits)
+    comparisons = []
+    for size in published:
+        rows, extra = counts[size.unit], left_out.get(size.unit, {}) if size.with_left_out else {}
+        splits = rows if size.split == "all" else {size.split, *(["dev"] if carved and size.split == "train" else [])}
+        count = sum(rows[split] + extra.get(split, 0) for split in splits)
+        comparisons.append(SizeComparison(**size.model_dump(), found=count))
+    return tuple(comparisons)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,47 +34,43 @@ class ImageSource(Protocol):
         ...
 
 
+class RowSplit:
+    """Base of splits: dataclasses whose fields have an entry per row."""
+
+    def __len__(self) -> int:
+        return len(next(iter(vars(self).values())))
+
+    def take(self, rows: Rows) -> Self:
+        """Return the rows with those numbers, in that order."""
+        return type(self)(**{name: _take(values, rows) for name, values in vars(self).items()})
+
+
+def _take(values: Any, rows: Rows) -> Any:
+    if isinstance(values, dict):
+        return {name: _take(column, rows) for name, column in values.items()}
+    return tuple(values[row] for row in rows) if isinstance(values, tuple) else values.take(rows)
+
+
+class LabeledSplit(RowSplit):
+    """Rows of any kind with one label each; `labels` (N,) counts classes from 0."""
+
+    labels: Labels
+
+
 @dataclass(frozen=True, eq=False)
-class TextSplit:
-    """Texts with single spaces; `labels` (N,) counts classes from 0."""
+class TextSplit(LabeledSplit):
+    """Texts with single spaces."""
 
     texts: tuple[str, ...]
     labels: Labels
 
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def take(self, rows: Rows) -> Self:
-        """Return the rows with those numbers, in that order."""
-        return type(self)(tuple(self.texts[row] for row in rows), self.labels[rows])
-
 
 @dataclass(frozen=True, eq=False)
-class ImageSplit:
-    """Images of one set; `labels` (N,) counts classes from 0."""
+class ImageSplit(LabeledSplit):
+    """Images of one set."""
 
     images: ImageSource
     labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def take(self, rows: Rows) -> Self:
-        """Return the rows with those numbers, in that order."""
-        return type(self)(self.images.take(rows), self.labels[rows])
-
-
-class LabeledSplit(Protocol):
-    """Rows of any kind with one label each."""
-
-    @property
-    def labels(self) -> Labels: ...
-
-    def __len__(self) -> int: ...
-
-    def take(self, rows: Rows) -> Self:
-        """Return the rows with those numbers, in that order."""
-        ...
 
 
 S = TypeVar("S", bound=LabeledSplit)
@@ -82,15 +78,7 @@ S = TypeVar("S", bound=LabeledSplit)
 
 @dataclass(frozen=True, eq=False)
 class ClassificationData(ThreeSplits[S]):
-    """A classification set: dev for model selection, test for the score.
-
-    Attributes:
-        classes: names in the order of their numbers.
-        notes: how the splits were made and which rows were left out, for readers of the results.
-
-    Raises:
-        InputError: a split has no rows.
-    """
+    """A classification set; raise InputError if a split has no rows. Attributes as in `tasks.data.read.Data`."""
 
     kind: ClassVar[str]
 
@@ -104,13 +92,9 @@ class ClassificationData(ThreeSplits[S]):
     def __post_init__(self) -> None:
         self.require_rows("rows")
 
-    def class_rows(self) -> dict[str, dict[str, int]]:
-        """Return the number of rows of each class of each split."""
-        counts = {
-            name: np.bincount(split.labels, minlength=len(self.classes)).tolist()
-            for name, split in self.splits().items()
-        }
-        return {name: dict(zip(self.classes, rows, strict=True)) for name, rows in counts.items()}
+    def count_classes(self, split: S) -> list[int]:
+        counts: list[int] = np.bincount(split.labels, minlength=len(self.classes)).tolist()
+        return counts
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,23 +51,17 @@ def _file(path: Path, relative: str) -> str:
 
 def _tree(root: Path, relative: str) -> Iterator[str]:
     files: list[str] = []
-    for subfolder, names in _walk(root, relative):
-        listing = chr(0).join(names).encode("utf-8", "surrogateescape")
-        yield f"{subfolder}/ {len(names)} {hashlib.sha256(listing).hexdigest()}"
-        files.extend(f"{subfolder}/{name}" for name in names)
+    for folder, folders, names in os.walk(str(root), onerror=_raise, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        visible = sorted(name for name in names if not name.startswith("."))
+        listing = chr(0).join(visible).encode("utf-8", "surrogateescape")
+        subfolder = relative + folder.removeprefix(str(root))
+        yield f"{subfolder}/ {len(visible)} {hashlib.sha256(listing).hexdigest()}"
+        files.extend(f"{subfolder}/{name}" for name in visible)
     sampled = min(SAMPLE, len(files))
     for name in (files[index * len(files) // sampled] for index in range(sampled)):
         yield _file(root / os.path.relpath(name, relative), name)
 
 
-def _walk(folder: Path, relative: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder with the sorted names of its files, in the order of the folders' names."""
-    names: list[str] = []
-    folders: list[str] = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith("."):
-                (folders if entry.is_dir() else names).append(entry.name)
-    yield relative, sorted(names)
-    for name in sorted(folders):
-        yield from _walk(folder / name, f"{relative}/{name}")
+def _raise(error: OSError) -> None:
+    raise error

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from io import BufferedIOBase
 from pathlib import Path
 
 from harness.errors import InputError
 
+GZIP, ZIP, BYTE_ORDER_MARK = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
+
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        InputError: the file cannot be read, or is empty.
-    """
+    """Return the content of a file; raise InputError if it cannot be read or is empty."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -31,43 +34,68 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
     Raises:
         InputError: the file is missing, empty or binary, or a line is not in that encoding.
     """
-    content = read_file(path).removeprefix(b"\xef\xbb\xbf")
-    lines = content.replace(b"\r\n", b"\n").split(b"\n")
-    while lines and not lines[-1].strip():
-        lines.pop()
-    if not lines:
+    content = read_file(path).removeprefix(BYTE_ORDER_MARK).replace(b"\r\n", b"\n")
+    if not content.strip():
         raise InputError(f"{path}: the file is empty")
-    if b"\0" in content:
-        raise zero_byte_error(path, next(number for number, line in enumerate(lines, 1) if b"\0" in line), encoding)
-    if encoding == "latin-1":
-        encoding = "utf-8" if _is_utf8(content) else encoding
-    decoded = []
-    for number, line in enumerate(lines, 1):
-        try:
-            decoded.append(line.decode(encoding))
-        except UnicodeDecodeError as error:
-            raise encoding_error(path, number, line[error.start], encoding) from None
-    return decoded
+    # Empty lines at the end are cut, but not the white space of the last line with text.
+    last_line_end = content.find(b"\n", len(content.rstrip()))
+    if last_line_end >= 0:
+        content = content[:last_line_end]
+    if b"\0" not in content:
+        with suppress(UnicodeDecodeError):
+            return content.decode().split("\n")
+    return decode_text(path, 1, content, encoding).split("\n")
+
+
+def stream_lines(path: Path, *, gzipped: bool | None = None) -> Iterator[tuple[int, str]]:
+    """Yield each line's number, from 1, and its text without its end, as `read_lines`, from a file of any size.
+
+    Without `gzipped`, the first bytes of the file decide whether it is gzipped.
+
+    Raises:
+        InputError: the file is missing, empty, binary or truncated, or a line is not UTF-8.
+    """
+    number = 0
+    try:
+        with _open(path, gzipped) as file:
+            for number, raw in enumerate(file, 1):
+                line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
+                yield number, decode_text(path, number, line.rstrip(b"\r\n"))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}:{number + 1}: damaged gzip file ({error}): copy it again") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    if not number:
+        raise InputError(f"{path}: the file is empty")
+
+
+def _open(path: Path, gzipped: bool | None) -> BufferedIOBase:
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head == ZIP:
+        raise InputError(f"{path}: zip archive: expected a text file, plain or gzipped; unpack the archive")
+    if gzipped is None:
+        gzipped = head.startswith(GZIP)
+    return gzip.open(path) if gzipped else path.open("rb")
+
+
+def decode_text(path: Path, line: int, content: bytes, encoding: str = "utf-8") -> str:
+    """Return the text of a part of a file that starts at the line with number `line`.
+
+    Raises:
+        InputError: the part has a zero byte, or bytes that are not in the encoding; the message names the line.
+    """
+    if (zero_byte := content.find(b"\0")) >= 0:
+        line += content.count(b"\n", 0, zero_byte)
+        raise InputError(f"{path}:{line}: zero byte: expected {encoding} text, not UTF-16 or a binary file")
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line += content.count(b"\n", 0, error.start)
+        byte = f"byte 0x{content[error.start]:02x}"
+        raise InputError(f"{path}:{line}: {byte} is not valid {encoding}: expected {encoding} text") from None
 
 
 def single_spaces(text: str) -> str:
     """Return the text stripped, with every run of white space replaced by one space."""
     return " ".join(text.split())
-
-
-def zero_byte_error(path: Path, number: int, encoding: str = "utf-8") -> InputError:
-    """Return the error for a line with a zero byte."""
-    return InputError(f"{path}:{number}: zero byte: expected {encoding} text, not UTF-16 or a binary file")
-
-
-def encoding_error(path: Path, number: int, byte: int, encoding: str = "utf-8") -> InputError:
-    """Return the error for a line with a byte that the encoding does not allow."""
-    return InputError(f"{path}:{number}: byte 0x{byte:02x} is not valid {encoding}: expected {encoding} text")
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True

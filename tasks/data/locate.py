@@ -9,8 +9,7 @@ from pathlib import Path
 
 from harness.errors import InputError
 from harness.settings import Settings
-from tasks.data.catalog import DATASETS
-from tasks.data.dataset import SYNTHETIC, Dataset, Layout
+from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout
 from tasks.data.fingerprint import fingerprint
 
 
@@ -105,11 +104,7 @@ def nearest_layout(dataset: Dataset, folder: Path) -> LayoutMatch:
 
 
 def parse_folders(items: Iterable[str]) -> dict[str, Path]:
-    """Parse the values of the option `--data`: NAME=PATH.
-
-    Raises:
-        InputError: a value has no "=", the name is unknown, or the path is not a folder.
-    """
+    """Parse the values NAME=PATH of `--data`; raise InputError if the name is unknown or the path is not a folder."""
     folders = {}
     for item in items:
         name, separator, path = item.partition("=")
@@ -142,9 +137,8 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         message = f"data '{name}' not found: expected {', '.join(match.layout.files)} in {match.folder}"
     else:
         present = [file for file in match.layout.files if file not in match.missing]
-        message = (
-            f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {', '.join(match.missing)}"
-        )
+        missing = ", ".join(match.missing)
+        message = f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {missing}"
     if dataset.package:
         return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"
     message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH); get it from {dataset.home}"

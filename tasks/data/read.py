@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
-from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from harness.errors import InputError
-from tasks.data.dataset import Unit, load_function
+from tasks.data.dataset import load_function
 from tasks.data.locate import Source
 
 
 class Data(Protocol):
-    """Interface of the data that readers return, for every kind."""
+    """Interface of the data that readers return, for every kind; a base class for sets without classes.
+
+    A set may also have `tokens()`, the number of tokens of each split, and `left_out` (unit → split → number), the rows
+    that its published size includes although they are in no split, such as those without a label.
+    """
 
     kind: ClassVar[str]
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Class names in the order of their numbers; () for a set without classes."""
-        ...
+        return ()
 
     @property
-    def notes(self) -> tuple[str, ...]: ...
+    def notes(self) -> tuple[str, ...]:
+        """How the splits were made and which rows were left out, for readers of the results."""
+        return ()
 
     def rows(self) -> Mapping[str, int]:
         """Return the number of rows of each split."""
-        ...
+        raise NotImplementedError
 
     def class_rows(self) -> Mapping[str, Mapping[str, int]]:
         """Return the number of rows (of words, in a tagged set) of each class of each split; empty without classes."""
-        ...
+        return {}
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Read what the reader has deferred, calling `progress` after each row; raise InputError for a damaged file."""
-        ...
-
-
-@runtime_checkable
-class CountsTokens(Protocol):
-    """Data whose size is published in tokens as well."""
-
-    def tokens(self) -> Mapping[str, int]:
-        """Return the number of tokens of each split."""
-        ...
-
-
-@runtime_checkable
-class LeavesOut(Protocol):
-    """Data whose published size includes rows of no split, such as those without a label."""
-
-    @property
-    def left_out(self) -> Mapping[Unit, Mapping[str, int]]:
-        """Number of rows left out: unit → split → number."""
-        ...
+        return
 
 
 P = TypeVar("P", bound=Sized)
@@ -62,6 +49,7 @@ class ThreeSplits(Generic[P]):
     """Base of the data classes that have the fields train, dev and test."""
 
     name: str
+    classes: tuple[str, ...]
     train: P
     dev: P
     test: P
@@ -80,9 +68,18 @@ class ThreeSplits(Generic[P]):
             if not count:
                 raise InputError(f"data '{self.name}': no {noun} for {split}: too few for train, dev and test")
 
-    def class_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """Return {}: without classes."""
-        return {}
+    def class_rows(self) -> dict[str, dict[str, int]]:
+        """Return the counts of `count_classes` of each split; {} without classes."""
+        if not self.classes:
+            return {}
+        return {
+            name: dict(zip(self.classes, self.count_classes(split), strict=True))
+            for name, split in self.splits().items()
+        }
+
+    def count_classes(self, split: P) -> Sequence[int]:
+        """Return the number of rows of each class in a split."""
+        raise NotImplementedError
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Do nothing: the reader has read all files."""
@@ -92,11 +89,7 @@ D = TypeVar("D", bound=Data)
 
 
 def read_any(source: Source) -> Data:
-    """Read a data set of any kind.
-
-    Raises:
-        InputError: the reader cannot be imported, a file is damaged, or a row does not parse.
-    """
+    """Read a data set of any kind; raise InputError if its reader cannot be imported or its files are damaged."""
     reader: Callable[[Source], Data] = load_function(source.dataset.name, source.layout.reader)
     return reader(source)
 

@@ -16,15 +16,10 @@ SPLIT_SEED = 2019
 
 
 def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
-    """Split rows so that every class is split in the same ratio, to within one row.
+    """Split rows so that every class is split in the same ratio, to within one row; return each part's row numbers.
 
-    Args:
-        labels: (N,) class of each row, from 0.
-        percents: share of each part; they sum to 100.
-
-    Returns:
-        The row numbers of each part, ascending. Every row is in exactly one part, and the split of a class does not
-        depend on the rows of other classes.
+    `labels` (N,) counts classes from 0, and the shares of the parts sum to 100. Row numbers are ascending. Every row is
+    in exactly one part, and the split of a class does not depend on the rows of other classes.
     """
     if sum(percents) != 100:
         raise ValueError(f"{percents} do not sum to 100")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import InputError
@@ -26,34 +27,34 @@ def cache_folder() -> Path:
 
 
 def ensure_synthetic(dataset: Dataset) -> Path:
-    """Return the folder of a set's synthetic twin; write the set unless it is cached.
-
-    Raises:
-        InputError: the cache folder cannot be written.
-    """
+    """Return the folder of a set's synthetic twin, written unless cached; raise InputError if that is impossible."""
     folder = cache_folder() / f"{dataset.name}{SYNTHETIC}-{VERSION}-{SEED}"
     if folder.is_dir():
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # Written to a temporary folder and renamed, so that no other process reads an incomplete set.
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        try:
+        with new_folder(folder) as temporary:
             write_synthetic(dataset, temporary, SEED)
-            temporary.chmod(0o755)
-            temporary.rename(folder)
-        except OSError:
-            # Another process may have been faster; its set is identical.
-            if not folder.is_dir():
-                raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise InputError(
-            f"{folder}: {error.strerror}: cannot write the generated set {dataset.name}{SYNTHETIC}: "
-            "set another cache folder by XDG_CACHE_HOME"
-        ) from None
+        # Another process may have been faster; its set is identical.
+        if not folder.is_dir():
+            raise InputError(
+                f"{folder}: {error.strerror}: cannot write the generated set {dataset.name}{SYNTHETIC}: "
+                "set another cache folder by XDG_CACHE_HOME"
+            ) from None
     return folder
+
+
+@contextmanager
+def new_folder(folder: Path, suffix: str = "") -> Iterator[Path]:
+    """Yield a temporary folder and rename it at the end, so that no other process reads an incomplete one."""
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=suffix))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_synthetic(dataset: Dataset, folder: Path, seed: int) -> None:

@@ -13,7 +13,7 @@ from harness.errors import InputError
 from harness.training.data_loading import to_device
 from harness.trials.samples import Overlay, Overlays, SampleView
 from harness.trials.task import Split
-from tasks.data.detection.boxes import DetectionData
+from tasks.data.detection.coco import DetectionData
 from tasks.detection.base import DetectionTask
 from tasks.detection.coco_ap import Prediction, average_precision, ground_truth
 from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes, to_rgb_array

@@ -1,27 +1,82 @@
-"""Reader of COCO's box annotations (Lin et al. 2014): instances_*.json and folders of images."""
+"""Object detection data, and the reader of COCO's (Lin et al. 2014): instances_*.json and folders of images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import InputError
-from tasks.data.detection.annotations import Entry, hold_out_dev, is_number, list_names, read_json
-from tasks.data.detection.boxes import BoxedImage, DetectionData, DetectionSplit
+from tasks.data.detection.annotations import AnnotatedSplit, Entry, hold_out_dev, is_number, list_names, read_json
+from tasks.data.locate import Source
+from tasks.data.read import ThreeSplits
 from tasks.data.splits import SPLIT_SEED
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 MAX_DEV = 5000
 """Maximum number of train images held out as dev: the size of the published validation set."""
 
-_Box = tuple[list[float], int, bool]
-"""Left, top, width and height in pixels; label; True for a crowd."""
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BoxedImage:
+    """An annotated image; width and height are in pixels.
+
+    Attributes:
+        name: file name relative to the image folder.
+        boxes: (N, 4), float64: left, top, right, bottom in pixels.
+        labels: (N,), class of each box, from 0.
+        crowd: (N,), True for a box around a crowd, which is neither a training target nor a possible miss.
+    """
+
+    id: int
+    name: str
+    width: int
+    height: int
+    boxes: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    crowd: NDArray[np.bool_]
+
+
+DetectionSplit = AnnotatedSplit[BoxedImage]
+
+
+@dataclass(frozen=True, eq=False)
+class DetectionData(ThreeSplits[DetectionSplit]):
+    """An object detection set; `category_ids` are the ids of the classes in the annotations."""
+
+    kind: ClassVar[str] = "object-detection"
+    name: str
+    classes: tuple[str, ...]
+    category_ids: tuple[int, ...]
+    train: DetectionSplit
+    dev: DetectionSplit
+    test: DetectionSplit
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.require_rows("images")
+
+    def count_classes(self, split: DetectionSplit) -> list[int]:
+        """Return the number of boxes of each class in a split, without crowds."""
+        labels = np.concatenate([image.labels[~image.crowd] for image in split.images])
+        counts: list[int] = np.bincount(labels, minlength=len(self.classes)).tolist()
+        return counts
+
+    def verify(self, progress: Callable[[], None]) -> None:
+        """Decode every image, and raise InputError if its size differs from the annotated one."""
+        for split in self.splits().values():
+            files = split.files()
+            for index, image in enumerate(split.images):
+                height, width, _ = files[index].shape
+                if (width, height) != (image.width, image.height):
+                    raise InputError(
+                        f"{files.path(index)}: {width} × {height} pixels: "
+                        f"expected {image.width} × {image.height} by {split.annotations.name}"
+                    )
+                progress()
 
 
 def read(source: Source) -> DetectionData:
@@ -34,41 +89,32 @@ def read(source: Source) -> DetectionData:
         InputError: a file is damaged, or its parts do not fit together; the message names the entry.
     """
     train_file, test_file, train_folder, test_folder = source.files
-    train, test = _read(train_file, train_folder), _read(test_file, test_folder)
-    if train.categories != test.categories:
+    categories, images, train_left_out = _read(train_file, train_folder)
+    test_categories, test_images, test_left_out = _read(test_file, test_folder)
+    if categories != test_categories:
         raise InputError(f"{test_file}: categories differ from those of {train_file.name}: expected the same in both")
-    train_images, dev_images = hold_out_dev(train.images, MAX_DEV)
+    train, dev = (DetectionSplit(train_file, train_folder, part) for part in hold_out_dev(images, MAX_DEV))
+    test = DetectionSplit(test_file, test_folder, test_images)
     notes = [
-        f"dev is {len(dev_images)} images of train (seed {SPLIT_SEED})",
+        f"dev is {len(dev)} images of train (seed {SPLIT_SEED})",
         f"test is {test_folder.name}",
         *(
             f"{count} boxes of {split} outside of their image, or narrower than a pixel, left out"
-            for split, count in (("train and dev", train.left_out), ("test", test.left_out))
+            for split, count in (("train and dev", train_left_out), ("test", test_left_out))
             if count
         ),
     ]
-    return DetectionData(
-        source.name,
-        tuple(train.categories.values()),
-        tuple(train.categories),
-        DetectionSplit(train_file, train_folder, train_images),
-        DetectionSplit(train_file, train_folder, dev_images),
-        DetectionSplit(test_file, test_folder, test.images),
-        tuple(notes),
-    )
+    names, ids = tuple(categories.values()), tuple(categories)
+    return DetectionData(source.name, names, ids, train, dev, test, tuple(notes))
 
 
-@dataclass(frozen=True)
-class _Annotations:
-    categories: Mapping[int, str]
-    images: tuple[BoxedImage, ...]
-    left_out: int
+def _read(path: Path, folder: Path) -> tuple[dict[int, str], tuple[BoxedImage, ...], int]:
+    """Return the categories by id and the images of a file, and the number of boxes left out.
 
-
-def _read(path: Path, folder: Path) -> _Annotations:
-    """Read and validate one annotation file; errors name the index of the entry in its list."""
+    Errors name the index of the entry in its list.
+    """
     lists = _lists(path)
-    categories = dict(sorted(_categories(path, lists["categories"])))
+    categories = _categories(path, lists["categories"])
     labels = {id: label for label, id in enumerate(categories)}
     names = list_names(folder)
     headers: dict[int, tuple[str, int, int]] = {}
@@ -78,7 +124,8 @@ def _read(path: Path, folder: Path) -> _Annotations:
         if id in headers:
             raise entry.error(f"duplicate image id {id}: expected unique ids")
         headers[id] = (entry.image_name(folder, names), width, height)
-    boxes: dict[int, list[_Box]] = {id: [] for id in headers}
+    # Left, top, width, height, label, and 1 for a crowd.
+    boxes: dict[int, list[list[float]]] = {id: [] for id in headers}
     left_out = 0
     for entry in lists["annotations"]:
         image, category = _id(entry, "image_id"), _id(entry, "category_id")
@@ -88,23 +135,15 @@ def _read(path: Path, folder: Path) -> _Annotations:
             raise entry.error(f"category_id {category} is not among the categories")
         box = _box(entry)
         if _is_visible(box, *headers[image][1:], area=entry.content.get("area")):
-            boxes[image].append((box, labels[category], bool(entry.content.get("iscrowd", 0))))
+            boxes[image].append([*box, labels[category], bool(entry.content.get("iscrowd", 0))])
         else:
             left_out += 1
-    return _Annotations(categories, tuple(_image(id, *headers[id], boxes[id]) for id in headers), left_out)
-
-
-def _image(id: int, name: str, width: int, height: int, boxes: list[_Box]) -> BoxedImage:
-    corners = [[left, top, left + box_width, top + box_height] for (left, top, box_width, box_height), _, _ in boxes]
-    return BoxedImage(
-        id,
-        name,
-        width,
-        height,
-        np.array(corners, np.float64).reshape(-1, 4),
-        np.array([label for _, label, _ in boxes], np.int64),
-        np.array([crowd for *_, crowd in boxes], np.bool_),
-    )
+    images = []
+    for id, header in headers.items():
+        table = np.array(boxes[id], np.float64).reshape(-1, 6)
+        table[:, 2:4] += table[:, :2]
+        images.append(BoxedImage(id, *header, table[:, :4].copy(), table[:, 4].astype(int), table[:, 5].astype(bool)))
+    return categories, tuple(images), left_out
 
 
 def _lists(path: Path) -> dict[str, list[Entry]]:
@@ -117,7 +156,7 @@ def _lists(path: Path) -> dict[str, list[Entry]]:
     return lists
 
 
-def _categories(path: Path, entries: list[Entry]) -> list[tuple[int, str]]:
+def _categories(path: Path, entries: list[Entry]) -> dict[int, str]:
     categories: dict[int, str] = {}
     for entry in entries:
         id, name = _id(entry), entry.string("name")
@@ -126,7 +165,7 @@ def _categories(path: Path, entries: list[Entry]) -> list[tuple[int, str]]:
         categories[id] = name
     if not categories:
         raise InputError(f"{path}: no categories: expected one at least")
-    return list(categories.items())
+    return dict(sorted(categories.items()))
 
 
 def _id(entry: Entry, key: str = "id") -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,8 @@ from numpy.typing import NDArray
 from harness.errors import InputError
 from tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names, read_json
 from tasks.data.detection.interactions import RARE_BELOW, InteractionData, Interactions, InteractionSplit, PairedImage
+from tasks.data.locate import Source
 from tasks.data.splits import SPLIT_SEED
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 VERBS = 117
 PERSON = 1
@@ -47,42 +44,34 @@ def read(source: Source) -> InteractionData:
     files = {file.name: file for file in source.files}
     matrix = read_matrix(files["corre_hico.npy"])
     test_file = files["test_hico.json"]
-    interactions = _interactions(matrix, _verb_names(source))
+    # By object and then by verb; none of them rare so far.
+    classes = np.argwhere(matrix.T)[:, ::-1].astype(np.int64)
+    none_rare = np.zeros(len(classes), np.bool_)
+    interactions = Interactions(_verb_names(source), tuple(OBJECTS.values()), classes, none_rare)
     if "trainval_hico.json" not in files:
-        test = _read(test_file, None, matrix)
+        test = InteractionSplit(test_file, None, _read(test_file, None, matrix)[0])
         interactions = replace(interactions, rare=_published_rare(files, interactions))
-        empty = InteractionSplit(test_file, None, ())
+        empty = replace(test, images=())
         note = "test annotations alone: detections can be evaluated, nothing can be trained"
-        return InteractionData(source.name, interactions, empty, empty, replace(empty, images=test.images), (note,))
+        return InteractionData(source.name, interactions.names, interactions, empty, empty, test, (note,))
     train_file = files["trainval_hico.json"]
-    train = _read(train_file, files["train2015"], matrix, training=True)
-    test = _read(test_file, files["test2015"], matrix)
-    interactions = replace(interactions, rare=interactions.count(train.images) < RARE_BELOW)
-    train_images, dev_images = hold_out_dev(train.images)
-    if not dev_images:
-        raise InputError(f"{train_file}: {len(train.images)} images: too few to split into train and dev")
+    images, left_out = _read(train_file, files["train2015"], matrix, training=True)
+    test = InteractionSplit(test_file, files["test2015"], _read(test_file, files["test2015"], matrix)[0])
+    interactions = replace(interactions, rare=interactions.count(images) < RARE_BELOW)
+    train, dev = (InteractionSplit(train_file, files["train2015"], part) for part in hold_out_dev(images))
+    if not len(dev):
+        raise InputError(f"{train_file}: {len(images)} images: too few to split into train and dev")
     notes = (
-        f"dev is {len(dev_images)} images of trainval (seed {SPLIT_SEED})",
+        f"dev is {len(dev)} images of trainval (seed {SPLIT_SEED})",
         f"{interactions.rare.sum()} of {len(interactions.classes)} interactions are rare: "
         f"below {RARE_BELOW} instances in trainval",
-        *([f"{train.left_out} boxes of trainval without a size left out, with their pairs"] if train.left_out else []),
+        *([f"{left_out} boxes of trainval without a size left out, with their pairs"] if left_out else []),
     )
-    return InteractionData(
-        source.name,
-        interactions,
-        InteractionSplit(train_file, files["train2015"], train_images),
-        InteractionSplit(train_file, files["train2015"], dev_images),
-        InteractionSplit(test_file, files["test2015"], test.images),
-        notes,
-    )
+    return InteractionData(source.name, interactions.names, interactions, train, dev, test, notes)
 
 
 def read_matrix(path: Path) -> NDArray[np.bool_]:
-    """Return the matrix of possible interactions, (117 verbs, 80 objects).
-
-    Raises:
-        InputError: the file is not an array of that shape with zeros and ones.
-    """
+    """Return the possible interactions, (117 verbs, 80 objects); raise InputError unless the file is such a matrix."""
     try:
         matrix = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -95,12 +84,6 @@ def read_matrix(path: Path) -> NDArray[np.bool_]:
     return np.asarray(matrix == 1)
 
 
-def _interactions(matrix: NDArray[np.bool_], verbs: tuple[str, ...]) -> Interactions:
-    """Return the classes, by object and then by verb; none of them rare."""
-    objects, classes = tuple(OBJECTS.values()), np.argwhere(matrix.T)[:, ::-1]
-    return Interactions(verbs, objects, classes.astype(np.int64), np.zeros(len(classes), np.bool_))
-
-
 def _verb_names(source: Source) -> tuple[str, ...]:
     """Read hico_list_vb.txt from the folder of the matrix or of the set: two header lines, then number and name."""
     folder = next(file for file in source.files if file.name == "corre_hico.npy").parent
@@ -109,9 +92,9 @@ def _verb_names(source: Source) -> tuple[str, ...]:
         return tuple(f"verb-{number}" for number in range(1, VERBS + 1))
     names: list[str] = []
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines()[2:], 3):
-        if not line.strip():
-            continue
         match line.split():
+            case []:
+                continue
             case [verb_number, name] if verb_number == f"{len(names) + 1:03d}":
                 names.append(name)
             case _:
@@ -151,14 +134,10 @@ def _class_of_number(path: Path, interactions: Interactions) -> dict[int, int]:
     return class_of_number
 
 
-@dataclass(frozen=True)
-class _Annotations:
-    images: tuple[PairedImage, ...]
-    left_out: int
-
-
-def _read(path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: bool = False) -> _Annotations:
-    """Read and validate one annotation file; errors name the index of the entry."""
+def _read(
+    path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: bool = False
+) -> tuple[tuple[PairedImage, ...], int]:
+    """Return the images of a file and the number of boxes left out; errors name the index of the entry."""
     content = read_json(path)
     if not isinstance(content, list):
         raise InputError(f"{path}: expected a list of images")
@@ -184,7 +163,7 @@ def _read(path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: 
         images.append(PairedImage(name, boxes, labels, pairs))
     if not images:
         raise InputError(f"{path}: no images: expected one at least")
-    return _Annotations(tuple(images), left_out)
+    return tuple(images), left_out
 
 
 def _boxes(entry: Entry) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

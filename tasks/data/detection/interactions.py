@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -78,31 +78,21 @@ class Interactions:
 
 @dataclass(frozen=True, eq=False)
 class InteractionData(ThreeSplits[InteractionSplit]):
-    """An interaction detection set: dev for model selection, test for the score.
-
-    Attributes:
-        train: empty, as is `dev`, if the folder has test annotations only.
-    """
+    """An interaction detection set; train and dev are empty if the folder has test annotations only."""
 
     kind: ClassVar[str] = "interaction-detection"
     name: str
+    classes: tuple[str, ...]
     interactions: Interactions
     train: InteractionSplit
     dev: InteractionSplit
     test: InteractionSplit
     notes: tuple[str, ...] = ()
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the interactions."""
-        return self.interactions.names
-
-    def class_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the number of pairs of each interaction of each split."""
-        return {
-            name: dict(zip(self.classes, self.interactions.count(split.images).tolist(), strict=True))
-            for name, split in self.splits().items()
-        }
+    def count_classes(self, split: InteractionSplit) -> list[int]:
+        """Return the number of pairs of each interaction in a split."""
+        counts: list[int] = self.interactions.count(split.images).tolist()
+        return counts
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image that is present."""

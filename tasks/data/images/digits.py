@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,21 +15,15 @@ from harness.errors import InputError
 from tasks.data.classification import ImageClassificationData
 from tasks.data.images.image_arrays import ArrayImages, build_split
 from tasks.data.lines import read_file
+from tasks.data.locate import Source
 from tasks.data.splits import split_note, stratified
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 SIDE = 8
 MAX_VALUE = 16
 
 
 def read(source: Source) -> ImageClassificationData:
-    """Read (8, 8, 1) images with values 0 to 255, split into 70 % train, 10 % dev, 20 % test.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Read (8, 8, 1) images from 0 to 255: 70 % train, 10 % dev, 20 % test; raise InputError for a damaged file."""
     path = source.files[0]
     try:
         table = np.loadtxt(io.BytesIO(gzip.decompress(read_file(path))), delimiter=",", ndmin=2)

@@ -26,17 +26,7 @@ MAX_PIXELS = 2**28 // 3
 """An image with more pixels (a quarter of a GiB as RGB) is refused by its header: a file of a few KB can claim to be
 huge, and every data loading process would allocate memory for it. The limit is Pillow's own."""
 
-_DECODING_ERRORS = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    LookupError,
-    TypeError,
-    ArithmeticError,
-    struct.error,
-    zlib.error,
-)
+ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error, zlib.error)
 """Errors that Pillow's decoders raise for damaged files, observed or by their source."""
 
 
@@ -109,7 +99,7 @@ class FileImages:
             raise InputError(f"{path}: image not found") from None
         except Image.DecompressionBombError:
             raise InputError(f"{path}: the image is too large: expected at most {MAX_PIXELS:,} pixels") from None
-        except _DECODING_ERRORS as error:
+        except ERRORS as error:
             if isinstance(error, OSError) and error.strerror:
                 raise InputError(f"{path}: the image cannot be read: {error.strerror}") from None
             message = " ".join(str(error).split()) or type(error).__name__
@@ -139,11 +129,7 @@ def _rgb(image: PillowImage) -> Pixels:
 
 
 def build_split(path: Path, images: ArrayImages, labels: Labels, classes: int) -> ImageSplit:
-    """Return the split of a file with images and labels.
-
-    Raises:
-        InputError: it has no images, the numbers of images and labels differ, or a label is out of range.
-    """
+    """Return the split of a file; raise InputError if it has no images, or not one label in range per image."""
     if not len(images):
         raise InputError(f"{path}: no images: expected one at least")
     if len(images) != len(labels):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from harness.errors import InputError
 from tasks.data.classification import ImageClassificationData, ImageSplit
 from tasks.data.images.image_arrays import SUFFIXES, FileImages
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.splits import carve_dev, split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 ANNOTATIONS = "val_annotations.txt"
 
@@ -56,7 +53,7 @@ def read(source: Source) -> ImageClassificationData:
 
 
 def _class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
-    entries = sorted(_entries(folder), key=lambda entry: entry.name)
+    entries = _entries(folder)
     names = tuple(entry.name for entry in entries if entry.is_dir())
     if not names:
         raise InputError(f"{folder}: no class folders: expected {folder.name}/<class>/<image>")
@@ -108,7 +105,7 @@ def _annotated(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> I
 
 def _image_names(folder: Path, skipped: list[Path]) -> list[str]:
     """Return the image names of a folder, and append its other entries to `skipped`."""
-    entries = sorted(_entries(folder), key=lambda entry: entry.name)
+    entries = _entries(folder)
     images = [entry.name for entry in entries if entry.name.lower().endswith(SUFFIXES) and entry.is_file()]
     image_set = set(images)
     skipped.extend(folder / entry.name for entry in entries if entry.name not in image_set)
@@ -116,8 +113,10 @@ def _image_names(folder: Path, skipped: list[Path]) -> list[str]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, sorted by name, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+            return sorted(visible, key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}") from None

@@ -66,11 +66,7 @@ class LabelMaps:
 
     @classmethod
     def for_images(cls, folder: Path, images: ImageSource, classes: int) -> LabelMaps:
-        """Return the maps of some images.
-
-        Raises:
-            InputError: the images are not files, some have no map, or the first map is not valid.
-        """
+        """Return the maps of some images; raise InputError if one has no map, or the first map is not valid."""
         if not isinstance(images, FileImages):
             raise InputError("token_labels=maps: expected a data set with one file per image, such as ImageNet")
         names = np.array([os.fsencode(_map_name(os.fsdecode(bytes(name)))) for name in images.names])
@@ -85,11 +81,7 @@ class LabelMaps:
         return cls(folder, names, tuple(first[0].shape), classes)
 
     def __getitem__(self, index: int) -> Tensor:
-        """Return the scores and their classes, (2, K, rows, columns) float32.
-
-        Raises:
-            InputError: the file is damaged, differs in shape from the first map, or names an unknown class.
-        """
+        """Return the scores and their classes, (2, K, rows, columns) float32; raise InputError if they are invalid."""
         path = self.folder / os.fsdecode(bytes(self.names[index]))
         try:
             loaded = torch.load(path, map_location="cpu", weights_only=True)

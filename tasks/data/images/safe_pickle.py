@@ -27,8 +27,7 @@ class _DtypeState:
     """Stand-in for numpy.dtype."""
 
     def __init__(self, code: Any, *_: Any) -> None:
-        self.code = _text(code)
-        self.order = "|"
+        self.code, self.order = _text(code), "|"
 
     def __setstate__(self, state: Any) -> None:
         self.order = _text(state[1])
@@ -42,8 +41,7 @@ class _DtypeState:
 class _ArrayState:
     """Stand-in for numpy.ndarray."""
 
-    def __init__(self) -> None:
-        self.state: tuple[Any, ...] = ()
+    def __init__(self, *_: Any) -> None: ...
 
     def __setstate__(self, state: Any) -> None:
         _, self.shape, self.type, self.by_column, self.content = state
@@ -71,10 +69,6 @@ class _StandIn:
         raise pickle.UnpicklingError("a change to a function")
 
 
-def _reconstruct(*_: Any) -> _ArrayState:
-    return _ArrayState()
-
-
 def _from_buffer(content: Any, kind: Any, shape: Any, order: Any, *_: Any) -> _ArrayState:
     if not isinstance(content, bytes | bytearray):
         raise pickle.UnpicklingError("an array without bytes")
@@ -94,12 +88,10 @@ def _refuse_call(*_: Any) -> None:
     raise pickle.UnpicklingError("a call of numpy.ndarray")
 
 
-# The names that NumPy's arrays have used in pickles, from Python 2 to NumPy 2.
+# The names that NumPy's arrays have used in pickles, from Python 2 on; NumPy 2 writes `_core` for `core`.
 _NAMES = {
-    ("numpy.core.multiarray", "_reconstruct"): _StandIn(_reconstruct),
-    ("numpy._core.multiarray", "_reconstruct"): _StandIn(_reconstruct),
+    ("numpy.core.multiarray", "_reconstruct"): _StandIn(_ArrayState),
     ("numpy.core.numeric", "_frombuffer"): _StandIn(_from_buffer),
-    ("numpy._core.numeric", "_frombuffer"): _StandIn(_from_buffer),
     ("numpy", "ndarray"): _StandIn(_refuse_call),
     ("numpy", "dtype"): _StandIn(_DtypeState),
     ("_codecs", "encode"): _StandIn(_encode),
@@ -109,7 +101,7 @@ _NAMES = {
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return _NAMES[module, name]
+            return _NAMES[module.replace("numpy._core", "numpy.core"), name]
         except KeyError:
             raise pickle.UnpicklingError(f"the name {module}.{name}") from None
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from harness.errors import InputError
 from harness.trials.task import Split
+from tasks.data.read import Data
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
@@ -33,11 +34,10 @@ class TextChunk:
 
 
 @dataclass(frozen=True, eq=False)
-class LanguageData:
+class LanguageData(Data):
     """Running text: dev for model selection, test for the score.
 
     Attributes:
-        name: name of the data set.
         chunks: reads the text from its beginning, in the order of the files; raises InputError for a damaged file.
         split_notes: how the splits were made.
         skipped: number of items of each kind that the last complete run of `chunks` left out.
@@ -51,14 +51,9 @@ class LanguageData:
     skipped: Counter[str]
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """(): every token is a class."""
-        return ()
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """How the splits were made and, once the text has been read, what was left out."""
-        return self.split_notes + tuple(f"left out: {what}: {count:,}" for what, count in sorted(self.skipped.items()))
+        return self.split_notes + tuple(f"left out: {kind}: {count:,}" for kind, count in sorted(self.skipped.items()))
 
     def rows(self) -> Mapping[str, int]:
         """Return the number of lines with text (pages of a Wikipedia dump) of each split; read all text."""
@@ -67,13 +62,6 @@ class LanguageData:
     def tokens(self) -> Mapping[str, int]:
         """Return the number of words and line ends of each split, the unit of WikiText's sizes; read all text."""
         return self._sizes[1]
-
-    def class_rows(self) -> Mapping[str, Mapping[str, int]]:
-        """Return {}: there are no classes."""
-        return {}
-
-    def verify(self, progress: Callable[[], None]) -> None:
-        """Do nothing: `rows` has read all text."""
 
     @cached_property
     def _sizes(self) -> tuple[Counter[str], Counter[str]]:
@@ -84,7 +72,6 @@ class LanguageData:
             tokens[chunk.split] += len(chunk.text.split()) + chunk.text.count("\n")
         for split in SPLITS:
             if not rows[split]:
-                raise InputError(
-                    f"data '{self.name}': no text for {split}: too little to split into train, dev and test"
-                )
+                expected = "too little to split into train, dev and test"
+                raise InputError(f"data '{self.name}': no text for {split}: {expected}")
         return rows, tokens

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.language.documents import LanguageData, TextChunk
-from tasks.data.lines import encoding_error, zero_byte_error
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.lines import BYTE_ORDER_MARK, decode_text
+from tasks.data.locate import Source
 
 BLOCK = 1 << 20
 Shares = Sequence[tuple[Split, int]]
 """Consecutive parts of a file, in percent of its bytes."""
-
 THREE_PARTS: Shares = (("train", 90), ("dev", 5), ("test", 5))
 
 
@@ -33,18 +30,15 @@ def read_files(source: Source) -> LanguageData:
 
 
 def read_wikitext(source: Source) -> LanguageData:
-    """Return WikiText as published, with one file per split; its text raises the errors of `read_files`."""
-    train, valid, test = source.files
-    parts: list[tuple[Path, Shares]] = [(train, (("train", 100),)), (valid, (("dev", 100),)), (test, (("test", 100),))]
-    return _data(source, parts)
+    """Return WikiText, with one file per split; its text raises the errors of `read_files`.
 
-
-def read_wikitext_without_train(source: Source) -> LanguageData:
-    """Return WikiText without its train file, which dev replaces; its text raises the errors of `read_files`."""
-    valid, test = source.files
-    parts: list[tuple[Path, Shares]] = [(valid, (("train", 90), ("dev", 10))), (test, (("test", 100),))]
+    Without the train file, most of the dev file replaces it.
+    """
+    *train, valid, test = source.files
+    parts: list[tuple[Path, Shares]] = [(path, (("train", 100),)) for path in train]
+    parts += [(valid, (("dev", 100),) if train else (("train", 90), ("dev", 10))), (test, (("test", 100),))]
     note = f"wiki.train.raw is not there: the first 90 % of {valid.name} are train, the rest dev; test as published"
-    return _data(source, parts, note)
+    return _data(source, parts, *([] if train else [note]))
 
 
 def _data(source: Source, parts: Sequence[tuple[Path, Shares]], *notes: str) -> LanguageData:
@@ -56,11 +50,9 @@ def _data(source: Source, parts: Sequence[tuple[Path, Shares]], *notes: str) -> 
 
 
 def file_chunks(path: Path, shares: Shares) -> Iterator[TextChunk]:
-    """Yield the text of a file, without a byte order mark, with line feeds as line ends.
+    """Yield the text of a file in UTF-8, without a byte order mark, with line feeds as line ends.
 
-    Args:
-        path: a file in UTF-8.
-        shares: the splits of its parts; a part ends with the line in which its share is reached.
+    A part of the file ends with the line in which its share is reached.
 
     Raises:
         InputError: the file cannot be read, is empty, has zero bytes or bytes that are not UTF-8.
@@ -75,7 +67,8 @@ def file_chunks(path: Path, shares: Shares) -> Iterator[TextChunk]:
                 share += percent
                 end = size if share == 100 else _next_boundary(file, size * share // 100, size)
                 for block, last in _blocks(file, start, end):
-                    text = _decoded(block, path, line)
+                    without_mark = block.removeprefix(BYTE_ORDER_MARK) if line == 1 else block
+                    text = decode_text(path, line, without_mark).replace("\r\n", "\n")
                     line += block.count(b"\n")
                     rows = sum(1 for row in text.split("\n") if row.strip())
                     yield TextChunk(split, text, rows, last)
@@ -122,15 +115,3 @@ def _last_boundary(block: bytes) -> int:
         return space
     # Else split between characters: continuation bytes of UTF-8 belong to the byte before them.
     return next((at for at in range(len(block) - 1, 0, -1) if not 0x80 <= block[at] < 0xC0), 0)
-
-
-def _decoded(block: bytes, path: Path, line: int) -> str:
-    """Return the text of a block with line feeds only; `line` is the number of its first line, for errors."""
-    if line == 1:
-        block = block.removeprefix(b"\xef\xbb\xbf")
-    if (zero_byte := block.find(b"\0")) >= 0:
-        raise zero_byte_error(path, line + block.count(b"\n", 0, zero_byte))
-    try:
-        return block.decode("utf-8").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise encoding_error(path, line + block.count(b"\n", 0, error.start), block[error.start]) from None

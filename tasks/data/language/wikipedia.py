@@ -1,7 +1,7 @@
 """Reader of Wikipedia dumps (``pages-articles``): bzip2-compressed XML of any size, in one or more files.
 
 The files are not trusted: a document type, which could declare entities that expand without bound, is refused, no
-entity is resolved, and nothing is fetched.
+entity is resolved, and nothing is fetched. mwparserfromhell converts the markup to plain text.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 import bz2
 import multiprocessing
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
+import mwparserfromhell
 from lxml import etree
+from mwparserfromhell.nodes import Tag, Wikilink
+from mwparserfromhell.parser import ParserError
+from mwparserfromhell.wikicode import Wikicode
 
 from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.language.documents import LanguageData, TextChunk
-from tasks.data.language.wiki_markup import plain_text
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.locate import Source
 
 ARTICLES = "0"
 """Namespace of articles; others are talk, users, templates, files …"""
@@ -32,6 +34,11 @@ HELD_OUT_SHARE = 20
 LARGE = 256 << 20
 """Number of bytes above which one process per core converts the pages."""
 BATCH_PAGES = 2048
+EXCLUDED_LINKS = ("file:", "image:", "category:", "media:")
+"""Prefixes of links to media and categories; dumps in all languages use these names."""
+EXCLUDED_TAGS = frozenset(
+    {"ref", "table", "gallery", "math", "timeline", "score", "imagemap", "syntaxhighlight", "source"}
+)
 
 Page = tuple[str, str]
 """Title and markup."""
@@ -123,7 +130,9 @@ def dump_pages(path: Path) -> Iterator[tuple[str, bool, Page]]:
                 tree = page.getroottree()
                 if tree.docinfo.internalDTD is not None:
                     raise InputError(f"{path}: a document type declaration: expected a Wikipedia dump, which has none")
-                yield _page(page)
+                markup = page.findtext("{*}revision/{*}text") or ""
+                is_redirect = page.find("{*}redirect") is not None
+                yield page.findtext("{*}ns") or "", is_redirect, (page.findtext("{*}title") or "", markup)
                 page.clear()
                 parent = page.getparent()
                 while parent is not None and page.getprevious() is not None:
@@ -138,6 +147,32 @@ def dump_pages(path: Path) -> Iterator[tuple[str, bool, Page]]:
         raise InputError(f"{path}: {error.strerror or 'damaged, or not a bzip2 file: copy it again'}") from None
 
 
-def _page(page: Any) -> tuple[str, bool, Page]:
-    text = page.findtext("{*}revision/{*}text") or ""
-    return page.findtext("{*}ns") or "", page.find("{*}redirect") is not None, (page.findtext("{*}title") or "", text)
+def plain_text(markup: str) -> str:
+    """Return the running text of a page, without templates, tables, notes and pictures; may be "".
+
+    Headings are lines of their own. Runs of white space become one space, runs of empty lines become one.
+    """
+    try:
+        code = mwparserfromhell.parse(markup, skip_style_tags=False)
+    except ParserError:
+        return ""
+    _prune(code)
+    stripped = code.strip_code(normalize=True, collapse=True)
+    lines = (" ".join(line.split()) for line in re.sub(r"__[A-Z]+__", "", stripped).split("\n"))
+    # Drop lines of which the removed templates have left only bullets and full stops.
+    text = "\n".join(line if any(map(str.isalnum, line)) else "" for line in lines)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def _prune(code: Wikicode) -> None:
+    """Remove excluded links and tags, also inside of other tags."""
+    code.nodes = [node for node in code.nodes if not _is_excluded(node)]
+    for node in code.nodes:
+        if isinstance(node, Tag) and node.contents is not None:
+            _prune(node.contents)
+
+
+def _is_excluded(node: object) -> bool:
+    if isinstance(node, Wikilink):
+        return str(node.title).strip().lower().startswith(EXCLUDED_LINKS)
+    return isinstance(node, Tag) and str(node.tag).strip().lower() in EXCLUDED_TAGS

@@ -106,11 +106,7 @@ class BodyData(ThreeSplits[tuple[Frame, ...]]):
 
 
 def read_points(path: Path, count: int) -> Points:
-    """Read lines of X Y Z, (count, 3).
-
-    Raises:
-        InputError: the file cannot be read, contains anything but numbers, or another number of points.
-    """
+    """Read lines of X Y Z, (count, 3); raise InputError if the file has anything else or another number of points."""
     content = read_file(path)
     try:
         values = np.array(content.split(), dtype=np.float64)

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.meshes.bodies import BodyData, Camera, Frame
 from tasks.data.meshes.body_model import Points, read_body_model
 from tasks.data.splits import SPLIT_SEED
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 BODY_MODEL = "body_model"
 TEST_SUBJECTS, SUBJECTS = 120, 414

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
@@ -27,11 +29,7 @@ class Wavefront:
 
 
 def read_wavefront(path: Path) -> Wavefront:
-    """Read the vertices, faces and groups of a file.
-
-    Raises:
-        InputError: the file cannot be read, or a line of a vertex or a face is invalid; the message names it.
-    """
+    """Read the vertices, faces and groups of a file; raise InputError, which names the line, if it is invalid."""
     vertices: list[list[float]] = []
     faces: dict[str, list[tuple[int, int, int]]] = {}
     out_of_range_at, group = "", ""
@@ -69,9 +67,6 @@ def check_closed(faces: NDArray[np.int64], count: int, location: str) -> None:
 
     The mesh may have no hole, no edge with more than two faces, no unused vertex, and one connected part only.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     edges = np.sort(np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]), axis=1)
     edges, counts = np.unique(edges, axis=0, return_counts=True)
     expected = "expected one closed surface"

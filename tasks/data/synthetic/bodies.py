@@ -30,6 +30,8 @@ JOINT_BLOCKS = {
     "left ankle": (1, 0.5), "right wrist": (-7, 14), "right elbow": (-4.5, 14), "right shoulder": (-2, 14),
     "left shoulder": (2, 14), "left elbow": (4.5, 14), "left wrist": (7, 14), "neck": (0, 15), "head": (0, 17),
 }  # fmt: skip
+JOINT_POSITIONS = {name: np.array([x * BLOCK, (y + 0.5) * BLOCK, 0.0]) for name, (x, y) in JOINT_BLOCKS.items()}
+"""Positions (3,) of the joints in the figure, in meters."""
 BONES = (
     ("left hip", "neck", ""), ("neck", "head", "trunk"), ("right shoulder", "right elbow", "trunk"),
     ("right elbow", "right wrist", "right shoulder"), ("left shoulder", "left elbow", "trunk"),
@@ -58,7 +60,7 @@ def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
         write_cameras(body_folder, cameras)
         size = random.uniform(0.85, 1.1) * np.array([random.uniform(0.9, 1.1), 1.0, random.uniform(0.9, 1.3)])
         for frame in range(1, FRAMES + 1):
-            positions = {name: position * size for name, position in joint_positions().items()}
+            positions = {name: position * size for name, position in JOINT_POSITIONS.items()}
             vertices = pose(template * size, positions, weights, random)
             frame_folder = body_folder / f"{frame:08d}"
             for part in ("image", "reconstruction"):
@@ -101,35 +103,26 @@ def figure() -> tuple[Points, NDArray[np.int64]]:
     return points, squares
 
 
-def joint_positions() -> dict[str, Points]:
-    """Return the positions (3,) of the joints in the figure, in meters."""
-    return {name: np.array([x * BLOCK, (y + 0.5) * BLOCK, 0.0]) for name, (x, y) in JOINT_BLOCKS.items()}
-
-
 def write_template(path: Path, vertices: Points, faces: NDArray[np.int64]) -> None:
     """Write an .obj file with the body, and a group with a small tetrahedron around each joint."""
     points, lines = [*vertices], ["g body", *("f " + " ".join(str(corner + 1) for corner in face) for face in faces)]
-    for name, position in joint_positions().items():
+    for name, position in JOINT_POSITIONS.items():
         first = len(points) + 1
-        points += [
-            position + 0.01 * np.array(direction) for direction in ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
-        ]
-        lines += [
-            f"g {JOINTS[name]}",
-            *(f"f {first + a} {first + b} {first + c}" for a, b, c in ((0, 1, 2), (0, 2, 3))),
-        ]
+        directions = ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
+        points += [position + 0.01 * np.array(direction) for direction in directions]
+        triangles = ((first, first + 1, first + 2), (first, first + 2, first + 3))
+        lines += [f"g {JOINTS[name]}", *(f"f {a} {b} {c}" for a, b, c in triangles)]
     path.write_text("\n".join([*(f"v {x:.6f} {y:.6f} {z:.6f}" for x, y, z in points), *lines]) + "\n")
 
 
 def skinning_weights(template: Points) -> Points:
     """Return skinning weights (V, bones), which decrease with the distance to the bone; rows sum to 1."""
-    positions = joint_positions()
     distances: list[Points] = []
     for start, end, _ in BONES:
-        origin = positions[start]
+        origin = JOINT_POSITIONS[start]
         if not distances:  # the trunk is in the middle
             origin = origin * np.array([0.0, 1.0, 1.0])
-        bone = positions[end] - origin
+        bone = JOINT_POSITIONS[end] - origin
         fraction = np.clip((template - origin) @ bone / (bone @ bone), 0, 1)
         distance = np.linalg.norm(template - origin - fraction[:, None] * bone, axis=1)
         distances.append(distance * (0.4 if not distances else 1.0))

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tasks.data.classification import Labels, Pixels
 from tasks.data.dataset import Dataset
-from tasks.data.images.cifar_binary import SIDE
+from tasks.data.images.cifar import SIDE
 
 CELLS = 4
 NOISE = 30
@@ -19,12 +19,11 @@ FOLDER_CLASSES, FOLDER_ROWS, FOLDER_TEST_ROWS, FOLDER_SIDE = 5, 20, 5, 64
 def cifar10(folder: Path, dataset: Dataset, seed: int) -> None:
     """Write the binary version: 400 training and 100 test images."""
     *train, test, names = dataset.layouts[0].files
-    labels, pixels = _images(dataset.classes, 40, SIDE, seed, 0)
-    for index, name in enumerate(train):
-        part = slice(index, None, len(train))
-        _records(folder / name, labels[part, None], pixels[part])
-    labels, pixels = _images(dataset.classes, 10, SIDE, seed, 1)
-    _records(folder / test, labels[:, None], pixels)
+    for part, (files, rows_per_class) in enumerate(((train, 40), ([test], 10))):
+        labels, pixels = _images(dataset.classes, rows_per_class, SIDE, seed, part)
+        for index, name in enumerate(files):
+            rows = slice(index, None, len(files))
+            _records(folder / name, labels[rows, None], pixels[rows])
     _names(folder / names, dataset.classes)
 
 
@@ -39,22 +38,19 @@ def cifar100(folder: Path, dataset: Dataset, seed: int) -> None:
 
 def image_folders(folder: Path, dataset: Dataset, seed: int) -> None:
     """Write train/<class>/ and val/<class>/ with JPEG files, five classes of 64x64 pixels."""
-    for part, (split, rows) in enumerate((("train", FOLDER_ROWS), ("val", FOLDER_TEST_ROWS))):
-        labels, pixels = _images(FOLDER_CLASSES, rows, FOLDER_SIDE, seed, part)
-        for number, (label, image) in enumerate(zip(labels.tolist(), pixels, strict=True)):
-            _jpeg(folder / split / _wnid(label) / f"{_wnid(label)}_{number}.JPEG", image)
+    for part, split in enumerate(("train", "val")):
+        for number, (name, image) in enumerate(_folder_images(seed, part)):
+            _jpeg(folder / split / name / f"{name}_{number}.JPEG", image)
 
 
 def tiny_imagenet(folder: Path, dataset: Dataset, seed: int) -> None:
     """Write train/<class>/images/, and val/images/ with val_annotations.txt, the layout of the archive."""
-    labels, pixels = _images(FOLDER_CLASSES, FOLDER_ROWS, FOLDER_SIDE, seed, 0)
-    for number, (label, image) in enumerate(zip(labels.tolist(), pixels, strict=True)):
-        _jpeg(folder / "train" / _wnid(label) / "images" / f"{_wnid(label)}_{number}.JPEG", image)
-    labels, pixels = _images(FOLDER_CLASSES, FOLDER_TEST_ROWS, FOLDER_SIDE, seed, 1)
+    for number, (name, image) in enumerate(_folder_images(seed, 0)):
+        _jpeg(folder / "train" / name / "images" / f"{name}_{number}.JPEG", image)
     lines = []
-    for number, (label, image) in enumerate(zip(labels.tolist(), pixels, strict=True)):
+    for number, (name, image) in enumerate(_folder_images(seed, 1)):
         _jpeg(folder / "val" / "images" / f"val_{number}.JPEG", image)
-        lines.append(f"val_{number}.JPEG\t{_wnid(label)}\t0\t0\t{FOLDER_SIDE - 1}\t{FOLDER_SIDE - 1}\n")
+        lines.append(f"val_{number}.JPEG\t{name}\t0\t0\t{FOLDER_SIDE - 1}\t{FOLDER_SIDE - 1}\n")
     (folder / "val" / "val_annotations.txt").write_text("".join(lines))
 
 
@@ -73,6 +69,13 @@ def _images(classes: int, rows_per_class: int, side: int, seed: int, part: int) 
     return labels, np.clip(np.stack(shifted) + noise, 0, 255).astype(np.uint8)
 
 
+def _folder_images(seed: int, part: int) -> list[tuple[str, Pixels]]:
+    """Return images with the folder names of their classes."""
+    rows_per_class = FOLDER_TEST_ROWS if part else FOLDER_ROWS
+    labels, pixels = _images(FOLDER_CLASSES, rows_per_class, FOLDER_SIDE, seed, part)
+    return [(f"n{90000000 + label}", image) for label, image in zip(labels.tolist(), pixels, strict=True)]
+
+
 def _records(path: Path, labels: Labels, pixels: Pixels) -> None:
     """Write records of label bytes, (N, 1) or (N, 2), and pixels plane by plane."""
     planes = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
@@ -81,10 +84,6 @@ def _records(path: Path, labels: Labels, pixels: Pixels) -> None:
 
 def _names(path: Path, classes: int) -> None:
     path.write_text("".join(f"pattern_{number:02d}\n" for number in range(classes)))
-
-
-def _wnid(label: int) -> str:
-    return f"n{90000000 + label}"
 
 
 def _jpeg(path: Path, image: Pixels) -> None:

@@ -73,10 +73,7 @@ def _sentences(seed: int) -> Iterator[str]:
     while True:
         sentence = []
         for _ in range(random.randint(6, 16)):
-            word = int(
-                followers[word, random.randint(FOLLOWERS)]
-                if random.random_sample() < 0.8
-                else random.randint(VOCABULARY_SIZE)
-            )
+            is_likely = random.random_sample() < 0.8
+            word = int(followers[word, random.randint(FOLLOWERS)]) if is_likely else random.randint(VOCABULARY_SIZE)
             sentence.append(vocabulary[word])
         yield f"{' '.join(sentence).capitalize()} ."

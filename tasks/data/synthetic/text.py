@@ -1,9 +1,10 @@
-"""Writers of synthetic texts in the published formats: some words of a text indicate its class."""
+"""Writers of synthetic labeled texts, and pairs of texts, in the published formats."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -15,67 +16,103 @@ TEST_ROWS_PER_CLASS = 15
 WORDS_PER_CLASS = 12
 COMMON_WORDS = 40
 SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "wo", "zu")
+PAIRS = (600, 90, 90)
+"""Number of pairs of train, dev and test."""
+PAIR_WORDS, DENYING, ADDING = 40, 6, 12
+UNLABELED_ONE_IN = 30
+"""One of this number of pairs has no gold label."""
 
-Row = tuple[int, str]
+Lines = Callable[[Dataset, int, np.random.RandomState], Iterable[str]]
+"""Lines of a file, from its data set, its part, and a generator for that part."""
 
 
-def label_text_one_file(folder: Path, dataset: Dataset, seed: int) -> None:
+def file_per_part(*parts: int) -> Callable[[Lines], Callable[[Path, Dataset, int], None]]:
+    """Return a decorator: from lines to a writer of the files of the first layout, which hold these parts.
+
+    Part 0 is train, any other is held out. The writer takes a folder, the data set and a seed.
+    """
+
+    def to_writer(lines: Lines) -> Callable[[Path, Dataset, int], None]:
+        @wraps(lines)
+        def write(folder: Path, dataset: Dataset, seed: int) -> None:
+            for part, name in zip(parts, dataset.layouts[0].files, strict=True):
+                content = "".join(lines(dataset, part, np.random.RandomState([seed, part])))
+                (folder / name).write_text(content, encoding="utf-8")
+
+        return write
+
+    return to_writer
+
+
+@file_per_part(0)
+def label_text_one_file(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
     """Write one file of `label text` lines, sorted by class as the published files are."""
-    rows = sorted(_rows(dataset.classes, ROWS_PER_CLASS, seed, 0), key=lambda row: row[0])
-    _label_text(folder / dataset.layouts[0].files[0], rows)
+    for label, text in sorted(_rows(dataset, part, random), key=lambda row: row[0]):
+        yield f"{label} {text}\n"
 
 
-def label_text_train_test(folder: Path, dataset: Dataset, seed: int) -> None:
+@file_per_part(0, 1)
+def label_text_train_test(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
     """Write a train and a test file of `label text` lines."""
-    train, test = dataset.layouts[0].files
-    _label_text(folder / train, _rows(dataset.classes, ROWS_PER_CLASS, seed, 0))
-    _label_text(folder / test, _rows(dataset.classes, TEST_ROWS_PER_CLASS, seed, 1))
+    for label, text in _rows(dataset, part, random):
+        yield f"{label} {text}\n"
 
 
-def news_csv(folder: Path, dataset: Dataset, seed: int) -> None:
+@file_per_part(0, 1, 2)
+def news_csv(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
     """Write train.csv and test.csv of three quoted columns, and the class names."""
-    train, test, classes = dataset.layouts[0].files
-    for part, (name, rows_per_class) in enumerate(((train, ROWS_PER_CLASS), (test, TEST_ROWS_PER_CLASS))):
-        with (folder / name).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-            for label, text in _rows(dataset.classes, rows_per_class, seed, part):
-                title, _, description = text.partition(" ")
-                writer.writerow([label + 1, title, description])
-    (folder / classes).write_text("".join(f"topic {number}\n" for number in range(1, dataset.classes + 1)))
+    if part == 2:
+        yield from (f"topic {number}\n" for number in range(1, dataset.classes + 1))
+        return
+    for label, text in _rows(dataset, part, random):
+        title, _, description = text.partition(" ")
+        yield f'"{label + 1}","{title}","{description}"\n'
 
 
-def rated_reviews(folder: Path, dataset: Dataset, seed: int) -> None:
+@file_per_part(0, 1, 2)
+def rated_reviews(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
     """Write train, dev and test files in Tang's format."""
-    for part, name in enumerate(dataset.layouts[0].files):
-        rows_per_class = ROWS_PER_CLASS if part == 0 else TEST_ROWS_PER_CLASS
-        lines = []
-        for number, (label, text) in enumerate(_rows(dataset.classes, rows_per_class, seed, part)):
-            first, _, rest = text.partition(" ")
-            lines.append(f"user{number % 7}\t\tproduct{number % 5}\t\t{label + 1}\t\t{first} . <sssss> {rest} .\n")
-        (folder / name).write_text("".join(lines), encoding="utf-8")
+    for number, (label, text) in enumerate(_rows(dataset, part, random)):
+        first, _, rest = text.partition(" ")
+        yield f"user{number % 7}\t\tproduct{number % 5}\t\t{label + 1}\t\t{first} . <sssss> {rest} .\n"
 
 
-def _label_text(path: Path, rows: list[Row]) -> None:
-    path.write_text("".join(f"{label} {text}\n" for label, text in rows), encoding="latin-1")
+@file_per_part(0, 1, 2)
+def snli(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
+    """Write three files of pairs; some have the gold label "-", as in the published files.
+
+    A hypothesis repeats, denies or extends words of its premise.
+    """
+    words = list(invented_words(PAIR_WORDS + DENYING + ADDING))
+    plain, denying, adding = words[:PAIR_WORDS], words[PAIR_WORDS:-ADDING], words[-ADDING:]
+    marker_words = {"contradiction": denying, "entailment": [], "neutral": adding}
+    for number in range(PAIRS[part]):
+        label = dataset.class_names[number % dataset.classes]
+        premise = [str(word) for word in random.choice(plain, random.randint(5, 10), replace=False)]
+        hypothesis = [str(word) for word in random.choice(premise, 3, replace=False)]
+        # One of ten pairs has no marker word.
+        if marker_words[label] and random.random_sample() < 0.9:
+            hypothesis.insert(random.randint(4), str(random.choice(marker_words[label])))
+        row = {
+            "gold_label": "-" if random.randint(UNLABELED_ONE_IN) == 0 else label,
+            "sentence1": f"{' '.join(premise)} .",
+            "sentence2": f"{' '.join(hypothesis)} .",
+            "pairID": f"{part}.{number}",
+        }
+        yield f"{json.dumps(row)}\n"
 
 
-def _rows(classes: int, rows_per_class: int, seed: int, part: int) -> list[Row]:
-    """Return shuffled rows; `part` distinguishes train, dev and test."""
-    words = list(invented_words(WORDS_PER_CLASS * classes + COMMON_WORDS))
+def _rows(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[tuple[int, str]]:
+    """Yield shuffled labels and texts; some words of a text indicate its class."""
+    words = list(invented_words(WORDS_PER_CLASS * dataset.classes + COMMON_WORDS))
     common, class_words = words[:COMMON_WORDS], words[COMMON_WORDS:]
-    random = np.random.RandomState([seed, part])
-    rows = []
-    for label in random.permutation(np.repeat(np.arange(classes), rows_per_class)).tolist():
+    rows_per_class = TEST_ROWS_PER_CLASS if part else ROWS_PER_CLASS
+    for label in random.permutation(np.repeat(np.arange(dataset.classes), rows_per_class)).tolist():
         of_class = class_words[label * WORDS_PER_CLASS : (label + 1) * WORDS_PER_CLASS]
-        length = random.randint(5, 16)
         # Three of ten words indicate the class, one of ten comes from any class.
-        draws = random.random_sample(length)
-        text = [
-            str(random.choice(of_class if draw < 0.3 else class_words if draw < 0.4 else common))
-            for draw in draws.tolist()
-        ]
-        rows.append((label, " ".join(text)))
-    return rows
+        draws = random.random_sample(random.randint(5, 16)).tolist()
+        text = [random.choice(of_class if draw < 0.3 else class_words if draw < 0.4 else common) for draw in draws]
+        yield label, " ".join(text)
 
 
 def invented_words(count: int) -> Iterator[str]:

@@ -1,57 +1,40 @@
 """Readers of column files: a word and its labels per line, an empty line between sentences (CoNLL-2000/2003, WNUT).
 
 Columns are separated by tabs if a line has one, else by spaces. The tag in the last column marks spans. Lines of
-CoNLL-2003 that start with -DOCSTART- separate documents; they are not sentences, although some papers count them.
+CoNLL-2003 that start with -DOCSTART- separate documents; they are not sentences, although some papers count them. All
+readers raise InputError, which names file and line, if a line does not parse or the tag scheme is unknown.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import InputError
 from tasks.data.dataset import Unit
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
-from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, collect_tags, sentence_split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, sentence_split_note, tagged_data
 
 DOCUMENT = "-DOCSTART-"
-DEV_NOTE = sentence_split_note("dev is 10 % of the sentences of the published train")
 
 
 def read_conll2003(source: Source) -> TaggedData:
-    """Read three files of four columns: word, part of speech, chunk and entity.
-
-    Raises:
-        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
-    """
-    return _published(source, ("word", "pos", "chunk", "tag"))
+    """Read three files of four columns: word, part of speech, chunk and entity."""
+    return _read(source, ("word", "pos", "chunk", "tag"))
 
 
 def read_wnut(source: Source) -> TaggedData:
-    """Read three files of two columns: token and entity.
-
-    Raises:
-        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
-    """
-    return _published(source, ("word", "tag"))
+    """Read three files of two columns: token and entity."""
+    return _read(source, ("word", "tag"))
 
 
 def read_conll2000(source: Source) -> TaggedData:
-    """Read two files of three columns: word, part of speech and chunk; dev is 10 % of the sentences of the train file.
-
-    Raises:
-        InputError: a line does not parse, or the tag scheme is unknown; the message names file and line.
-    """
-    names = ("word", "pos", "tag")
-    files = [read_columns(path, names) for path in source.files]
-    train, dev = carve_sentences(files[0].split)
-    return _data(source, files, (train, dev, files[1].split), DEV_NOTE)
+    """Read two files of three columns: word, part of speech and chunk; dev is 10 % of the sentences of train."""
+    return _read(source, ("word", "pos", "tag"))
 
 
 @dataclass(frozen=True)
@@ -64,11 +47,7 @@ class ColumnFile:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
-    """Return the sentences of one file.
-
-    Args:
-        path: the file; UTF-8.
-        names: names of its columns; the first is "word", the last "tag".
+    """Return the sentences of a file in UTF-8; the first of the names of its columns is "word", the last "tag".
 
     Raises:
         InputError: a line has other columns, the file has no sentence, or the tag scheme is unknown.
@@ -85,11 +64,7 @@ def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
         if not text or text.startswith(DOCUMENT):
             starts_sentence = True
             continue
-        fields = (
-            [field.strip(" ") for field in text.split("\t")]
-            if "\t" in text
-            else [field for field in text.split(" ") if field]
-        )
+        fields = [field.strip(" ") for field in text.split("\t")] if "\t" in text else re.split(" +", text.strip(" "))
         if len(fields) != len(names) or not all(fields):
             problem = f"{len(fields)} column{'s' * (len(fields) > 1)}" if all(fields) else "an empty column"
             raise InputError(f"{path}:{number}: {problem}: expected {len(names)}, {', '.join(names)}")
@@ -106,15 +81,13 @@ def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
     return ColumnFile(TaggedSplit(words, tuple(to_bio(row) for row in tags), columns), scheme, documents)
 
 
-def _published(source: Source, names: Sequence[str]) -> TaggedData:
+def _read(source: Source, names: Sequence[str]) -> TaggedData:
     files = [read_columns(path, names) for path in source.files]
-    train, dev, test = (file.split for file in files)
-    return _data(source, files, (train, dev, test), "splits as published")
-
-
-def _data(
-    source: Source, files: Sequence[ColumnFile], splits: tuple[TaggedSplit, TaggedSplit, TaggedSplit], split_note: str
-) -> TaggedData:
+    splits = [file.split for file in files]
+    split_note = "splits as published"
+    if len(splits) == 2:
+        splits[:1] = carve_sentences(splits[0])
+        split_note = sentence_split_note("dev is 10 % of the sentences of the published train")
     schemes = ", ".join(f"{path.name} in {file.scheme}" for path, file in zip(source.files, files, strict=True))
     if len({file.scheme for file in files}) == 1:
         schemes = files[0].scheme
@@ -122,8 +95,8 @@ def _data(
     documents = [file.documents for file in files]
     if any(documents):
         notes.append(f"{sum(documents):,} lines {DOCUMENT} are no sentences")
-    # Without a dev file, the train file provides train and dev.
-    names = ("train", "dev", "test") if len(files) == 3 else ("train", "test")
-    skipped = dict.fromkeys(("train", "dev", "test"), 0) | dict(zip(names, documents, strict=True))
+    if len(files) == 2:
+        documents.insert(1, 0)
+    skipped = dict(zip(("train", "dev", "test"), documents, strict=True))
     left_out: Mapping[Unit, Mapping[str, int]] = {"rows": skipped, "tokens": skipped}
-    return TaggedData(source.name, collect_tags(*splits), *splits, tuple(notes), "spans", left_out)
+    return tagged_data(source, splits, notes, "spans", left_out)

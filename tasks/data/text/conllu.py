@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
-from tasks.data.text.tagged import TaggedData, TaggedSplit, collect_tags
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.locate import Source
+from tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
 
 COLUMNS = 10
 SKIPPED = {"-": "multiword tokens", ".": "empty nodes"}
@@ -27,39 +24,22 @@ UPOS = (
 
 
 def read(source: Source) -> TaggedData:
-    """Read the three files; the splits are the published ones.
-
-    Raises:
-        InputError: a line does not parse; the message names file and line.
-    """
-    files = [read_split(path) for path in source.files]
-    train, dev, test = (split for split, _ in files)
-    left_out = sum((counts for _, counts in files), Counter[str]())
-    notes = [f"{count:,} {what} are no words" for what, count in sorted(left_out.items())]
-    return TaggedData(
-        source.name, collect_tags(train, dev, test), train, dev, test, ("splits as published", *notes), "tokens"
-    )
+    """Read the three files, whose splits are the published ones; raise the errors of `read_split`."""
+    splits, left_out = zip(*(read_split(path) for path in source.files), strict=True)
+    counts = sorted(sum(left_out, Counter[str]()).items())
+    notes = ["splits as published", *(f"{count:,} {kind} are no words" for kind, count in counts)]
+    return tagged_data(source, splits, notes, "tokens")
 
 
 def read_split(path: Path) -> tuple[TaggedSplit, Counter[str]]:
-    """Return the sentences of one file, and the number of lines left out of each kind.
-
-    Raises:
-        InputError: a line does not parse, or the file has no sentence; the message names file and line.
-    """
-    words: list[tuple[str, ...]] = []
-    tags: list[tuple[str, ...]] = []
+    """Return the sentences of a file, and the counts of the lines left out; raise InputError for an invalid line."""
+    sentences: list[list[tuple[str, str]]] = [[]]
     left_out: Counter[str] = Counter()
-    sentence: list[tuple[str, str]] = []
-    # An empty line is appended, because the end of the file ends a sentence.
-    for number, line in enumerate([*read_lines(path), ""], 1):
+    for number, line in enumerate(read_lines(path), 1):
         location = f"{path}:{number}"
         text = line.rstrip(" \t\r")
         if not text:
-            if sentence:
-                words.append(tuple(word for word, _ in sentence))
-                tags.append(tuple(tag for _, tag in sentence))
-            sentence = []
+            sentences.append([])
         elif not text.startswith("#"):
             fields = text.split("\t")
             if len(fields) != COLUMNS:
@@ -69,11 +49,12 @@ def read_split(path: Path) -> tuple[TaggedSplit, Counter[str]]:
             if skipped := SKIPPED_NUMBER.fullmatch(fields[0]):
                 left_out[SKIPPED[skipped[1]]] += 1
                 continue
-            if fields[0] != str(len(sentence) + 1):
-                raise InputError(f"{location}: word number '{fields[0][:20]}': expected {len(sentence) + 1}")
+            expected = len(sentences[-1]) + 1
+            if fields[0] != str(expected):
+                raise InputError(f"{location}: word number '{fields[0][:20]}': expected {expected}")
             if fields[3] not in UPOS:
                 raise InputError(f"{location}: UPOS '{fields[3][:20]}': expected one of {', '.join(UPOS)}")
-            sentence.append((fields[1], fields[3]))
-    if not words:
+            sentences[-1].append((fields[1], fields[3]))
+    if not any(sentences):
         raise InputError(f"{path}: no sentences: expected one at least")
-    return TaggedSplit(tuple(words), tuple(tags)), left_out
+    return TaggedSplit.from_pairs(filter(None, sentences)), left_out

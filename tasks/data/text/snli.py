@@ -3,7 +3,8 @@
 - `snli_1.0_*.jsonl`: one object per line, with gold_label, sentence1 and sentence2.
 - `snli_1.0_*.txt`: tab-separated columns, named in the first line, including these three.
 
-Pairs without agreement of the annotators have the gold label "-". They are left out, as is usual.
+Pairs without agreement of the annotators have the gold label "-". They are left out, as is usual. Both readers raise
+InputError, which names file and line, if a line does not parse or its label is unknown.
 """
 
 from __future__ import annotations
@@ -13,18 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from harness.errors import InputError
-from tasks.data.classification import ClassificationData, Labels, Rows
+from tasks.data.classification import ClassificationData, LabeledSplit, Labels
 from tasks.data.dataset import Unit
-from tasks.data.line_stream import stream_lines
-from tasks.data.lines import single_spaces
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.lines import single_spaces, stream_lines
+from tasks.data.locate import Source
 
 LABEL, PREMISE, HYPOTHESIS = FIELDS = ("gold_label", "sentence1", "sentence2")
 UNLABELED = "-"
@@ -33,20 +31,12 @@ Pair = tuple[int, str, str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class PairSplit:
-    """Pairs of texts with single spaces; `labels` (N,) counts classes from 0."""
+class PairSplit(LabeledSplit):
+    """Pairs of texts with single spaces."""
 
     premises: tuple[str, ...]
     hypotheses: tuple[str, ...]
     labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, rows: Rows) -> Self:
-        """Return the pairs with those numbers, in that order."""
-        premises = tuple(self.premises[row] for row in rows)
-        return type(self)(premises, tuple(self.hypotheses[row] for row in rows), self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,37 +49,25 @@ class PairData(ClassificationData[PairSplit]):
 
 
 def read_jsonl(source: Source) -> PairData:
-    """Read three files of JSON lines.
-
-    Raises:
-        InputError: a line is not such an object, or its label is unknown; the message names file and line.
-    """
+    """Read three files of JSON lines."""
     return _read(source, _json_pairs)
 
 
 def read_table(source: Source) -> PairData:
-    """Read three files of tab-separated columns.
-
-    Raises:
-        InputError: a line has other columns, or its label is unknown; the message names file and line.
-    """
+    """Read three files of tab-separated columns."""
     return _read(source, _table_pairs)
 
 
 def _read(source: Source, pairs: Callable[[Path], Iterator[Pair]]) -> PairData:
     classes = source.dataset.class_names
-    splits: dict[str, PairSplit] = {}
-    left_out: dict[str, int] = {}
-    notes = ["splits as published"]
-    for name, path in zip(("train", "dev", "test"), source.files, strict=True):
-        split, missing_counts = _split(path, pairs(path), classes)
-        splits[name] = split
-        left_out[name] = missing_counts.total()
-        notes += [
-            f"{count:,} pair{'s' * (count > 1)} of {path.name} without {missing} left out"
-            for missing, count in missing_counts.items()
-        ]
-    return PairData(source.name, classes, **splits, notes=tuple(notes), left_out={"rows": left_out})
+    (train, dev, test), left_out = zip(*(_split(path, pairs(path), classes) for path in source.files), strict=True)
+    notes = [
+        f"{count:,} pair{'s' * (count > 1)} of {path.name} without {missing} left out"
+        for path, counts in zip(source.files, left_out, strict=True)
+        for missing, count in counts.items()
+    ]
+    totals = {name: counts.total() for name, counts in zip(("train", "dev", "test"), left_out, strict=True)}
+    return PairData(source.name, classes, train, dev, test, ("splits as published", *notes), {"rows": totals})
 
 
 def _split(path: Path, pairs: Iterator[Pair], classes: tuple[str, ...]) -> tuple[PairSplit, Counter[str]]:

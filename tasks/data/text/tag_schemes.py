@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -20,12 +21,9 @@ TO_BIO = {"S": "B", "E": "I", "B": "B", "I": "I"}
 
 
 def detect_scheme(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -> Scheme:
-    """Return the scheme of the tags of a file; BIO if it has no span.
+    """Return the scheme of the tags of the sentences of a file; BIO if it has no span.
 
-    Args:
-        path: the file, for errors.
-        sentences: the tags of each sentence.
-        lines: the line of the first word of each sentence; the other words are on the following lines.
+    `lines` are the lines of the first word of each sentence; the other words are on the following lines.
 
     Raises:
         InputError: a tag has no known scheme, the tags of two schemes are mixed, or a BIOES span is incomplete.
@@ -54,7 +52,7 @@ def detect_scheme(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -
 def to_bio(tags: Tags) -> tuple[str, ...]:
     """Convert the tags of a sentence from any of the schemes to BIO."""
     converted = []
-    for previous, tag in _with_previous(tags):
+    for previous, tag in pairwise(("O", *tags)):
         if tag == "O":
             converted.append(tag)
             continue
@@ -64,25 +62,19 @@ def to_bio(tags: Tags) -> tuple[str, ...]:
 
 
 def _check_bioes(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -> None:
-    for tags, start in zip(sentences, lines, strict=True):
-        for line, (previous, tag) in enumerate(_with_previous((*tags, "O")), start):
-            is_open = previous[0] in "BI"
-            continues = tag[0] in "IE" and previous[2:] == tag[2:]
-            if is_open and not continues:
-                raise InputError(
-                    f"{path}:{line - 1}: {previous} is not closed: expected E{previous[1:]} at its end (BIOES)"
-                )
-            if tag[0] in "IE" and not (is_open and continues):
-                raise InputError(f"{path}:{line}: {tag} without a start: expected B{tag[1:]} before it (BIOES)")
+    for line, previous, tag in _tag_positions([(*tags, "O") for tags in sentences], lines):
+        is_open = previous[0] in "BI"
+        continues = tag[0] in "IE" and previous[2:] == tag[2:]
+        if is_open and not continues:
+            raise InputError(
+                f"{path}:{line - 1}: {previous} is not closed: expected E{previous[1:]} at its end (BIOES)"
+            )
+        if tag[0] in "IE" and not (is_open and continues):
+            raise InputError(f"{path}:{line}: {tag} without a start: expected B{tag[1:]} before it (BIOES)")
 
 
 def _tag_positions(sentences: Sequence[Tags], lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield the line of each tag, the previous tag, and the tag."""
+    """Yield the line of each tag, the previous tag (O for the first), and the tag."""
     for tags, start in zip(sentences, lines, strict=True):
-        for line, (previous, tag) in enumerate(_with_previous(tags), start):
+        for line, (previous, tag) in enumerate(pairwise(("O", *tags)), start):
             yield line, previous, tag
-
-
-def _with_previous(tags: Tags) -> Iterator[tuple[str, str]]:
-    """Yield pairs of the previous tag (O for the first) and the tag."""
-    return zip(("O", *tags), tags, strict=False)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from tasks.data.classification import Rows
+from tasks.data.classification import RowSplit
 from tasks.data.dataset import Unit
+from tasks.data.locate import Source
 from tasks.data.read import ThreeSplits
 from tasks.data.splits import SPLIT_SEED, stratified
 
@@ -20,7 +21,7 @@ Scored = Literal["spans", "tokens"]
 
 
 @dataclass(frozen=True, eq=False)
-class TaggedSplit:
+class TaggedSplit(RowSplit):
     """Sentences, none empty.
 
     Attributes:
@@ -33,8 +34,11 @@ class TaggedSplit:
     tags: tuple[tuple[str, ...], ...]
     columns: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.words)
+    @classmethod
+    def from_pairs(cls, sentences: Iterable[Iterable[tuple[str, str]]]) -> Self:
+        """Return a split of sentences that consist of pairs of a word and its tag."""
+        rows = [tuple(zip(*pairs, strict=True)) for pairs in sentences]
+        return cls(tuple(words for words, _ in rows), tuple(tags for _, tags in rows))
 
     def __getitem__(self, row: int) -> TaggedSentence:
         return self.words[row], self.tags[row]
@@ -43,27 +47,15 @@ class TaggedSplit:
         """Return the number of words."""
         return sum(map(len, self.words))
 
-    def take(self, rows: Rows) -> TaggedSplit:
-        """Return the sentences with those numbers, in that order."""
-        return TaggedSplit(
-            tuple(self.words[row] for row in rows),
-            tuple(self.tags[row] for row in rows),
-            {name: tuple(values[row] for row in rows) for name, values in self.columns.items()},
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class TaggedData(ThreeSplits[TaggedSplit]):
-    """A tagged set: dev for model selection, test for the score.
+    """A tagged set; raise InputError if a split has no sentences.
 
     Attributes:
         classes: all tags of the three splits, sorted; tags of spans in BIO for every scheme of the files.
-        notes: how the splits were made and what was left out, for readers of the results.
         scored: "spans" for F1 of the tagged spans; "tokens" for the accuracy of the tags.
         left_out: number of rows and tokens of the files that are in no split: unit → split → number.
-
-    Raises:
-        InputError: a split has no sentences.
     """
 
     kind: ClassVar[str] = "sequence-labelling"
@@ -84,15 +76,23 @@ class TaggedData(ThreeSplits[TaggedSplit]):
         """Return the number of words of each split."""
         return {name: split.tokens() for name, split in self.splits().items()}
 
-    def class_rows(self) -> dict[str, dict[str, int]]:
-        """Return the number of words with each tag in each split."""
-        counts = {name: Counter(tag for tags in split.tags for tag in tags) for name, split in self.splits().items()}
-        return {name: {tag: by_tag[tag] for tag in self.classes} for name, by_tag in counts.items()}
+    def count_classes(self, split: TaggedSplit) -> list[int]:
+        """Return the number of words with each tag in a split."""
+        counts = Counter(tag for tags in split.tags for tag in tags)
+        return [counts[tag] for tag in self.classes]
 
 
-def collect_tags(*splits: TaggedSplit) -> tuple[str, ...]:
-    """Return all tags of some splits, sorted."""
-    return tuple(sorted({tag for split in splits for tags in split.tags for tag in tags}))
+def tagged_data(
+    source: Source,
+    splits: Sequence[TaggedSplit],
+    notes: Iterable[str],
+    scored: Scored,
+    left_out: Mapping[Unit, Mapping[str, int]] | None = None,
+) -> TaggedData:
+    """Return the data set of train, dev and test, whose classes are all their tags."""
+    train, dev, test = splits
+    classes = tuple(sorted({tag for split in splits for tags in split.tags for tag in tags}))
+    return TaggedData(source.name, classes, train, dev, test, tuple(notes), scored, left_out or {})
 
 
 def carve_sentences(train: TaggedSplit) -> tuple[TaggedSplit, TaggedSplit]:

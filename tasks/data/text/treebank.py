@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.splits import stratified
-from tasks.data.text.tagged import TaggedData, TaggedSplit, collect_tags, sentence_split_note
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
+from tasks.data.text.tagged import TaggedData, TaggedSplit, sentence_split_note, tagged_data
 
 TRACE = "-NONE-"
 SECTIONS = (range(19), range(19, 22), range(22, 25))
@@ -31,28 +27,8 @@ TOKEN = re.compile(r"[()]|[^\s()]+")
 LEAF = "expected trees of (TAG word), such as ( (S (NP (DT The) (NN cat)) (VP (VBD sat))) )"
 
 
-@dataclass
-class Sentences:
-    """Words and tags in the order of the files, and the numbers of traces and empty sentences left out."""
-
-    words: list[tuple[str, ...]] = field(default_factory=list)
-    tags: list[tuple[str, ...]] = field(default_factory=list)
-    traces: int = 0
-    empty: int = 0
-
-    def add(self, leaves: Sequence[tuple[str, str]]) -> None:
-        """Add a sentence of (tag, word) without its traces, unless it has nothing else."""
-        without_traces = [leaf for leaf in leaves if leaf[0] != TRACE]
-        self.traces += len(leaves) - len(without_traces)
-        if without_traces:
-            self.words.append(tuple(word for _, word in without_traces))
-            self.tags.append(tuple(tag for tag, _ in without_traces))
-        else:
-            self.empty += 1
-
-    def split(self) -> TaggedSplit:
-        """Return the sentences as a split."""
-        return TaggedSplit(tuple(self.words), tuple(self.tags))
+Sentence = list[tuple[str, str]]
+"""Pairs of a word and its tag."""
 
 
 def read_trees(source: Source) -> TaggedData:
@@ -77,12 +53,7 @@ def read_trees(source: Source) -> TaggedData:
         rows = stratified(np.zeros(len(paths), np.int64), (80, 10, 10))
         parts = [[paths[row] for row in part] for part in rows]
         note = sentence_split_note(f"80 % train, 10 % dev, 10 % test of {len(paths)} files of the sample")
-    splits = [Sentences() for _ in parts]
-    for sentences, part in zip(splits, parts, strict=True):
-        for path in part:
-            for leaves in _trees(path):
-                sentences.add(leaves)
-    return _data(source, splits, note)
+    return _data(source, [[tree for path in part for tree in _trees(path)] for part in parts], note)
 
 
 def read_text(source: Source) -> TaggedData:
@@ -91,28 +62,32 @@ def read_text(source: Source) -> TaggedData:
     Raises:
         InputError: a word has no tag; the message names file and line.
     """
-    splits = [Sentences() for _ in source.files]
-    for sentences, path in zip(splits, source.files, strict=True):
+    parts: list[list[Sentence]] = []
+    for path in source.files:
+        parts.append([])
         for number, line in enumerate(read_lines(path), 1):
-            leaves = []
+            sentence = []
             for item in filter(None, re.split("[ \t\r]+", line)):
                 word, _, tag = item.rpartition("_")
                 if not word or not tag:
                     raise InputError(f"{path}:{number}: '{item[:40]}' has no tag: expected word_TAG")
-                leaves.append((tag, word))
-            if leaves:
-                sentences.add(leaves)
-    return _data(source, splits, "splits as published")
+                sentence.append((word, tag))
+            if sentence:
+                parts[-1].append(sentence)
+    return _data(source, parts, "splits as published")
 
 
-def _data(source: Source, splits: Sequence[Sentences], split_note: str) -> TaggedData:
+def _data(source: Source, parts: Sequence[Sequence[Sentence]], split_note: str) -> TaggedData:
+    """Return the data set of some parts without their traces."""
+    traces = sum(tag == TRACE for sentences in parts for sentence in sentences for _, tag in sentence)
+    words = [[[pair for pair in sentence if pair[1] != TRACE] for sentence in sentences] for sentences in parts]
     notes = [split_note]
-    if traces := sum(sentences.traces for sentences in splits):
+    if traces:
         notes.append(f"{traces:,} traces ({TRACE}) are no words")
-    if empty := sum(sentences.empty for sentences in splits):
+    if empty := sum(sentences.count([]) for sentences in words):
         notes.append(f"{empty:,} sentences of traces alone left out")
-    train, dev, test = (sentences.split() for sentences in splits)
-    return TaggedData(source.name, collect_tags(train, dev, test), train, dev, test, tuple(notes), "tokens")
+    splits = [TaggedSplit.from_pairs(filter(None, sentences)) for sentences in words]
+    return tagged_data(source, splits, notes, "tokens")
 
 
 def _section(path: Path) -> int:
@@ -122,10 +97,10 @@ def _section(path: Path) -> int:
     return int(match[1])
 
 
-def _trees(path: Path) -> Iterator[list[tuple[str, str]]]:
-    """Yield the leaves (tag, word) of each tree of a file."""
+def _trees(path: Path) -> Iterator[Sentence]:
+    """Yield the leaves of each tree of a file."""
     depth = 0
-    leaves: list[tuple[str, str]] = []
+    leaves: Sentence = []
     # Tokens after the innermost open bracket: a label, or a tag and its word.
     tokens: list[str] = []
     after_closing = True
@@ -145,7 +120,7 @@ def _trees(path: Path) -> Iterator[list[tuple[str, str]]]:
                 if depth < 0 or (not after_closing and len(tokens) != 2):
                     raise InputError(f"{path}:{number}: unmatched closing bracket, or no word before it: {LEAF}")
                 if not after_closing:
-                    leaves.append((tokens[0], tokens[1]))
+                    leaves.append((tokens[1], tokens[0]))
                 tokens, after_closing = [], True
                 if depth == 0:
                     yield leaves

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from harness.errors import InputError
 from harness.settings import Settings
 from tasks.data.fingerprint import fingerprint
-from tasks.data.line_stream import stream_lines
+from tasks.data.lines import stream_lines
 
 FOLDER = "vectors"
 SENNA_FILES = (("hash/words.lst", "embeddings/embeddings.txt"), ("words.lst", "embeddings.txt"))

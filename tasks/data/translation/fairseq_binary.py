@@ -12,17 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
 from tasks.data.lines import read_lines
+from tasks.data.locate import Source
 from tasks.data.translation.parallel import SPLITS, TranslationData
-
-if TYPE_CHECKING:
-    from tasks.data.locate import Source
 
 FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 """fairseq's names of the splits."""
@@ -93,14 +91,11 @@ class BinarizedPairs(TranslationData):
         """Return the number of pairs of each split."""
         counts = {}
         for split in SPLITS:
-            sides = [self.sentences(split, language) for language in (self.source, self.target)]
-            numbers = [len(side.sizes) for side in sides]
-            if numbers[0] != numbers[1]:
-                sizes = " and ".join(
-                    f"{count:,} in {side.prefix.name}" for count, side in zip(numbers, sides, strict=True)
-                )
+            first, second = (self.sentences(split, language) for language in (self.source, self.target))
+            if len(first.sizes) != len(second.sizes):
+                sizes = " and ".join(f"{len(side.sizes):,} in {side.prefix.name}" for side in (first, second))
                 raise InputError(f"{self.folder}: sentences: {sizes}: expected the same number in both")
-            counts[split] = numbers[0]
+            counts[split] = len(first.sizes)
         return counts
 
     def sentences(self, split: str, language: str) -> BinarizedText:
@@ -124,11 +119,7 @@ def read(source: Source) -> BinarizedPairs:
 
 
 def count_symbols(path: Path) -> int:
-    """Return the number of symbols of a dictionary, with fairseq's special symbols.
-
-    Raises:
-        InputError: a line is not a symbol and its count, or a symbol is repeated.
-    """
+    """Return the size of a dictionary, with fairseq's special symbols; raise InputError if a line is invalid."""
     symbols = set()
     for number, line in enumerate(read_lines(path), 1):
         symbol, _, rest = line.rstrip().removesuffix(" #fairseq:overwrite").rpartition(" ")

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from tokenizers import Tokenizer
 
 from harness.errors import InputError
 from harness.files import canonical_json
-from tasks.data.synthetic_cache import cache_folder
+from tasks.data.synthetic_cache import cache_folder, new_folder
 from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS, UNK_INDEX, BinarizedPairs
 from tasks.data.translation.parallel import SPLITS, ParallelText, TranslationData
 from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
@@ -98,9 +97,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _write(data: ParallelText, folder: Path, *, bpe_size: int, max_symbols: int) -> None:
-    """Write all files to a temporary folder, then rename it."""
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".half"))
-    try:
+    with new_folder(folder, ".half") as partial:
         text = partial / "text"
         text.mkdir()
         model = None
@@ -115,10 +112,6 @@ def _write(data: ParallelText, folder: Path, *, bpe_size: int, max_symbols: int)
         shutil.rmtree(text)
         notes = (*data.notes, *_unknown_token_notes(BinarizedPairs(data.name, data.source, data.target, partial)))
         (partial / "prepared.json").write_text(canonical_json({"notes": notes}), encoding="utf-8")
-        partial.chmod(0o755)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _write_split(data: ParallelText, text: Path, split: str, model: Tokenizer | None) -> None:

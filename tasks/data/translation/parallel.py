@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from harness.errors import InputError
-from tasks.data.line_stream import stream_lines
-from tasks.data.lines import single_spaces
-
-if TYPE_CHECKING:
-    from tasks.data.dataset import Unit
-    from tasks.data.locate import Source
+from tasks.data.dataset import Unit
+from tasks.data.lines import single_spaces, stream_lines
+from tasks.data.locate import Source
+from tasks.data.read import Data
 
 SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
-class TranslationData:
-    """Sentences with their translations.
-
-    Attributes:
-        name: name of the set.
-        source: language code of the sentences.
-        target: language code of the translations.
-    """
+class TranslationData(Data):
+    """Sentences with their translations; `source` and `target` are the language codes of the two."""
 
     kind: ClassVar[str] = "translation"
-    classes: ClassVar[tuple[str, ...]] = ()
 
     name: str
     source: str
@@ -40,18 +31,6 @@ class TranslationData:
     def rows(self) -> dict[str, int]:
         """Return the number of pairs of each split; the first call reads all of them."""
         raise NotImplementedError
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes on pairs left out."""
-        return ()
-
-    def class_rows(self) -> dict[str, dict[str, int]]:
-        """Return {}: there are no classes."""
-        return {}
-
-    def verify(self, progress: Callable[[], None]) -> None:
-        """Read what `rows` has not, calling `progress` after each row; raise InputError for a damaged file."""
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,7 @@ UNKNOWN = "<unk>"
 
 
 def train_bpe(lines: Iterable[str], size: int) -> Tokenizer:
-    """Train one encoding on the lines of both languages; equal lines give equal encodings.
-
-    Args:
-        lines: lines of both languages.
-        size: size of the vocabulary, with single characters.
-    """
+    """Train one encoding, of `size` pieces and characters, on lines of both languages; it depends on these alone."""
     tokenizer = Tokenizer(BPE(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = Sequence([Metaspace(), Punctuation("isolated")])
     trainer = BpeTrainer(vocab_size=size, special_tokens=[UNKNOWN], show_progress=False)

@@ -20,7 +20,7 @@ from harness.trials.trial import Trial, TrialRequest
 from tasks.data.detection.hico import OBJECTS
 from tasks.data.detection.interactions import PairedImage
 from tasks.data.locate import locate
-from tasks.data.synthetic.interactions import SHAPES, TOUCHES, WATCHES
+from tasks.data.synthetic.detection import SHAPES, TOUCHES, WATCHES
 from tasks.detection.interaction_ap import Pairing
 from tasks.detection.interaction_detection import InteractionDetection, _jitter_colors, _remaining_pairs
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from harness.errors import InputError
 from tasks.data import locate, read
-from tasks.data.detection.boxes import DetectionData
+from tasks.data.detection.coco import DetectionData
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from tasks.data import locate, read
 from tasks.data.classification import TextClassificationData
-from tasks.data.text.label_text import read_split
+from tasks.data.text.labeled_text import read_label_text
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource
@@ -26,7 +26,7 @@ QUESTIONS = (
 
 
 def rows_of(path: Path, classes: int = 6) -> list[tuple[int, str]]:
-    split, _ = read_split(path, classes)
+    split, _ = read_label_text(path, classes)
     return list(zip(split.labels.tolist(), split.texts, strict=True))
 
 
@@ -90,13 +90,13 @@ def test_a_line_that_does_not_parse_is_reported_by_line(tmp_path: Path, content:
     path = tmp_path / "rows.all"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as error:
-        read_split(path, 6)
+        read_label_text(path, 6)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone\.all: No such file"):
-        read_split(tmp_path / "gone.all", 2)
+        read_label_text(tmp_path / "gone.all", 2)
 
 
 def test_rows_without_text_are_left_out_and_counted(source: WriteSource) -> None:

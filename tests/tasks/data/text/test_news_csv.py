@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from tasks.data import read
 from tasks.data.classification import TextClassificationData
-from tasks.data.text.news_csv import read_split
+from tasks.data.text.labeled_text import read_news_csv
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource
@@ -29,7 +29,7 @@ PUBLISHED = (
 
 
 def rows_of(path: Path) -> list[tuple[int, str]]:
-    split, _ = read_split(path, 4)
+    split, _ = read_news_csv(path, 4)
     return list(zip(split.labels.tolist(), split.texts, strict=True))
 
 
@@ -83,7 +83,7 @@ def test_a_row_that_does_not_parse_is_reported_by_line(tmp_path: Path, content: 
     path = tmp_path / "test.csv"
     path.write_text(content)
     with pytest.raises(InputError, match=message) as error:
-        read_split(path, 4)
+        read_news_csv(path, 4)
     assert "\n" not in str(error.value)
 
 
@@ -91,7 +91,7 @@ def test_another_encoding_is_reported_by_line(tmp_path: Path) -> None:
     path = tmp_path / "test.csv"
     path.write_bytes(b'"1","a"\n"1","caf\xe9 noir"\n')
     with pytest.raises(InputError, match=r"test\.csv:2: byte 0xe9 is not valid utf-8"):
-        read_split(path, 4)
+        read_news_csv(path, 4)
 
 
 def test_the_full_set(source: WriteSource) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from tasks.data import read
 from tasks.data.classification import TextClassificationData
-from tasks.data.text.rated_reviews import read_split
+from tasks.data.text.labeled_text import read_reviews
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource
@@ -24,7 +24,7 @@ PUBLISHED = (
 
 
 def rows_of(path: Path) -> list[tuple[int, str]]:
-    split, _ = read_split(path, 5)
+    split, _ = read_reviews(path, 5)
     return list(zip(split.labels.tolist(), split.texts, strict=True))
 
 
@@ -63,14 +63,14 @@ def test_a_line_that_does_not_parse_is_reported_by_line(tmp_path: Path, line: st
     path = tmp_path / "yelp"
     path.write_text(f"u\t\tp\t\t3\t\tfine\n{line}\nu\t\tp\t\t3\t\tfine\n")
     with pytest.raises(InputError, match=f"yelp:2: {message}"):
-        read_split(path, 5)
+        read_reviews(path, 5)
 
 
 def test_another_encoding_is_reported_by_line(tmp_path: Path) -> None:
     path = tmp_path / "yelp"
     path.write_bytes(PUBLISHED.encode("latin-1"))
     with pytest.raises(InputError, match=r"yelp:2: byte 0xe9 is not valid utf-8: expected utf-8 text"):
-        read_split(path, 5)
+        read_reviews(path, 5)
 
 
 def test_the_published_splits_are_kept(source: WriteSource) -> None:

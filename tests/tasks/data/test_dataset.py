@@ -12,8 +12,8 @@ import pytest
 from harness.errors import InputError
 from harness.registry import current_plugin, load
 from tasks.data import DATASETS, locate, read_any
-from tasks.data.catalog import Catalog, read_card
 from tasks.data.check import check
+from tasks.data.dataset import Catalog, read_card
 from tasks.data.synthetic_cache import write_synthetic
 from tests.paths import ROOT
 
@@ -160,7 +160,7 @@ def test_a_plugin_adds_a_set_and_owns_no_card(catalog: Catalog) -> None:
         (
             "_text:read_train_test",
             "_text",
-            "FILE: layouts.0.reader=tasks.data.text.label_text: expected 'module:function'",
+            "FILE: layouts.0.reader=tasks.data.text.labeled_text: expected 'module:function'",
         ),
         ("count: 500,", "count: many,", "FILE: published.1.count=many: input should be a valid integer"),
         ("split: test", "split: tset", "FILE: published.1.split=tset: input should be 'train', 'dev', 'test' or 'all'"),

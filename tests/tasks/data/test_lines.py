@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
-from tasks.data.line_stream import stream_lines
+from tasks.data.lines import stream_lines
 
 # Separators at which str.splitlines would cut.
 TEXT = "\ufefffirst\r\nsecond \x85 \u2028 line \n\nlast"

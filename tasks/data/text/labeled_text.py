@@ -1,0 +1,136 @@
+"""Readers of labeled texts, one row per line.
+
+- `label text`: a class number, a space, a tokenized sentence; latin-1. TREC.{train,test}.all, rt-polarity.all,
+  custrev.all and subj.all have this format.
+- AG's News as csv: class (from 1), title and description, or class and text; quoted fields, UTF-8. The published files
+  contain backslashes at line ends and before dollar signs, which are read as white space.
+- Rated reviews in Tang's format: user, product, rating (from 1) and text, separated by two tabs; UTF-8. The sentences
+  of the text are separated by the mark <sssss>, which becomes a space. The Yelp and IMDB sets of Tang, Qin and Liu
+  (2015) have this format: *-train.txt.ss, *-dev.txt.ss and *-test.txt.ss.
+
+All readers raise InputError, which names file and line, for a row that does not parse.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from harness.errors import InputError
+from tasks.data.classification import TextClassificationData, TextSplit
+from tasks.data.lines import read_lines, single_spaces
+from tasks.data.locate import Source
+from tasks.data.splits import carve_dev, split_note, stratified
+
+SENTENCE_MARK = "<sssss>"
+NotedSplit = tuple[TextSplit, tuple[str, ...]]
+"""A split, and notes on it."""
+Row = tuple[int, str, str]
+"""Line number, label, text."""
+
+
+def read_one_file(source: Source) -> TextClassificationData:
+    """Read a set of `label text` in one file, split into 80 % train, 10 % dev, 10 % test."""
+    names = source.dataset.class_names
+    rows, notes = read_label_text(source.files[0], len(names))
+    train, dev, test = (rows.take(part) for part in stratified(rows.labels, (80, 10, 10)))
+    notes = (split_note("80 % train, 10 % dev, 10 % test of one file"), *notes)
+    return TextClassificationData(source.name, names, train, dev, test, notes)
+
+
+def read_train_test(source: Source) -> TextClassificationData:
+    """Read a set of `label text` with a published test file; dev is 10 % of the train file."""
+    return _with_carved_dev(source, source.dataset.class_names, read_label_text)
+
+
+def read_news(source: Source) -> TextClassificationData:
+    """Read AG's train.csv, test.csv and classes.txt; dev is 10 % of train.csv."""
+    names = tuple(line.strip() for line in read_lines(source.files[2]) if line.strip())
+    return _with_carved_dev(source, names, read_news_csv)
+
+
+def read_rated_reviews(source: Source) -> TextClassificationData:
+    """Read three files of rated reviews; the splits are the published ones."""
+    names = source.dataset.class_names
+    splits, notes = zip(*(read_reviews(file, len(names)) for file in source.files), strict=True)
+    train, dev, test = splits
+    return TextClassificationData(source.name, names, train, dev, test, ("splits as published", *sum(notes, ())))
+
+
+def _with_carved_dev(
+    source: Source, names: tuple[str, ...], read_split: Callable[[Path, int], NotedSplit]
+) -> TextClassificationData:
+    published, train_notes = read_split(source.files[0], len(names))
+    test, test_notes = read_split(source.files[1], len(names))
+    train, dev = carve_dev(published)
+    notes = (split_note("dev is 10 % of the published train"), *train_notes, *test_notes)
+    return TextClassificationData(source.name, names, train, dev, test, notes)
+
+
+def _split(rows: Callable[[Path], Iterable[Row]], first: int, path: Path, classes: int) -> NotedSplit:
+    """Return the split of a file, whose first class is `first`, and a note on rows without text, which are left out."""
+    labels: list[int] = []
+    texts: list[str] = []
+    empty = 0
+    for line, label, raw in rows(path):
+        # Digits only: int() would also take "1_0", "+1" and digits of other scripts.
+        number = int(label) - first if label.isascii() and label.isdigit() else -1
+        if not 0 <= number < classes:
+            expected = f"a number from {first} to {first + classes - 1}"
+            raise InputError(f"{path}:{line}: label '{label[:40]}': expected {expected}")
+        if text := single_spaces(raw):
+            labels.append(number)
+            texts.append(text)
+        else:
+            empty += 1
+    if not texts:
+        raise InputError(f"{path}: no row has a text: expected one at least")
+    notes = (f"{empty} row{'s' * (empty > 1)} of {path.name} without text left out",) if empty else ()
+    return TextSplit(tuple(texts), np.array(labels, np.int64)), notes
+
+
+def _label_text_rows(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(read_lines(path, "latin-1"), 1):
+        label, _, text = line.partition(" ")
+        if not label:
+            raise InputError(f"{path}:{number}: no label: expected 'label text', such as '0 a sentence'")
+        yield number, label, text
+
+
+def _news_rows(path: Path) -> Iterator[Row]:
+    reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+    while True:
+        # The line at which the row starts: an open quote is detected many lines later.
+        number = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f'{path}:{number}: {error}: expected quoted fields with " doubled inside') from None
+        if row is None:
+            return
+        if len(row) not in (2, 3):
+            raise InputError(f"{path}:{number}: {len(row)} columns: expected class, title, description or class, text")
+        yield number, row[0], " ".join(row[1:]).replace("\\", " ")
+
+
+def _review_rows(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(read_lines(path), 1):
+        fields = line.split("\t\t", 3)
+        if len(fields) < 4:
+            raise InputError(
+                f"{path}:{number}: {len(fields)} field{'s' * (len(fields) > 1)}: "
+                "expected user, product, rating, text, separated by two tabs"
+            )
+        yield number, fields[2].strip(), fields[3].replace(SENTENCE_MARK, " ")
+
+
+read_label_text = partial(_split, _label_text_rows, 0)
+"""Read one file (path, number of classes) of `label text`: its split, and notes."""
+read_news_csv = partial(_split, _news_rows, 1)
+"""Read one csv file (path, number of classes) of AG's News: its split, and notes."""
+read_reviews = partial(_split, _review_rows, 1)
+"""Read one file (path, number of classes) of rated reviews: its split, and notes."""
