@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,17 +92,14 @@ def mean_average_precision(
 def _rank(
     interactions: Interactions, truths: Sequence[PairedImage], predictions: Sequence[Pairing], max_dets: int | None
 ) -> _Ranked:
-    parts: list[tuple[NDArray[np.int64], NDArray[np.floating], NDArray[np.bool_], NDArray[np.int64]]] = []
+    parts: list[tuple[NDArray[Any], ...]] = []
     for number, (truth, prediction) in enumerate(zip(truths, predictions, strict=True)):
         rows, verbs = np.nonzero(interactions.correct[:, prediction.labels].T)
         scores = prediction.scores[rows, verbs]
         order = top_k(scores, max_dets)
-        rows, verbs, scores = rows[order], verbs[order], scores[order]
+        rows, verbs = rows[order], verbs[order]
         classes = interactions.numbers[verbs, prediction.labels[rows]]
-        correct = _match(truth, prediction, rows, verbs)
-        parts.append((classes, scores, correct, np.full(len(rows), number)))
-    if not parts:
-        return _Ranked(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.bool_), np.zeros(0, np.int64))
+        parts.append((classes, scores[order], _match(truth, prediction, rows, verbs), np.full(len(rows), number)))
     return _Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -66,13 +65,6 @@ def posterize_to_black(draw: Any) -> None:
 
 def _posterize(image: Image, bits: int, **options: Any) -> Image:
     return posterize(image, bits) if bits > 0 else image.point(lambda value: 0)
-
-
-@cache
-def resized_crop(size: int) -> Callable[[Tensor], Tensor]:
-    """Return random resized crops (scale 0.08 to 1, Szegedy et al. 2015): (C, H, W) uint8 → (C, size, size) uint8."""
-    crop: Callable[[Tensor], Tensor] = v2.RandomResizedCrop(size, antialias=True)
-    return crop
 
 
 def random_erasing(probability: float) -> Callable[[Tensor], Tensor]:

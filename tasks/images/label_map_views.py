@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -72,14 +71,10 @@ class LabelMapViews:
 
 
 def label_map_transform(policy: str) -> Transform:
-    """Return the geometric part of RandAugment for label maps; the same random draws move a map like its image.
+    """Return the geometric part of RandAugment for label maps (2, K, rows, columns).
 
-    Args:
-        policy: in timm's notation.
-
-    Returns:
-        (2, K, rows, columns) → (2, K, rows, columns): each cell has the labels of the nearest cell that it came from;
-        cells from outside of the image have scores 0.
+    The same random draws move a map like its image: each cell gets the labels of the nearest cell that it came from.
+    Cells from outside of the image have scores 0. `policy` is in timm's notation.
     """
     from timm.data.auto_augment import rand_augment_transform
 
@@ -88,7 +83,7 @@ def label_map_transform(policy: str) -> Transform:
     draw = rand_augment_transform(policy, {"translate_const": 0, "img_mean": 0, "interpolation": nearest})
     for operation in draw.ops:
         if operation.name not in GEOMETRIC_OPS:
-            operation.aug_fn = _identity
+            operation.aug_fn = lambda image, *levels, **options: image
 
     def transform(labels: Tensor) -> Tensor:
         rows, columns = labels.shape[-2:]
@@ -99,7 +94,3 @@ def label_map_transform(policy: str) -> Transform:
         return padded[..., indices]
 
     return transform
-
-
-def _identity(image: Image.Image, *levels: float, **options: Any) -> Image.Image:
-    return image

@@ -18,7 +18,6 @@ from tasks.metrics import ACCURACY
 from tasks.text.base import TextTask
 from tasks.text.spec import CHARACTERS, F1, SPELLING, SequenceLabellingSpec
 from tasks.text.tokenizer import PADDING, UNKNOWN, build_vocab
-from tasks.trial_factory import read_with_notes
 
 UNTAGGED = -100
 """The tag id of padding, which the loss ignores."""
@@ -36,7 +35,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
 
     def setup(self) -> None:
         """Read the sentences, build the vocabularies of words and features, and encode the sentences."""
-        self.data = read_with_notes(self, TaggedData)
+        self.data = self.read_data(TaggedData)
         self.classes = self.data.classes
         self.splits: Mapping[str, TaggedSplit] = self.data.splits()
         self.tokenizer = self.make_tokenizer(self.data.train.words)
@@ -85,7 +84,6 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         return parts
 
     def model_sizes(self) -> dict[str, Any]:
-        """See `TextTask.model_sizes`."""
         sizes = {name: UNKNOWN + 1 + len(values) for name, values in self.features.items()}
         return {**super().model_sizes(), **({"features": sizes} if sizes else {})}
 
@@ -126,7 +124,6 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         return _pad([torch.tensor([vocab.get(value, UNKNOWN) for value in row]) for row in values], PADDING)
 
     def get_tokens(self, batch: dict[str, Any]) -> Tensor:
-        """See `TextTask.get_tokens`."""
         tokens: Tensor = batch["tokens"]
         return tokens
 
