@@ -133,9 +133,4 @@ def _remaining_pairs(image: PairedImage, boxes: InstanceData) -> dict[str, Tenso
     for pair, pair_verbs in enumerate(verbs_by_pair.values()):
         verbs[pair, pair_verbs] = 1
     subjects, objects = torch.tensor(list(verbs_by_pair), dtype=torch.long).reshape(-1, 2).T
-    return {
-        "labels": labels[objects, 1],
-        "verbs": verbs,
-        "subjects": corners[subjects],
-        "objects": corners[objects],
-    }
+    return {"labels": labels[objects, 1], "verbs": verbs, "subjects": corners[subjects], "objects": corners[objects]}

@@ -13,14 +13,16 @@ from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from adapters.vision.image_weights import load_image_weights
 from harness.errors import InputError
+from harness.models.catalog import MODELS
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
 from tasks.data.classification import ImageClassificationData
+from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprint
 from tasks.images import augmentation
 from tasks.images.label_map_views import LabelMapViews
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
-from tasks.images.token_labels import check_token_labels, load_label_maps, token_label_loss
+from tasks.images.token_labels import token_label_loss
 from tasks.metrics import accuracy
 from tasks.trial_factory import resolve_data
 
@@ -35,7 +37,11 @@ class ImageClassification(ImageClassificationSpec):
 
     @classmethod
     def check(cls, trial: Trial) -> None:
-        check_token_labels(trial)
+        """See `PresetTask.check`; raises InputError also for token labels that the model does not support."""
+        labels = trial.recipe.get("token_labels")
+        if labels and not MODELS.entry(trial.model).facts.get("token_labels"):
+            supported = ", ".join(name for name in MODELS if MODELS.entry(name).facts.get("token_labels"))
+            raise InputError(f"token_labels={labels}: model '{trial.model}' has no token labels: expected {supported}")
         super().check(trial)
 
     @classmethod
@@ -55,8 +61,13 @@ class ImageClassification(ImageClassificationSpec):
         self.resized_crop = RandomResizedCrop(size, antialias=True)  # scale 0.08 to 1, Szegedy et al. 2015
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
-        maps = load_label_maps(self.recipe, source, self.splits["train"].images, len(self.classes))
-        self.views = LabelMapViews(maps, size, self.recipe.flip, policy, self.randaugment) if maps is not None else None
+        self.views = None
+        if self.recipe.token_labels == "maps":
+            folder = locate_maps(source)
+            if maps_fingerprint(folder) != self.recipe.token_maps_fingerprint:
+                raise InputError(f"the label maps in {folder} have changed since the trial was made")
+            maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
+            self.views = LabelMapViews(maps, size, self.recipe.flip, policy, self.randaugment)
         pixels = getattr(self.splits["train"].images, "pixels", None)
         if pixels is None:
             self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)

@@ -13,35 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot, softmax
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.trials.trial import Trial
-from tasks.data.classification import ImageSource
-from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprint
-from tasks.data.locate import Source
 from tasks.images.spec import DEFAULT_TOKEN_WEIGHT, TokenLabelRecipe
-
-
-def check_token_labels(trial: Trial) -> None:
-    """Raise InputError if the recipe has token labels and the model does not support them."""
-    labels = trial.recipe.get("token_labels")
-    if labels and not MODELS.entry(trial.model).facts.get("token_labels"):
-        supported = ", ".join(name for name in MODELS if MODELS.entry(name).facts.get("token_labels"))
-        raise InputError(f"token_labels={labels}: model '{trial.model}' has no token labels: expected {supported}")
-
-
-def load_label_maps(recipe: TokenLabelRecipe, source: Source, images: ImageSource, classes: int) -> LabelMaps | None:
-    """Return the label maps of the training images; None if the recipe uses none.
-
-    Raises:
-        InputError: maps are missing, or have changed since the trial was made.
-    """
-    if recipe.token_labels != "maps":
-        return None
-    folder = locate_maps(source)
-    if maps_fingerprint(folder) != recipe.token_maps_fingerprint:
-        raise InputError(f"the label maps in {folder} have changed since the trial was made")
-    return LabelMaps.for_images(folder, images, classes)
 
 
 def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequence[int], classes: int,

@@ -79,21 +79,17 @@ class LanguageModelling(LanguageModellingSpec):
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
         """Yield micro-batches of adjacent windows; see `LanguageModelling` for splits with many windows."""
         length = max(1, size // self.recipe.accumulate)
-        last, count = self.num_windows(split) - 1, length * self.recipe.evaluation_batches
+        # The index of the last of all adjacent windows, and the maximum number of windows to yield.
+        last, count = (self.size(split) - 1) // self.recipe.context, length * self.recipe.evaluation_batches
         windows = [index * last // count for index in range(count)] if last >= count else [*range(last + 1)]
         for start in range(0, len(windows), length):
             yield [window * self.recipe.context for window in windows[start : start + length]]
 
-    def num_windows(self, split: Split) -> int:
-        """Return the number of adjacent windows of a split."""
-        return (self.size(split) - 1) // self.recipe.context + 1
-
     def sample_view(self, split: Split, index: int) -> SampleView:
         """Return the tokens of a window as strings."""
         ids = self.text.tokens[split][index : index + self.recipe.context].tolist()
-        return SampleView(
-            f"{split}, from token {index:,}", words=tuple(self.text.tokenizer.decode([token]) for token in ids)
-        )
+        words = tuple(self.text.tokenizer.decode([token]) for token in ids)
+        return SampleView(f"{split}, from token {index:,}", words=words)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy of the next tokens in nats."""

@@ -18,8 +18,7 @@ from tasks.data.meshes.bodies import BodyData
 from tasks.data.meshes.body_model import JOINTS, Points
 from tasks.detection.overlays import mesh_line
 from tasks.images.augmentation import normalize
-from tasks.meshes.losses import Body, mesh_losses
-from tasks.meshes.metrics import MM_PER_M, Frame, body_errors
+from tasks.meshes.metrics import MM_PER_M, Body, Frame, body_errors, mesh_losses
 from tasks.meshes.person_crop import PersonCrop, rotate_body
 from tasks.meshes.spec import MeshRecipe, MeshRecoverySpec
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, cast
@@ -99,15 +98,6 @@ class TextTask(TextSpec):
         if isinstance(window, int) and window > longest:
             raise InputError(f"window={window}: longer than the longest text of '{self.trial.data.name}' ({longest})")
 
-    def note_truncated(self, split: str, full_lengths: Iterable[int]) -> None:
-        """Add a note with the number of samples of a split that are longer than `max_length`."""
-        lengths = list(full_lengths)
-        truncated = sum(length > self.recipe.max_length for length in lengths)
-        if truncated:
-            self.notes.append(
-                f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={self.recipe.max_length}"
-            )
-
     def size(self, split: Split) -> int:
         return len(self.lengths[split])
 
@@ -140,21 +130,14 @@ class TextTask(TextSpec):
             padded = padded.masked_fill(dropped, self.tokenizer.unknown)
         return padded
 
-    @abstractmethod
-    def get_tokens(self, batch: Any) -> Tensor:
-        """Return the token ids of a batch, (…, T)."""
+    def pad_words(self, tokens: Tensor, share: float, generator: torch.Generator) -> Tensor:
+        """Return token ids (…, T) with a random share of each text's words masked, as in `Task.mask_tokens`.
 
-    @abstractmethod
-    def replace_tokens(self, batch: Any, tokens: Tensor) -> Any:
-        """Return the batch with other token ids."""
-
-    def mask_tokens(self, batch: Any, share: float, generator: torch.Generator) -> Any:
-        """See `Task.mask_tokens`; masked words become padding, so that all others keep their positions."""
-        tokens = self.get_tokens(batch)
+        Masked words become padding, so that all others keep their positions.
+        """
         flat = tokens.flatten(0, -2)
         mask = random_subset((flat != self.tokenizer.padding).cpu(), share, generator)
-        masked = flat.masked_fill(mask.to(flat.device), self.tokenizer.padding)
-        return self.replace_tokens(batch, masked.view(tokens.shape))
+        return flat.masked_fill(mask.to(flat.device), self.tokenizer.padding).view(tokens.shape)
 
 
 class LabeledTextTask(TextTask):
@@ -175,9 +158,15 @@ class LabeledTextTask(TextTask):
         train = chain.from_iterable(getattr(data.train, field) for field in self.fields)
         self.tokenizer = self.make_tokenizer(map(split_words, train))
         self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
+        max_length = self.recipe.max_length
         for split, rows in data.splits().items():
             encoded = [[self.tokenizer.encode(text) for text in getattr(rows, field)] for field in self.fields]
-            self.note_truncated(split, map(len, chain.from_iterable(encoded)))
+            lengths = [*map(len, chain.from_iterable(encoded))]
+            truncated = sum(length > max_length for length in lengths)
+            if truncated:
+                self.notes.append(
+                    f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={max_length}"
+                )
             self.tokens[split] = [tuple(map(self.truncate, texts)) for texts in zip(*encoded, strict=True)]
         self.labels = {name: torch.as_tensor(split.labels) for name, split in data.splits().items()}
         self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
@@ -190,11 +179,10 @@ class LabeledTextTask(TextTask):
             tokens = tokens.unflatten(0, (-1, len(self.fields)))
         return tokens, self.labels[split][list(indices)]
 
-    def get_tokens(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        return batch[0]
-
-    def replace_tokens(self, batch: tuple[Tensor, Tensor], tokens: Tensor) -> tuple[Tensor, Tensor]:
-        return tokens, batch[1]
+    def mask_tokens(
+        self, batch: tuple[Tensor, Tensor], share: float, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        return self.pad_words(batch[0], share, generator), batch[1]
 
     def num_loss_terms(self, batch: tuple[Tensor, Tensor]) -> float:
         """Return the number of samples."""

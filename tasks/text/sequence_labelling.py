@@ -67,13 +67,11 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         """Return (sentence, first word, end) of each part of at most `max_length` tokens; note sentences in parts."""
         max_length, parts, num_split = self.recipe.max_length, list[tuple[int, int, int]](), 0
         for row, words in enumerate(split.words):
-            _, first = self.tokenizer.encode_words(words)
             start = 0
             while start < len(words):
                 end = min(len(words), start + max_length)
-                if first is not None:
-                    while end > start + 1 and len(self.tokenizer.encode_words(words[start:end])[0]) > max_length:
-                        end -= 1
+                while end > start + 1 and len(self.tokenizer.encode_words(words[start:end])[0]) > max_length:
+                    end -= 1
                 parts.append((row, start, end))
                 start = end
             num_split += parts[-1][1] > 0
@@ -123,12 +121,9 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
             values = [list(rows.columns[name][row][start:end]) for row, start, end in spans]
         return _pad([torch.tensor([vocab.get(value, UNKNOWN) for value in row]) for row in values], PADDING)
 
-    def get_tokens(self, batch: dict[str, Any]) -> Tensor:
-        tokens: Tensor = batch["tokens"]
-        return tokens
-
-    def replace_tokens(self, batch: dict[str, Any], tokens: Tensor) -> dict[str, Any]:
-        """See `TextTask.replace_tokens`; the features of padding are padding, too."""
+    def mask_tokens(self, batch: dict[str, Any], share: float, generator: torch.Generator) -> dict[str, Any]:
+        """See `TextTask.pad_words`; the features of masked words become padding, too."""
+        tokens = self.pad_words(batch["tokens"], share, generator)
         padding = tokens == self.tokenizer.padding
         features = {
             name: ids.masked_fill(padding.view(*padding.shape, *[1] * (ids.ndim - 2)), PADDING)
@@ -142,10 +137,8 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
 
     def loss(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return the mean cross entropy over words."""
-        logits, smoothing = self.logits(model, batch), self.recipe.label_smoothing
-        return cross_entropy(
-            logits.flatten(0, 1), batch["tags"].flatten(), ignore_index=UNTAGGED, label_smoothing=smoothing
-        )
+        logits, tags = self.logits(model, batch).flatten(0, 1), batch["tags"].flatten()
+        return cross_entropy(logits, tags, ignore_index=UNTAGGED, label_smoothing=self.recipe.label_smoothing)
 
     def logits(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return logits (B, W, classes)."""
