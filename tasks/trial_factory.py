@@ -72,8 +72,7 @@ class PresetTask(Task):
         """Return the trial that a request resolves to.
 
         Raises:
-            InputError: a name or key is unknown, a value is impossible, or the data are missing or belong to another
-                task.
+            InputError: a name or key is unknown, a value is impossible, or the data are missing or of another task.
         """
         entry = MODELS.entry(request.model)
         if cls.name not in entry.facts["tasks"]:
@@ -90,7 +89,7 @@ class PresetTask(Task):
         recipe = cls._recipe(request, source.dataset.name, entry.name, align)
         return Trial(
             task=cls.name,
-            data=DataRef(name=request.data, fingerprint=_cached_fingerprint(source)),
+            data=DataRef(name=request.data, fingerprint=_cached_fingerprint(source, file_stamps(source.files))),
             model=entry.name,
             weights=weights_ref(Path(request.weights)) if request.weights is not None else None,
             regularizer=regularizer,
@@ -132,8 +131,7 @@ class PresetTask(Task):
         """Build and regularize the model on torch's meta device, which computes and stores nothing.
 
         Raises:
-            InputError: an option is unknown or impossible, the regularizer fits no site, or its window exceeds the
-                keys.
+            InputError: an option is unknown or impossible, or the regularizer fits no site or has too long a window.
         """
         if trial.config_id in _checked_configs:
             return
@@ -149,10 +147,8 @@ class PresetTask(Task):
         for site in report.bound:
             max_window = _max_window(site, recipe, square=unit in ("block", "cross"))
             if max_window is not None and window > max_window:
-                raise InputError(
-                    f"regularizer {trial.regularizer.name}: window={window}: longer than the {max_window} keys of "
-                    f"{trial.model}"
-                )
+                name, keys = trial.regularizer.name, f"the {max_window} keys of {trial.model}"
+                raise InputError(f"regularizer {name}: window={window}: longer than {keys}")
         _checked_configs.add(trial.config_id)
 
     @classmethod
@@ -163,12 +159,7 @@ class PresetTask(Task):
     @classmethod
     @abstractmethod
     def sizes_for(cls, recipe: Any, classes: int) -> dict[str, Any]:
-        """Return the model's sizes for a number of classes; those unknown before `setup` are such that any model fits.
-
-        Args:
-            recipe: of type `recipe_type`.
-            classes: number of classes.
-        """
+        """Return the model's sizes for a number of classes; those unknown before `setup` fit any model."""
 
     def model_sizes(self) -> dict[str, Any]:
         """Return the model's sizes for the data that `setup` has read."""
@@ -217,8 +208,7 @@ def _unused_keys(align: str) -> set[str]:
 @lru_cache
 def read_recipes(task: str) -> dict[str, Any]:
     """Return the content of a task's recipe file."""
-    content: dict[str, Any] = read_yaml(RECIPES / f"{task}.yaml")
-    return content
+    return dict(read_yaml(RECIPES / f"{task}.yaml"))
 
 
 @lru_cache
@@ -227,13 +217,9 @@ def _cached_source(name: str, root: Path, folders: tuple[tuple[str, Path], ...])
     return locate(name, root, dict(folders))
 
 
-def _cached_fingerprint(source: Source) -> str:
-    """Return the fingerprint of a source, recomputed only if the modification time or size of a file changed."""
-    return _fingerprint(source, file_stamps(source.files))
-
-
 @lru_cache
-def _fingerprint(source: Source, stamps: tuple[FileStamp, ...]) -> str:
+def _cached_fingerprint(source: Source, stamps: tuple[FileStamp, ...]) -> str:
+    """Return the fingerprint of a source, recomputed only if the modification time or size of a file changed."""
     return source.fingerprint()
 
 

@@ -70,11 +70,8 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Pairing]:
         """Return the detected pairs of each image, in pixels of the image file."""
         images, samples = self.preprocess(batch)
-        results = [result.pred_instances for result in model(images, samples, mode="predict")]
-        return [
-            Pairing(*(getattr(result, name).cpu().numpy() for name in ("subjects", "objects", "labels", "scores")))
-            for result in results
-        ]
+        results = model(images, samples, mode="predict")
+        return [Pairing(**dict(result.pred_instances.numpy().items())) for result in results]
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return HICO-DET's mean average precisions in percent over the images of the batches."""

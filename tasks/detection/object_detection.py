@@ -94,13 +94,8 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Prediction]:
         """Return the detections of each image, in pixels of the image file."""
         images, samples = self.preprocess(batch)
-        return [
-            {
-                "img_id": result.img_id,
-                **{name: getattr(result.pred_instances, name).cpu().numpy() for name in ("bboxes", "scores", "labels")},
-            }
-            for result in model(images, samples, mode="predict")
-        ]
+        results = model(images, samples, mode="predict")
+        return [{"img_id": result.img_id, **dict(result.pred_instances.numpy().items())} for result in results]
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return COCO's average precisions in percent over the images of the batches."""

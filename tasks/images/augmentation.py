@@ -80,15 +80,12 @@ def normalize(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def random_crop_flip(pixels: Tensor, padding: int, flip: bool) -> Tensor:
-    """Return random crops of zero-padded images, half of them flipped.
+    """Return random crops (B, C, H, W) of zero-padded images, half of them flipped.
 
     Args:
         pixels: (B, C, H, W).
         padding: pixels added on each side before an H × W crop.
         flip: whether to flip half of the images horizontally.
-
-    Returns:
-        (B, C, H, W).
     """
     if not (padding or flip):
         return pixels

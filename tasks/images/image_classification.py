@@ -20,9 +20,8 @@ from harness.trials.trial import Trial
 from tasks.data.classification import ImageClassificationData
 from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprint
 from tasks.images import augmentation
-from tasks.images.label_map_views import LabelMapViews
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
-from tasks.images.token_labels import token_label_loss
+from tasks.images.token_labels import LabelMapViews, token_label_loss
 from tasks.metrics import accuracy
 from tasks.trial_factory import resolve_data
 

@@ -121,11 +121,6 @@ class Body(NamedTuple):
 def mesh_losses(predicted: Recovered, true: Body, frame: Frame) -> dict[str, Tensor]:
     """Return the weighted terms of the training loss.
 
-    Args:
-        predicted: the model's output.
-        true: the targets.
-        frame: the joint regressor.
-
     Returns:
         ``joints``: squared error of the predicted joints and of those of the predicted mesh, relative to the hips;
         ``vertices``: absolute error of the three meshes; ``projection``: squared error of both kinds of joints in the

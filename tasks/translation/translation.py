@@ -196,10 +196,8 @@ class Translation(TranslationSpec):
 
     def translate(self, model: nn.Module, batch: Any) -> dict[int, str]:
         """Return the best translation of each sentence of a test batch, by its index."""
-        recipe = self.recipe
-        options = {"beam": recipe.beam, "lenpen": recipe.lenpen}
-        limits = {"max_len_a": recipe.max_len_a, "max_len_b": recipe.max_len_b}
-        generator = self.fairseq.build_generator([model], Namespace(**options, **limits))
+        options = self.recipe.model_dump(include={"beam", "lenpen", "max_len_a", "max_len_b"})
+        generator = self.fairseq.build_generator([model], Namespace(**options))
         with _ignore_mask_warning():
             hypotheses = generator.generate([model], batch)
         generator.model.set_decoder_beam_size(1)  # the beam size is kept in the modules
