@@ -1,4 +1,4 @@
-"""Make a trial from a request: resolve the recipe, fingerprint the data, and check that the parts fit together."""
+"""Base class of the tasks: it makes trials from requests, checks that their parts fit together, and builds models."""
 
 from __future__ import annotations
 

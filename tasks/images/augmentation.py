@@ -127,8 +127,8 @@ class _MixUp(v2.MixUp):  # type: ignore[misc]
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         if inpt is params["labels"]:
-            mixed: Tensor = super().transform(inpt, params)
-            return mixed
+            probabilities: Tensor = super().transform(inpt, params)
+            return probabilities
         lam, last, term = params["lam"], inpt[-1].clone(), torch.empty_like(inpt[0])
         for index in range(len(inpt) - 1, -1, -1):
             torch.mul(inpt[index - 1] if index else last, 1.0 - lam, out=term)
@@ -141,8 +141,8 @@ class _CutMix(v2.CutMix):  # type: ignore[misc]
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         if inpt is params["labels"]:
-            mixed: Tensor = super().transform(inpt, params)
-            return mixed
+            probabilities: Tensor = super().transform(inpt, params)
+            return probabilities
         left, top, right, bottom = params["box"]
         box = inpt[..., top:bottom, left:right]
         box.copy_(box.roll(1, 0))
