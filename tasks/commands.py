@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from tasks.data.check import CheckReport
-    from tasks.data.dataset import Dataset
 
 app = typer.Typer(no_args_is_help=True)
 data = typer.Typer(no_args_is_help=True, help="List, check and obtain data sets.")
@@ -27,6 +23,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 @data.command("list")
 def list_data(folders: Folders = None, as_json: Json = False) -> None:
     """List every data set and the state of its files."""
+    from harness.cli.table import print_table
     from harness.settings import Settings
     from tasks.data.check import list_datasets
     from tasks.data.locate import parse_folders
@@ -36,8 +33,6 @@ def list_data(folders: Folders = None, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps([entry.to_json() for entry in entries], ensure_ascii=False))
         return
-    from harness.cli.table import print_table
-
     rows = [(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help) for entry in entries]
     print_table(("name", "state", "task", "description"), rows)
     typer.echo(f"\nSearched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.")
@@ -55,6 +50,7 @@ def check_data(
     from rich.console import Console
     from rich.progress import Progress
 
+    from harness.cli.table import print_table
     from harness.settings import Settings
     from tasks.data.check import check
     from tasks.data.locate import locate, parse_folders
@@ -71,21 +67,7 @@ def check_data(
         checked = check(source, decode=not quick, progress=start)
     if as_json:
         typer.echo(json.dumps(checked.to_json(), ensure_ascii=False))
-    else:
-        _print_checked(checked)
-
-
-@data.command("fetch")
-def fetch_data(name: Name) -> None:
-    """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
-    from tasks.data.dataset import DATASETS
-
-    typer.echo(_instructions(name, DATASETS.get(name)))
-
-
-def _print_checked(checked: CheckReport) -> None:
-    from harness.cli.table import print_table
-
+        return
     columns = ["split", "rows", *(["tokens"] if checked.tokens else [])]
     if checked.classes:
         columns += ["classes", "smallest class", "largest class"]
@@ -97,7 +79,7 @@ def _print_checked(checked: CheckReport) -> None:
             sizes = [size for size in checked.class_rows[split].values() if size]
             cells += [len(sizes), min(sizes, default=0), max(sizes, default=0)]
         lines.append([split, *(f"{cell:,}" for cell in cells)])
-    typer.echo(f"{checked.source.name}: {checked.source.dataset.kind}, in {checked.source.folder}")
+    typer.echo(f"{source.name}: {source.dataset.kind}, in {source.folder}")
     print_table(columns, lines, range(1, len(columns)))
     if checked.classes:
         names = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
@@ -109,27 +91,29 @@ def _print_checked(checked: CheckReport) -> None:
         typer.echo(f"differs: {difference}")
 
 
-def _instructions(name: str, dataset: Dataset) -> str:
-    from tasks.data.dataset import SYNTHETIC
+@data.command("fetch")
+def fetch_data(name: Name) -> None:
+    """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
+    from tasks.data import DATASETS, SYNTHETIC
     from tasks.data.locate import default_folder
 
+    dataset = DATASETS.get(name)
     if name.endswith(SYNTHETIC):
-        return f"{name} is generated in the format of {dataset.name} on first use: nothing to fetch"
+        typer.echo(f"{name} is generated in the format of {dataset.name} on first use: nothing to fetch")
+        return
     if dataset.package:
-        return f"{name} is included in the Python package {dataset.package.split('/')[0]}: nothing to fetch"
-    lines = [
-        f"{dataset.name}: {dataset.help}",
-        f"  from     {dataset.origin}",
-        f"  get it   {dataset.home}",
-        f"  license  {dataset.licence}",
-        f"  lay out  {default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with",
-    ]
-    layouts = [", ".join(layout.files) for layout in dataset.layouts]
-    lines += [f"           {files}" for files in (layouts[0], *(f"or {files}" for files in layouts[1:]))]
+        typer.echo(f"{name} is included in the Python package {dataset.package.split('/')[0]}: nothing to fetch")
+        return
+    typer.echo(f"{dataset.name}: {dataset.help}")
+    typer.echo(f"  from     {dataset.origin}")
+    typer.echo(f"  get it   {dataset.home}")
+    typer.echo(f"  license  {dataset.licence}")
+    typer.echo(f"  lay out  {default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with")
+    typer.echo("           " + "\n           or ".join(", ".join(layout.files) for layout in dataset.layouts))
     for entry in dataset.published:
         excluded = ", including rows excluded here" if entry.with_left_out else ""
-        lines.append(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{excluded})")
-    lines += [f"  splits   {dataset.splits}", f"  then     dropbench data check {dataset.name}"]
+        typer.echo(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{excluded})")
+    typer.echo(f"  splits   {dataset.splits}")
+    typer.echo(f"  then     dropbench data check {dataset.name}")
     if dataset.synthetic:
-        lines.append(f"  without  {dataset.name}{SYNTHETIC} is a small generated set in the same format")
-    return "\n".join(lines)
+        typer.echo(f"  without  {dataset.name}{SYNTHETIC} is a small generated set in the same format")

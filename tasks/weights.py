@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import InputError
 from harness.trials.trial import Trial, WeightsRef
 
-BLOCK = 1 << 20
+FileStamp = tuple[Path, int, int]
 
 
 def weights_ref(path: Path) -> WeightsRef:
@@ -23,8 +24,7 @@ def weights_ref(path: Path) -> WeightsRef:
         raise InputError(f"weights {path}: expected a file, or a folder with config.json and model.safetensors")
     try:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        stamps = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-        return WeightsRef(path=str(path), digest=_digest(stamps, str(path)))
+        return WeightsRef(path=str(path), digest=_digest(file_stamps(files), path))
     except OSError as error:
         raise InputError(f"weights {path}: {error.strerror}") from None
 
@@ -44,13 +44,16 @@ def resolve_weights(trial: Trial) -> Path | None:
 
 
 @lru_cache
-def _digest(stamps: tuple[tuple[str, int, int], ...], root: str) -> str:
+def _digest(stamps: tuple[FileStamp, ...], root: Path) -> str:
     digest = hashlib.sha256()
-    for name, _, size in stamps:
-        file = Path(name)
-        relative = "" if name == root else file.relative_to(root).as_posix()
+    for file, _, size in stamps:
+        relative = "" if file == root else file.relative_to(root).as_posix()
         digest.update(f"{relative} {size}\n".encode())
         with file.open("rb") as content:
-            while block := content.read(BLOCK):
-                digest.update(block)
+            hashlib.file_digest(content, lambda: digest)
     return digest.hexdigest()
+
+
+def file_stamps(files: Iterable[Path]) -> tuple[FileStamp, ...]:
+    """Return each file with its modification time and size, the key under which its digest is cached."""
+    return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -13,15 +12,13 @@ from torch import Tensor, nn
 
 from adapters.vision.detr import in_mmdet
 from harness.errors import InputError
-from harness.models.catalog import MODELS
-from harness.trials.recipe import Recipe
+from harness.trials.samples import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
 from tasks.data.read import Data
 from tasks.detection.mmdet_pipeline import MmdetImages
 from tasks.detection.spec import DetectionRecipe
-from tasks.trial_factory import PresetTask, check_model
-from tasks.weights import resolve_weights
+from tasks.trial_factory import PresetTask
 
 
 class DetectionTask(PresetTask):
@@ -44,37 +41,13 @@ class DetectionTask(PresetTask):
 
     @classmethod
     def check(cls, trial: Trial) -> None:
-        """See `Task.check`; raises InputError also for a frozen backbone with random weights."""
-        check_model(cls, trial, lambda recipe, classes: cls.make_model(trial, recipe, classes))
+        """See `PresetTask.check`; raises InputError also for a frozen backbone with random weights."""
+        super().check(trial)
         if trial.weights is None and trial.recipe["model"].get("frozen", True):
             raise InputError(
                 f"model {trial.model}: a frozen backbone with random weights learns nothing: expected `--weights` with "
                 f"{cls.weight_sources}, or `--set model.frozen=false`"
             )
-
-    @classmethod
-    def make_model(cls, trial: Trial, recipe: Recipe, classes: int) -> nn.Module:
-        """Return the model of a trial with random weights."""
-        model: nn.Module = MODELS.get(trial.model)(trial.model, recipe.model, **cls.head_sizes(classes))
-        return model
-
-    @staticmethod
-    @abstractmethod
-    def head_sizes(classes: int) -> dict[str, int]:
-        """Return the model's arguments for the sizes of its heads, for data with that number of classes."""
-
-    @staticmethod
-    @abstractmethod
-    def load_weights(model: nn.Module, path: Path) -> str:
-        """Load a checkpoint into a model, and return a note on it."""
-
-    def build_model(self) -> nn.Module:
-        """See `Task.build_model`."""
-        model = self.make_model(self.trial, self.recipe, len(self.data.classes))
-        weights = resolve_weights(self.trial)
-        if weights is not None:
-            self.notes.append(self.load_weights(model, weights))
-        return model
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
         """Yield single images: padding in a larger batch would slightly change the outputs."""
@@ -92,6 +65,16 @@ class DetectionTask(PresetTask):
         """Return a list of each entry of `sample`: images of a batch differ in size."""
         samples = [self.sample(split, index) for index in indices]
         return {name: [sample[name] for sample in samples] for name in ("images", "meta", *self.truth_names)}
+
+    @abstractmethod
+    def label_names(self, sample: dict[str, Any]) -> Iterator[str]:
+        """Yield the names of the labels in a sample, which may repeat."""
+
+    def sample_view(self, split: Split, index: int) -> SampleView:
+        """Return the input image before normalization, with the names of the labels in it."""
+        sample = self.sample(split, index)
+        names = dict.fromkeys(self.label_names(sample))
+        return SampleView(", ".join(names), image=sample["images"].flip(0).permute(1, 2, 0).numpy())
 
     def num_loss_terms(self, batch: dict[str, list[Any]]) -> float:
         """Return the number of images."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,16 +39,6 @@ class Pairing:
     scores: NDArray[np.floating]
 
 
-@dataclass(frozen=True, eq=False)
-class _Ranked:
-    """The best detected pairs of all images: interaction class, score, correctness and image number of each."""
-
-    classes: NDArray[np.int64]
-    scores: NDArray[np.floating]
-    correct: NDArray[np.bool_]
-    images: NDArray[np.int64]
-
-
 def mean_average_precision(
     interactions: Interactions,
     truths: Sequence[PairedImage],
@@ -71,17 +62,17 @@ def mean_average_precision(
         predictions: the detected pairs of each image; interactions that do not exist are ignored.
         max_dets: maximum number of detections per image, by score; None: all.
     """
-    ranked = _rank(interactions, truths, predictions, max_dets)
+    classes, scores, correct, images = _rank(interactions, truths, predictions, max_dets)
     num_true = interactions.count(tuple(truths))
     has_object = np.zeros((len(truths), len(interactions.objects)), np.bool_)
     for number, truth in enumerate(truths):
         has_object[number, truth.labels[truth.pairs[:, 1]]] = True
-    known_object = has_object[ranked.images, interactions.classes[ranked.classes, 1]]
+    known_object = has_object[images, interactions.classes[classes, 1]]
     present = num_true > 0
     groups = {"full": present, "rare": present & interactions.rare, "non-rare": present & ~interactions.rare}
     values = {}
     for suffix, counted in zip(AP_SETTINGS, (np.ones_like(known_object), known_object), strict=True):
-        precisions = _average_precisions(ranked, counted, num_true)
+        precisions = _average_precisions(classes[counted], scores[counted], correct[counted], num_true)
         for name, members in groups.items():
             if members.any():
                 values[f"map-{name}{suffix}"] = 100 * float(precisions[members].mean())
@@ -90,19 +81,17 @@ def mean_average_precision(
 
 def _rank(
     interactions: Interactions, truths: Sequence[PairedImage], predictions: Sequence[Pairing], max_dets: int | None
-) -> _Ranked:
-    parts: list[tuple[NDArray[np.int64], NDArray[np.floating], NDArray[np.bool_], NDArray[np.int64]]] = []
+) -> tuple[NDArray[Any], ...]:
+    """Return the best detected pairs of all images: interaction class, score, correctness and image number of each."""
+    parts: list[tuple[NDArray[Any], ...]] = []
     for number, (truth, prediction) in enumerate(zip(truths, predictions, strict=True)):
         rows, verbs = np.nonzero(interactions.correct[:, prediction.labels].T)
         scores = prediction.scores[rows, verbs]
         order = top_k(scores, max_dets)
-        rows, verbs, scores = rows[order], verbs[order], scores[order]
+        rows, verbs = rows[order], verbs[order]
         classes = interactions.numbers[verbs, prediction.labels[rows]]
-        correct = _match(truth, prediction, rows, verbs)
-        parts.append((classes, scores, correct, np.full(len(rows), number)))
-    if not parts:
-        return _Ranked(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.bool_), np.zeros(0, np.int64))
-    return _Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        parts.append((classes, scores[order], _match(truth, prediction, rows, verbs), np.full(len(rows), number)))
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
 def top_k(scores: NDArray[np.floating], k: int | None) -> NDArray[np.int64]:
@@ -142,15 +131,14 @@ def pairwise_iou(first: Boxes, second: Boxes) -> NDArray[np.float64]:
 
 
 def _average_precisions(
-    ranked: _Ranked, counted: NDArray[np.bool_], num_true: NDArray[np.int64]
+    classes: NDArray[np.int64], scores: NDArray[np.floating], correct: NDArray[np.bool_], num_true: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the average precision (K,) of each class over the counted detections; 0 for a class without any."""
-    indices = np.flatnonzero(counted)
-    order = indices[np.lexsort((-ranked.scores[indices], ranked.classes[indices]))]
-    bounds = np.searchsorted(ranked.classes[order], np.arange(len(num_true) + 1))
+    """Return the average precision (K,) of each class over its detections; 0 for a class without any."""
+    order = np.lexsort((-scores, classes))
+    bounds = np.searchsorted(classes[order], np.arange(len(num_true) + 1))
     values = np.zeros(len(num_true))
     for number in np.flatnonzero(num_true):
-        hits = np.cumsum(ranked.correct[order[bounds[number] : bounds[number + 1]]])
+        hits = np.cumsum(correct[order[bounds[number] : bounds[number + 1]]])
         if not len(hits):
             continue
         precision = hits / np.arange(1, len(hits) + 1)

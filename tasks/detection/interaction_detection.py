@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,15 @@ from torchvision.transforms.v2 import ColorJitter
 from adapters.vision.detr import DetrOptions
 from adapters.vision.qpic import load_qpic_weights
 from harness.training.data_loading import to_device
-from harness.trials.samples import Overlay, Overlays, SampleView
+from harness.trials.samples import Overlay, Overlays
 from harness.trials.task import Split
 from tasks.data.detection.hico import OBJECTS, VERBS
 from tasks.data.detection.interactions import InteractionData, PairedImage
 from tasks.detection.base import DetectionTask
 from tasks.detection.interaction_ap import Pairing, mean_average_precision
-from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes, to_rgb_array
+from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
 from tasks.detection.overlays import joined_boxes
-from tasks.detection.spec import InteractionDetectionSpec
-from tasks.trial_factory import read_with_notes
+from tasks.detection.spec import DetectionRecipe, InteractionDetectionSpec
 
 JITTER = 0.4
 """Strength of the jitter of brightness, contrast and saturation in training (QPIC's repository)."""
@@ -37,24 +36,20 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
     load_weights = staticmethod(load_qpic_weights)
     data: InteractionData
 
-    @staticmethod
-    def head_sizes(classes: int) -> dict[str, int]:
-        """See `DetectionTask.head_sizes`; the heads have HICO-DET's objects and verbs for any data."""
+    @classmethod
+    def sizes_for(cls, recipe: DetectionRecipe, classes: int) -> dict[str, Any]:
+        """Return HICO-DET's numbers of objects and verbs, for any data."""
         return {"objects": len(OBJECTS), "verbs": VERBS}
 
     def setup(self) -> None:
         """Read the annotations; images are read on demand."""
-        self.data = read_with_notes(self, InteractionData)
+        self.data = self.read_data(InteractionData)
         self.splits = self.data.splits()
         self.num_queries = int(self.recipe.model.get("num_queries", DetrOptions.model_fields["num_queries"].default))
         excess = sum(max(0, len(image.boxes) - self.num_queries) for image in self.splits["train"].images)
         if excess:
             self.notes.append(f"{excess} training boxes beyond the first {self.num_queries} of their image left out")
         self.images = MmdetImages(self.recipe, augment=_jitter_colors)
-
-    def size(self, split: Split) -> int:
-        """See `Task.size`."""
-        return len(self.splits[split])
 
     def sample(self, split: Split, index: int) -> dict[str, Any]:
         """See `DetectionTask.sample`; the P true pairs are labels (P,), verbs (P, V), subjects and objects (P, 4).
@@ -75,11 +70,8 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Pairing]:
         """Return the detected pairs of each image, in pixels of the image file."""
         images, samples = self.preprocess(batch)
-        results = [result.pred_instances for result in model(images, samples, mode="predict")]
-        return [
-            Pairing(*(getattr(result, name).cpu().numpy() for name in ("subjects", "objects", "labels", "scores")))
-            for result in results
-        ]
+        results = model(images, samples, mode="predict")
+        return [Pairing(**dict(result.pred_instances.numpy().items())) for result in results]
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return HICO-DET's mean average precisions in percent over the images of the batches."""
@@ -90,15 +82,9 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
             truths += [self.splits[split].images[meta["img_id"]] for meta in batch["meta"]]
         return mean_average_precision(self.data.interactions, truths, predictions)
 
-    def sample_view(self, split: Split, index: int) -> SampleView:
-        """Return the input image before normalization, with the interactions in it."""
-        sample = self.sample(split, index)
-        names = dict.fromkeys(
-            self._name(verb, label)
-            for label, verbs in zip(sample["labels"].tolist(), sample["verbs"], strict=True)
-            for verb in verbs.nonzero()[:, 0].tolist()
-        )
-        return SampleView(", ".join(names), image=to_rgb_array(sample["images"]))
+    def label_names(self, sample: dict[str, Any]) -> Iterator[str]:
+        for pair, verb in sample["verbs"].nonzero().tolist():
+            yield self._name(verb, int(sample["labels"][pair]))
 
     def overlays(self, model: nn.Module, split: Split, index: int) -> Overlays:
         """Return the true pairs, one for each verb, and as many of the best detections, at least one."""
@@ -144,9 +130,4 @@ def _remaining_pairs(image: PairedImage, boxes: InstanceData) -> dict[str, Tenso
     for pair, pair_verbs in enumerate(verbs_by_pair.values()):
         verbs[pair, pair_verbs] = 1
     subjects, objects = torch.tensor(list(verbs_by_pair), dtype=torch.long).reshape(-1, 2).T
-    return {
-        "labels": labels[objects, 1],
-        "verbs": verbs,
-        "subjects": corners[subjects],
-        "objects": corners[objects],
-    }
+    return {"labels": labels[objects, 1], "verbs": verbs, "subjects": corners[subjects], "objects": corners[objects]}

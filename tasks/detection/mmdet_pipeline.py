@@ -20,6 +20,8 @@ from tasks.detection.spec import PUBLISHED_SIZE, DetectionRecipe
 
 META_KEYS = ("img_id", "ori_shape", "img_shape", "scale_factor")
 """The keys of mmdet's metainfo that a batch holds for each image."""
+SIZE_KEYS = ("scale", "scales", "crop_size")
+"""Options of mmdet's transforms that are sizes in pixels."""
 
 
 class MmdetImages:
@@ -46,12 +48,12 @@ class MmdetImages:
             self.preprocessor = MODELS.build(detr_config().model.data_preprocessor)
 
     def load(self, path: Path, info: Mapping[str, Any], *, training: bool) -> tuple[Tensor, Any, dict[str, Any]]:
-        """Load an image with its boxes.
+        """Load an image with its boxes, for training augmented if the recipe says so.
 
         Args:
             path: the image's file.
             info: ``img_id`` and ``instances``, as in mmdet's data sets.
-            training: whether the image is augmented.
+            training: the pipeline: of training, or of evaluation.
 
         Returns:
             pixels (3, H, W) uint8, BGR; boxes and labels, as mmdet's `gt_instances`; the values of `META_KEYS`.
@@ -77,56 +79,34 @@ class MmdetImages:
             metas: the values of `META_KEYS` of each image.
             truths: ground truth by its names in mmdet's `gt_instances`, one tensor per image.
         """
-        samples = []
-        for index, meta in enumerate(metas):
-            sample = DetDataSample(metainfo=dict(meta))
-            sample.gt_instances = InstanceData(**{name: values[index] for name, values in truths.items()})
-            samples.append(sample)
+        samples = [
+            DetDataSample(metainfo=dict(meta), gt_instances=InstanceData(**dict(zip(truths, values, strict=True))))
+            for meta, *values in zip(metas, *truths.values(), strict=True)
+        ]
         self.preprocessor.to(images[0].device)
         batch = self.preprocessor({"inputs": list(images), "data_samples": samples}, training=False)
         return batch["inputs"], batch["data_samples"]
 
 
-def to_rgb_array(image: Tensor) -> NDArray[Any]:
-    """Return a BGR image (3, H, W) as an RGB array (H, W, 3)."""
-    array: NDArray[Any] = image.flip(0).permute(1, 2, 0).numpy()
-    return array
-
-
-def scale_boxes(boxes: NDArray[Any], factor: Sequence[float]) -> NDArray[Any]:
-    """Scale boxes from pixels of the image file to pixels of the model's input.
+def scale_boxes(boxes: NDArray[Any], factor: Sequence[float]) -> NDArray[np.float64]:
+    """Scale boxes (N, 4) from pixels of the image file to pixels of the model's input.
 
     Args:
-        boxes: (N, 4): left, top, right, bottom.
+        boxes: left, top, right, bottom.
         factor: of width and height; ``scale_factor`` of `META_KEYS`.
-
-    Returns:
-        (N, 4).
     """
-    scaled: NDArray[Any] = boxes * np.array([*factor, *factor])
-    return scaled
+    return boxes * np.tile(np.array(factor, np.float64), 2)
 
 
 def scaled_pipelines(size: int) -> dict[str, list[dict[str, Any]]]:
     """Return mmdet's training and test pipelines with all sizes scaled by `size` over the published 800 pixels."""
 
-    def scale_step(step: Any) -> Any:
-        if isinstance(step, list | tuple):
-            return type(step)(scale_step(part) for part in step)
-        if not isinstance(step, dict):
-            return step
-        scaled = {key: scale_step(value) for key, value in step.items()}
-        for key in ("scale", "scales", "crop_size"):
-            if key in scaled:
-                scaled[key] = _scale_sizes(scaled[key], size / PUBLISHED_SIZE)
-        return scaled
+    def scale(value: Any, *, is_size: bool = False) -> Any:
+        if isinstance(value, dict):
+            return {key: scale(part, is_size=key in SIZE_KEYS) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(scale(part, is_size=is_size) for part in value)
+        return max(1, round(value * size / PUBLISHED_SIZE)) if is_size else value
 
     config = detr_config()
-    pipelines = {"train": config.train_pipeline, "test": config.test_pipeline}
-    return {name: [scale_step(dict(step)) for step in steps] for name, steps in pipelines.items()}
-
-
-def _scale_sizes(sizes: Any, factor: float) -> Any:
-    if isinstance(sizes, list | tuple):
-        return type(sizes)(_scale_sizes(part, factor) for part in sizes)
-    return max(1, round(sizes * factor))
+    return {"train": scale(list(config.train_pipeline)), "test": scale(list(config.test_pipeline))}

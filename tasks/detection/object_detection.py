@@ -1,26 +1,34 @@
-"""Object detection with DETR (DropKey, Section 4.2): boxes with classes."""
+"""Object detection with DETR (DropKey, Section 4.2): boxes with classes, evaluated by mmdet's CocoMetric."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
+from mmdet.datasets.api_wrappers import COCO
+from mmdet.evaluation import CocoMetric
 from torch import nn
 
-from adapters.vision.detr import load_detr_weights
+from adapters.vision.detr import in_mmdet, load_detr_weights
 from harness.errors import InputError
 from harness.training.data_loading import to_device
-from harness.trials.samples import Overlay, Overlays, SampleView
+from harness.trials.samples import Overlay, Overlays
 from harness.trials.task import Split
 from tasks.data.detection.coco import DetectionData
 from tasks.detection.base import DetectionTask
-from tasks.detection.coco_ap import Prediction, average_precision, ground_truth
-from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes, to_rgb_array
+from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
 from tasks.detection.overlays import box_line
-from tasks.detection.spec import ObjectDetectionSpec
-from tasks.trial_factory import read_with_notes
+from tasks.detection.spec import AP_NAMES, DetectionRecipe, ObjectDetectionSpec
 
+Prediction = Mapping[str, Any]
+"""Detections in one image: `img_id`; `bboxes` (N, 4): left, top, right, bottom in pixels; `scores` (N,); `labels` (N,)
+from 0."""
 MIN_SIDE = 32
 """Shorter side of the smallest training images, in pixels (mmdet's configuration)."""
 
@@ -33,30 +41,26 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
     load_weights = staticmethod(load_detr_weights)
     data: DetectionData
 
-    @staticmethod
-    def head_sizes(classes: int) -> dict[str, int]:
-        """See `DetectionTask.head_sizes`."""
+    @classmethod
+    def sizes_for(cls, recipe: DetectionRecipe, classes: int) -> dict[str, Any]:
         return {"classes": classes}
 
     def setup(self) -> None:
         """Read the annotations; images are read on demand."""
-        self.data = read_with_notes(self, DetectionData)
+        self.data = self.read_data(DetectionData)
         self.classes = self.data.classes
         self.splits = self.data.splits()
         train = self.splits["train"].images
         valid = [n for n, image in enumerate(train) if len(image.labels) and min(image.width, image.height) >= MIN_SIDE]
-        self.numbers: dict[Split, Sequence[int]] = {
-            "train": valid, "dev": range(len(self.splits["dev"])), "test": range(len(self.splits["test"])),
-        }  # fmt: skip
+        every = {split: range(len(rows)) for split, rows in self.splits.items()}
+        self.numbers: dict[str, Sequence[int]] = {**every, "train": valid}
         if not valid:
             raise InputError(f"data '{self.data.name}': no image of train has a box")
         if len(valid) < len(train):
             self.notes.append(f"{len(train) - len(valid)} training images without boxes, or too small, left out")
         self.images = MmdetImages(self.recipe)
-        self.truths: dict[Split, Any] = {}
 
     def size(self, split: Split) -> int:
-        """See `Task.size`."""
         return len(self.numbers[split])
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
@@ -90,31 +94,18 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Prediction]:
         """Return the detections of each image, in pixels of the image file."""
         images, samples = self.preprocess(batch)
-        return [
-            {
-                "img_id": result.img_id,
-                **{name: getattr(result.pred_instances, name).cpu().numpy() for name in ("bboxes", "scores", "labels")},
-            }
-            for result in model(images, samples, mode="predict")
-        ]
+        results = model(images, samples, mode="predict")
+        return [{"img_id": result.img_id, **dict(result.pred_instances.numpy().items())} for result in results]
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return COCO's average precisions in percent over the images of the batches."""
         predictions = [prediction for batch in batches for prediction in self.predict(model, batch)]
-        image_ids = {prediction["img_id"] for prediction in predictions}
-        complete = len(image_ids) == self.size(split)
-        truth = self.truths.get(split) if complete else None
-        if truth is None:
-            truth = ground_truth(self.splits[split].annotations, image_ids)
-        if complete:
-            self.truths[split] = truth
+        image_ids = frozenset(prediction["img_id"] for prediction in predictions)
+        truth = cached_ground_truth(self.splits[split].annotations, image_ids)
         return average_precision(truth, self.data.category_ids, predictions)
 
-    def sample_view(self, split: Split, index: int) -> SampleView:
-        """Return the input image before normalization, with the classes in it."""
-        sample = self.sample(split, index)
-        names = dict.fromkeys(self.classes[label] for label in sample["labels"].tolist())
-        return SampleView(", ".join(names), image=to_rgb_array(sample["images"]))
+    def label_names(self, sample: dict[str, Any]) -> Iterator[str]:
+        return (self.classes[label] for label in sample["labels"].tolist())
 
     def overlays(self, model: nn.Module, split: Split, index: int) -> Overlays:
         """Return the true boxes and as many of the best detections, at least one."""
@@ -129,3 +120,40 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         boxes, labels, scores = (prediction[name] for name in ("bboxes", "labels", "scores"))
         best = scores.argsort()[::-1][: max(1, len(true))]
         return Overlays(true, [overlay(boxes[row], labels[row], float(scores[row])) for row in best])
+
+
+def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
+    """Return the annotations of some images from a COCO file, for COCO's evaluation."""
+    content = json.loads(annotations.read_bytes())
+    image_ids = set(images)
+    content["images"] = [image for image in content["images"] if image["id"] in image_ids]
+    # Segmentations are most of the file, and the evaluation of boxes does not need them.
+    content["annotations"] = [
+        {key: value for key, value in annotation.items() if key != "segmentation"}
+        for annotation in content["annotations"]
+        if annotation["image_id"] in image_ids
+    ]
+    truth = COCO()
+    truth.dataset = content
+    with redirect_stdout(io.StringIO()):
+        truth.createIndex()
+    return truth
+
+
+cached_ground_truth = lru_cache(maxsize=3)(ground_truth)
+
+
+def average_precision(truth: COCO, category_ids: Sequence[int], predictions: Sequence[Prediction]) -> dict[str, float]:
+    """Return the metrics of `AP_NAMES` in percent, with the three digits that COCO's evaluation prints.
+
+    Args:
+        truth: the annotations of the images.
+        category_ids: the category id of each label.
+        predictions: the detections of each image.
+    """
+    with in_mmdet(), redirect_stdout(io.StringIO()):  # COCO's evaluation prints a table
+        metric = CocoMetric(metric="bbox")
+        metric._coco_api, metric.cat_ids = truth, list(category_ids)
+        computed = metric.compute_metrics([({}, prediction) for prediction in predictions])
+    values = {name: computed.get(f"bbox_{coco_name}", 0.0) for name, coco_name in AP_NAMES.items()}
+    return {name: 100 * value for name, value in values.items() if value >= 0}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -10,9 +11,8 @@ from harness.errors import InputError
 from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
-from harness.trials.trial import Trial, TrialRequest
-from tasks.data import SYNTHETIC
-from tasks.trial_factory import PresetTask, cached_source
+from tasks.data import SYNTHETIC, Source
+from tasks.trial_factory import PresetTask
 
 PUBLISHED_SIZE = 800
 """Shorter side of images in evaluation, in pixels, in mmdet's configuration."""
@@ -65,14 +65,11 @@ class InteractionDetectionSpec(PresetTask):
     recipe: DetectionRecipe
 
     @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        trial = super().trial_for(request, settings)
-        source = cached_source(request.data, settings)
+    def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:
         if not any(file.endswith("/") for file in source.layout.files):
             raise InputError(
-                f"data '{request.data}' in {source.folder} have only test annotations: training expects "
+                f"data '{source.name}' in {source.folder} have only test annotations: training expects "
                 f"{', '.join(source.dataset.layouts[0].files)}; get them from {source.dataset.home}, or run on a small "
                 f"generated set: {source.dataset.name}{SYNTHETIC}"
             )
-        return trial
+        return {}

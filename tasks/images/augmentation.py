@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -68,13 +67,6 @@ def _posterize(image: Image, bits: int, **options: Any) -> Image:
     return posterize(image, bits) if bits > 0 else image.point(lambda value: 0)
 
 
-@cache
-def resized_crop(size: int) -> Callable[[Tensor], Tensor]:
-    """Return random resized crops (scale 0.08 to 1, Szegedy et al. 2015): (C, H, W) uint8 → (C, size, size) uint8."""
-    crop: Callable[[Tensor], Tensor] = v2.RandomResizedCrop(size, antialias=True)
-    return crop
-
-
 def random_erasing(probability: float) -> Callable[[Tensor], Tensor]:
     """Return Random Erasing (Zhong et al. 2020) of normalized images (C, H, W): a rectangle of noise, in place."""
     erase: Callable[[Tensor], Tensor] = v2.RandomErasing(probability, value="random", inplace=True)
@@ -88,15 +80,12 @@ def normalize(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def random_crop_flip(pixels: Tensor, padding: int, flip: bool) -> Tensor:
-    """Return random crops of zero-padded images, half of them flipped.
+    """Return random crops (B, C, H, W) of zero-padded images, half of them flipped.
 
     Args:
         pixels: (B, C, H, W).
         padding: pixels added on each side before an H × W crop.
         flip: whether to flip half of the images horizontally.
-
-    Returns:
-        (B, C, H, W).
     """
     if not (padding or flip):
         return pixels
@@ -138,8 +127,8 @@ class _MixUp(v2.MixUp):  # type: ignore[misc]
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         if inpt is params["labels"]:
-            mixed: Tensor = super().transform(inpt, params)
-            return mixed
+            probabilities: Tensor = super().transform(inpt, params)
+            return probabilities
         lam, last, term = params["lam"], inpt[-1].clone(), torch.empty_like(inpt[0])
         for index in range(len(inpt) - 1, -1, -1):
             torch.mul(inpt[index - 1] if index else last, 1.0 - lam, out=term)
@@ -152,8 +141,8 @@ class _CutMix(v2.CutMix):  # type: ignore[misc]
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         if inpt is params["labels"]:
-            mixed: Tensor = super().transform(inpt, params)
-            return mixed
+            probabilities: Tensor = super().transform(inpt, params)
+            return probabilities
         left, top, right, bottom = params["box"]
         box = inpt[..., top:bottom, left:right]
         box.copy_(box.roll(1, 0))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from adapters.vision.image_weights import load_image_weights
 from harness.errors import InputError
@@ -16,21 +17,13 @@ from harness.models.catalog import MODELS
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
-from tasks.accuracy import accuracy
 from tasks.data.classification import ImageClassificationData
-from tasks.images.augmentation import (
-    mixup_cutmix,
-    normalize,
-    random_augment,
-    random_crop_flip,
-    random_erasing,
-    resized_crop,
-)
-from tasks.images.label_map_views import LabelMapViews
+from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprint
+from tasks.images import augmentation
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
-from tasks.images.token_labels import check_token_labels, load_label_maps, token_label_loss
-from tasks.trial_factory import check_model, read_with_notes, resolve_data
-from tasks.weights import resolve_weights
+from tasks.images.token_labels import LabelMapViews, token_label_loss
+from tasks.metrics import accuracy
+from tasks.trial_factory import resolve_data
 
 # Mean and deviation of ImageNet's training images, used for image folders, which are not read in advance.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -39,25 +32,41 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class ImageClassification(ImageClassificationSpec):
     """Image classification: one label per image."""
 
+    load_weights = staticmethod(load_image_weights)
+
     @classmethod
     def check(cls, trial: Trial) -> None:
-        """See `Task.check`."""
-        check_token_labels(trial)
-        check_model(cls, trial, lambda recipe, classes: _build(trial.model, cast(ImageRecipe, recipe), classes))
+        """See `PresetTask.check`; raises InputError also for token labels that the model does not support."""
+        labels = trial.recipe.get("token_labels")
+        if labels and not MODELS.entry(trial.model).facts.get("token_labels"):
+            supported = ", ".join(name for name in MODELS if MODELS.entry(name).facts.get("token_labels"))
+            raise InputError(f"token_labels={labels}: model '{trial.model}' has no token labels: expected {supported}")
+        super().check(trial)
+
+    @classmethod
+    def sizes_for(cls, recipe: ImageRecipe, classes: int) -> dict[str, Any]:
+        side = recipe.image_size
+        return {"image_size": (side, side), "channels": recipe.channels, "classes": classes}
 
     def setup(self) -> None:
         """Read the images; those in folders are read on demand."""
         source = resolve_data(self.trial, self.settings)
-        data = read_with_notes(self, ImageClassificationData, source)
+        data = self.read_data(ImageClassificationData, source)
         self.classes = data.classes
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
             raise InputError(f"randaugment={policy}: expected channels=3, not {self.recipe.channels}")
-        self.randaugment = random_augment(policy, size) if policy is not None else None
+        self.randaugment = augmentation.random_augment(policy, size) if policy is not None else None
+        self.resized_crop = RandomResizedCrop(size, antialias=True)  # scale 0.08 to 1, Szegedy et al. 2015
         self.splits = data.splits()
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
-        maps = load_label_maps(self.recipe, source, self.splits["train"].images, len(self.classes))
-        self.views = LabelMapViews(maps, size, self.recipe.flip, policy, self.randaugment) if maps is not None else None
+        self.views = None
+        if self.recipe.token_labels == "maps":
+            folder = locate_maps(source)
+            if maps_fingerprint(folder) != self.recipe.token_maps_fingerprint:
+                raise InputError(f"the label maps in {folder} have changed since the trial was made")
+            maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
+            self.views = LabelMapViews(maps, size, self.recipe.flip, policy, self.randaugment)
         pixels = getattr(self.splits["train"].images, "pixels", None)
         if pixels is None:
             self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
@@ -66,18 +75,10 @@ class ImageClassification(ImageClassificationSpec):
             self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
 
     def build_model(self) -> nn.Module:
-        """See `Task.build_model`."""
-        model = _build(self.trial.model, self.recipe, len(self.classes))
-        weights = resolve_weights(self.trial)
-        if weights is not None:
-            self.notes.append(load_image_weights(model, weights))
+        model = super().build_model()
         if self.recipe.token_labels is not None:
             self.grid: tuple[int, int] = cast(Any, model).token_grid
         return model
-
-    def size(self, split: Split) -> int:
-        """See `Task.size`."""
-        return len(self.splits[split])
 
     def batch(self, split: Split, indices: Sequence[int]) -> tuple[Tensor, Any]:
         """Return normalized images (B, C, size, size) and labels (B,), or class probabilities (B, classes) if mixed.
@@ -91,16 +92,16 @@ class ImageClassification(ImageClassificationSpec):
         else:
             pixels = torch.stack([self.fit(torch.from_numpy(images[index]), training) for index in indices])
             if training:
-                pixels = random_crop_flip(pixels, self.recipe.crop_padding, self.recipe.flip)
+                pixels = augmentation.random_crop_flip(pixels, self.recipe.crop_padding, self.recipe.flip)
                 if self.randaugment is not None:
                     pixels = torch.stack([self.randaugment(image) for image in pixels])
-        pixels = normalize(pixels, self.mean, self.std)
+        pixels = augmentation.normalize(pixels, self.mean, self.std)
         if training and self.recipe.erase:
-            erase = random_erasing(self.recipe.erase)
+            erase = augmentation.random_erasing(self.recipe.erase)
             for image in pixels:
                 erase(image)
         if training and (self.recipe.mixup or self.recipe.cutmix):
-            return mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
+            return augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
         return pixels, labels
 
     def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
@@ -112,18 +113,13 @@ class ImageClassification(ImageClassificationSpec):
 
         Crops are random only in training, and only if the recipe has `resized_crop`.
         """
-        size = self.recipe.image_size
-        image = image.permute(2, 0, 1)
-        crop = training and self.recipe.resized_crop
-        if crop or image.shape[-2:] != (size, size):
-            from torchvision.transforms.v2 import functional
-
-            if crop:
-                image = resized_crop(size)(image)
-            else:
-                # Resized to 256 / 224 of the crop, as on ImageNet; small images are resized without a crop.
-                shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
-                image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
+        size, image = self.recipe.image_size, image.permute(2, 0, 1)
+        if training and self.recipe.resized_crop:
+            image = self.resized_crop(image)
+        elif image.shape[-2:] != (size, size):
+            # Resized to 256 / 224 of the crop, as on ImageNet; small images are resized without a crop.
+            shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
+            image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
         return image.expand(self.recipe.channels, -1, -1)
 
     def sample_view(self, split: Split, index: int) -> SampleView:
@@ -142,8 +138,3 @@ class ImageClassification(ImageClassificationSpec):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the accuracy in percent."""
         return accuracy(model, batches)
-
-
-def _build(model: str, recipe: ImageRecipe, classes: int) -> nn.Module:
-    size = (recipe.image_size, recipe.image_size)
-    return MODELS.get(model)(model, recipe.model, image_size=size, channels=recipe.channels, classes=classes)

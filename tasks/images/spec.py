@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -9,10 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
-from harness.trials.trial import Trial, TrialRequest
-from tasks.data.locate import Source
+from tasks.data import Source
 from tasks.metrics import ACCURACY
-from tasks.trial_factory import PresetTask, cached_source
+from tasks.trial_factory import PresetTask
 
 DEFAULT_TOKEN_WEIGHT = 0.5
 """Published weight of the tokens' loss; the class token's loss has weight 1."""
@@ -67,20 +67,9 @@ class ImageClassificationSpec(PresetTask):
     recipe: ImageRecipe
 
     @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        return _with_fingerprint(super().trial_for(request, settings), cached_source(request.data, settings))
+    def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:
+        if recipe.get("token_labels") != "maps":
+            return {}
+        from tasks.data.images.label_maps import locate_maps, maps_fingerprint
 
-
-def _with_fingerprint(trial: Trial, source: Source) -> Trial:
-    """Return the trial, with the fingerprint of its label maps if its recipe uses them.
-
-    Raises:
-        InputError: the label maps are missing; the message says how to obtain them.
-    """
-    if trial.recipe.get("token_labels") != "maps":
-        return trial
-    from tasks.data.images.label_maps import locate_maps, maps_fingerprint
-
-    fingerprint = maps_fingerprint(locate_maps(source))
-    return trial.model_copy(update={"recipe": {**trial.recipe, "token_maps_fingerprint": fingerprint}})
+        return {"token_maps_fingerprint": maps_fingerprint(locate_maps(source))}

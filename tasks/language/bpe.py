@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from harness.errors import InputError
-from tasks.language.gpt2_files import gpt2_files
+from tasks.language.spec import gpt2_files
 
 END_OF_TEXT = "<|endoftext|>"
 """The token at the end of every document."""

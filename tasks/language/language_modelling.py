@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from harness.errors import InputError
-from harness.models.catalog import MODELS
+from harness.errors import Diverged, InputError
 from harness.models.mask_recorder import mask_statistics, mean_statistics
 from harness.regularizers.auxiliary_loss import penalty
 from harness.training.data_loading import to_device
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
-from harness.trials.trial import Trial
-from tasks.language.spec import LanguageModellingSpec, LanguageRecipe
-from tasks.trial_factory import check_model, resolve_data
+from tasks.language.spec import LanguageModellingSpec, LanguageRecipe, gpt2_digest
+from tasks.language.token_cache import Vocabulary, bits_per_byte, load_tokens
+from tasks.trial_factory import resolve_data
 
 TRAIN_BATCHES = 10
 """Number of batches on which the keep rate of masks in training is measured."""
@@ -34,15 +33,11 @@ class LanguageModelling(LanguageModellingSpec):
     """
 
     @classmethod
-    def check(cls, trial: Trial) -> None:
-        """See `Task.check`."""
-        check_model(cls, trial, lambda recipe, _: _build(trial.model, cast(LanguageRecipe, recipe)))
+    def sizes_for(cls, recipe: LanguageRecipe, classes: int) -> dict[str, Any]:
+        return {"vocabulary": recipe.vocabulary, "context": recipe.context}
 
     def setup(self) -> None:
         """Map the cached tokens into memory; the first trial with this data and tokenizer writes them."""
-        from tasks.language.gpt2_files import gpt2_digest
-        from tasks.language.token_cache import Vocabulary, load_tokens
-
         recipe, name = self.recipe, self.trial.data.name
         source = resolve_data(self.trial, self.settings)
         if recipe.tokenizer == "gpt2" and gpt2_digest(self.settings.data) != recipe.tokenizer_digest:
@@ -61,10 +56,6 @@ class LanguageModelling(LanguageModellingSpec):
             total = self.size(split) // recipe.context
             if scored < total:
                 self.notes.append(f"{split} is scored on {scored:,} of its {total:,} windows")
-
-    def build_model(self) -> nn.Module:
-        """See `Task.build_model`."""
-        return _build(self.trial.model, self.recipe)
 
     def size(self, split: Split) -> int:
         """Return the number of positions at which a window may start."""
@@ -88,21 +79,17 @@ class LanguageModelling(LanguageModellingSpec):
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
         """Yield micro-batches of adjacent windows; see `LanguageModelling` for splits with many windows."""
         length = max(1, size // self.recipe.accumulate)
-        last, count = self.num_windows(split) - 1, length * self.recipe.evaluation_batches
+        # The index of the last of all adjacent windows, and the maximum number of windows to yield.
+        last, count = (self.size(split) - 1) // self.recipe.context, length * self.recipe.evaluation_batches
         windows = [index * last // count for index in range(count)] if last >= count else [*range(last + 1)]
         for start in range(0, len(windows), length):
             yield [window * self.recipe.context for window in windows[start : start + length]]
 
-    def num_windows(self, split: Split) -> int:
-        """Return the number of adjacent windows of a split."""
-        return (self.size(split) - 1) // self.recipe.context + 1
-
     def sample_view(self, split: Split, index: int) -> SampleView:
         """Return the tokens of a window as strings."""
         ids = self.text.tokens[split][index : index + self.recipe.context].tolist()
-        return SampleView(
-            f"{split}, from token {index:,}", words=tuple(self.text.tokenizer.decode([token]) for token in ids)
-        )
+        words = tuple(self.text.tokenizer.decode([token]) for token in ids)
+        return SampleView(f"{split}, from token {index:,}", words=words)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy of the next tokens in nats."""
@@ -114,8 +101,6 @@ class LanguageModelling(LanguageModellingSpec):
 
         ``kept-in-evaluation`` is the share of ones in all thresholded masks of Learned Dropout.
         """
-        from tasks.language.token_cache import bits_per_byte
-
         size = self.text.sizes[split]
         with mask_statistics(model) as statistics:
             loss = self.mean_loss(model, batches, split)
@@ -163,8 +148,6 @@ class LanguageModelling(LanguageModellingSpec):
             count += batch[:, 1:].numel()
         mean = total.item() / count
         if not math.isfinite(mean):
-            from harness.errors import Diverged
-
             raise Diverged(f"the loss on {split} became {mean}")
         return mean
 
@@ -172,7 +155,3 @@ class LanguageModelling(LanguageModellingSpec):
 def count_parameters(model: nn.Module) -> int:
     """Return the number of parameters without position embeddings, as counted by the source."""
     return sum(p.numel() for name, p in model.named_parameters() if "position_embedding" not in name)
-
-
-def _build(model: str, recipe: LanguageRecipe) -> nn.Module:
-    return MODELS.get(model)(model, recipe.model, vocabulary=recipe.vocabulary, context=recipe.context)

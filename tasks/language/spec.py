@@ -1,16 +1,26 @@
-"""Spec of language modeling (Learned Dropout, "Results"): recipe, metrics and the making of trials."""
+"""Spec of language modeling (Learned Dropout, "Results"): recipe, metrics, and the files of GPT-2's tokenizer."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from harness.errors import InputError
 from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
-from harness.trials.trial import Trial, TrialRequest
+from tasks.data import Source
 from tasks.trial_factory import PresetTask
+from tasks.weights import FileStamp, file_stamps
+
+GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+"""Names of the vocabulary and the merges: those of transformers, and those of OpenAI."""
+GPT2_HOME = "https://huggingface.co/openai-community/gpt2"
 
 
 class LanguageRecipe(Recipe):
@@ -51,11 +61,37 @@ class LanguageModellingSpec(PresetTask):
     recipe: LanguageRecipe
 
     @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`; raises InputError also if files of GPT-2's tokenizer are needed and missing."""
-        trial = super().trial_for(request, settings)
-        if trial.recipe["tokenizer"] != "gpt2":
-            return trial
-        from tasks.language.gpt2_files import gpt2_digest
+    def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:
+        return {"tokenizer_digest": gpt2_digest(settings.data)} if recipe["tokenizer"] == "gpt2" else {}
 
-        return trial.model_copy(update={"recipe": {**trial.recipe, "tokenizer_digest": gpt2_digest(settings.data)}})
+
+def gpt2_files(root: Path) -> tuple[Path, Path]:
+    """Return the paths of GPT-2's vocabulary and merges in the folder ``gpt2`` of the data root.
+
+    Raises:
+        InputError: they are missing; the message says how to obtain them.
+    """
+    folder = root / "gpt2"
+    for names in GPT2_FILES:
+        vocabulary, merges = (folder / name for name in names)
+        if vocabulary.is_file() and merges.is_file():
+            return vocabulary, merges
+    raise InputError(
+        f"tokenizer=gpt2: expected {' and '.join(GPT2_FILES[0])} in {folder} (set DROPBENCH_DATA for another folder); "
+        f"get them from {GPT2_HOME}, or train a tokenizer with `--set tokenizer=bpe`"
+    )
+
+
+def gpt2_digest(root: Path) -> str:
+    """Return a digest of both files for a trial's recipe; raises InputError if they are missing or unreadable."""
+    files = gpt2_files(root)
+    try:
+        return _digest(file_stamps(files))
+    except OSError as error:
+        raise InputError(f"{error.filename}: {error.strerror}") from None
+
+
+@lru_cache
+def _digest(stamps: tuple[FileStamp, ...]) -> str:
+    content = [hashlib.sha256(file.read_bytes()).hexdigest() for file, _, _ in stamps]
+    return hashlib.sha256(" ".join(content).encode()).hexdigest()[:12]

@@ -127,7 +127,12 @@ def _write_cache(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
     unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         data = read(source, LanguageData)
-        tokenizer = _make_tokenizer(data, vocabulary)
+        if vocabulary.kind == "gpt2":
+            tokenizer = bpe.load_gpt2(vocabulary.root, vocabulary.size)
+        else:
+            print(f"training a tokenizer of {vocabulary.size:,} tokens on the train text of '{data.name}'", flush=True)
+            texts = (chunk.text for chunk in data.chunks() if chunk.split == "train")
+            tokenizer = bpe.train(texts, vocabulary.size)
         write_atomic(unfinished / "tokenizer.json", tokenizer.to_str().encode())
         with ExitStack() as stack:
             writers = {
@@ -144,13 +149,6 @@ def _write_cache(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _make_tokenizer(data: LanguageData, vocabulary: Vocabulary) -> Tokenizer:
-    if vocabulary.kind == "gpt2":
-        return bpe.load_gpt2(vocabulary.root, vocabulary.size)
-    print(f"training a tokenizer of {vocabulary.size:,} tokens on the train text of '{data.name}'", flush=True)
-    return bpe.train((chunk.text for chunk in data.chunks() if chunk.split == "train"), vocabulary.size)
 
 
 def _write_tokens(data: LanguageData, tokenizer: Tokenizer, files: dict[Split, TokenWriter]) -> None:
@@ -222,8 +220,7 @@ def _open_cache(folder: Path) -> CachedTokens:
             split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS
         }
         sizes = {split: SplitSize(**about["splits"][split]) for split in SPLITS}
-        tokenizer = bpe.load(folder / "tokenizer.json")
-        return CachedTokens(tokens, sizes, tokenizer, about["notes"])
+        return CachedTokens(tokens, sizes, bpe.load(folder / "tokenizer.json"), about["notes"])
     except (ValueError, LookupError, TypeError):
         raise InputError(f"{folder}: damaged tokens: delete the folder, and they are written again") from None
 

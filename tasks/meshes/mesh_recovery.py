@@ -11,21 +11,15 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
 from adapters.vision.metro import Metro, Recovered, load_metro_weights, project
-from harness.models.catalog import MODELS
-from harness.trials.recipe import Recipe
 from harness.trials.samples import BodyTokens, Overlay, Overlays, SampleView
 from harness.trials.task import Split
-from harness.trials.trial import Trial
 from tasks.data.meshes.bodies import BodyData
 from tasks.data.meshes.body_model import JOINTS, Points
 from tasks.detection.overlays import mesh_line
 from tasks.images.augmentation import normalize
-from tasks.meshes.losses import Body, mesh_losses
-from tasks.meshes.metrics import MM_PER_M, Frame, body_errors
+from tasks.meshes.metrics import MM_PER_M, Body, Frame, body_errors, mesh_losses
 from tasks.meshes.person_crop import PersonCrop, rotate_body
 from tasks.meshes.spec import MeshRecipe, MeshRecoverySpec
-from tasks.trial_factory import check_model, read_with_notes
-from tasks.weights import resolve_weights
 
 PUBLISHED_LEVELS = (431, 1723, 6890)
 
@@ -33,18 +27,19 @@ PUBLISHED_LEVELS = (431, 1723, 6890)
 class MeshRecovery(MeshRecoverySpec):
     """Mesh recovery: bodies as meshes."""
 
+    load_weights = staticmethod(load_metro_weights)
+
     @classmethod
-    def check(cls, trial: Trial) -> None:
-        """See `Task.check`; the model is built with the published number of vertices, because data are not read."""
+    def sizes_for(cls, recipe: MeshRecipe, classes: int) -> dict[str, Any]:
+        """Return the published numbers of joints and vertices."""
+        return {"image_size": recipe.image_size, "joints": len(JOINTS), "vertices": PUBLISHED_LEVELS}
 
-        def build(recipe: Recipe, classes: int) -> nn.Module:
-            return _build(trial.model, cast(MeshRecipe, recipe), len(JOINTS), PUBLISHED_LEVELS)
-
-        check_model(cls, trial, build)
+    def model_sizes(self) -> dict[str, Any]:
+        return {**super().model_sizes(), "joints": len(self.body.joints), "vertices": self.body.levels}
 
     def setup(self) -> None:
         """Read the body model and the cameras; images and meshes are read on demand."""
-        self.data = read_with_notes(self, BodyData)
+        self.data = self.read_data(BodyData)
         self.body = self.data.body
         self.splits = self.data.splits()
         self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
@@ -53,24 +48,15 @@ class MeshRecovery(MeshRecoverySpec):
         )
 
     def build_model(self) -> nn.Module:
-        """See `Task.build_model`."""
-        model = _build(self.trial.model, self.recipe, len(self.body.joints), self.body.levels)
+        model = cast(Metro, super().build_model())
         model.template.copy_(torch.from_numpy(self.body.tokens()))
-        weights = resolve_weights(self.trial)
-        if weights is not None:
-            self.notes.append(load_metro_weights(model, weights))
         return model
-
-    def size(self, split: Split) -> int:
-        """See `Task.size`."""
-        return len(self.splits[split])
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, Tensor]:
         """Return input and targets.
 
-        ``images`` (B, 3, size, size), normalized; ``shown`` (B, joints + coarse vertices): 0 for masked tokens;
-        ``coarse``, ``middle`` and ``full`` (B, vertices, 3), in meters relative to the pelvis, and ``keypoints``
-        (B, joints, 2), as in `Body`.
+        ``images`` (B, 3, size, size), normalized; ``shown`` (B, joints + coarse vertices): 0 for masked tokens; and
+        the fields of `Body`.
         """
         training = split == "train"
         images, meshes, keypoints = zip(*(self._sample(split, index, training) for index in indices), strict=True)
@@ -79,15 +65,9 @@ class MeshRecovery(MeshRecoverySpec):
         )
         if training and self.recipe.noise:
             pixels = self._add_noise(pixels)
-        coarse, middle, full = (torch.from_numpy(np.stack(level)).float() for level in zip(*meshes, strict=True))
-        return {
-            "images": pixels,
-            "shown": torch.stack([self._token_mask(training) for _ in indices]),
-            "coarse": coarse,
-            "middle": middle,
-            "full": full,
-            "keypoints": torch.from_numpy(np.stack(keypoints)).float(),
-        }
+        targets = [torch.from_numpy(np.stack(values)).float() for values in (*zip(*meshes, strict=True), keypoints)]
+        masks = torch.stack([self._token_mask(training) for _ in indices])
+        return {"images": pixels, "shown": masks, **Body(*targets)._asdict()}
 
     def _sample(self, split: Split, index: int, training: bool) -> tuple[Any, tuple[Any, Any, Any], Any]:
         """Return an image, the three meshes of its body, and the keypoints in the image."""
@@ -132,7 +112,7 @@ class MeshRecovery(MeshRecoverySpec):
     def loss(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
         """Return the sum of `mesh_losses`."""
         predicted: Recovered = model(batch["images"], batch["shown"])
-        true = Body(batch["coarse"], batch["middle"], batch["full"], batch["keypoints"])
+        true = Body(*(batch[name] for name in Body._fields))
         return torch.stack(list(mesh_losses(Recovered(*predicted), true, self._frame_on(true.full)).values())).sum()
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[dict[str, Tensor]]) -> dict[str, float]:
@@ -158,10 +138,9 @@ class MeshRecovery(MeshRecoverySpec):
         frame = self.splits[split][index]
         pixels = frame.camera.project(self.data.vertices(frame))
         true = PersonCrop.around(pixels, self.recipe.image_size).to_crop(pixels)
-        predicted = self._predict(model, split, index)
-        meshes = (true, project(predicted.full, predicted.camera)[0].double().cpu().numpy())
-        lines = [mesh_line(self._to_pixels(points), self.body.faces) for points in meshes]
-        return Overlays([Overlay("", lines[0])], [Overlay("", lines[1])])
+        body = self._predict(model, split, index)
+        meshes = (true, project(body.full, body.camera)[0].double().cpu().numpy())
+        return Overlays(*([Overlay("", mesh_line(self._to_pixels(points), self.body.faces))] for points in meshes))
 
     def body_tokens(self, model: nn.Module, split: Split, index: int) -> BodyTokens:
         """Return the joints and the vertices of the coarsest mesh."""
@@ -176,10 +155,4 @@ class MeshRecovery(MeshRecoverySpec):
 
     def _to_pixels(self, points: Points) -> Points:
         """Return points in −1 to 1 from edge to edge as pixels of the model's input."""
-        pixels: Points = (points + 1) / 2 * self.recipe.image_size
-        return pixels
-
-
-def _build(name: str, recipe: MeshRecipe, joints: int, vertices: tuple[int, int, int]) -> Metro:
-    model = MODELS.get(name)(name, recipe.model, image_size=recipe.image_size, joints=joints, vertices=vertices)
-    return cast(Metro, model)
+        return (points + 1) / 2 * self.recipe.image_size

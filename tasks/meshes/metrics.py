@@ -1,13 +1,22 @@
-"""Errors of recovered bodies: mPVE, mPJPE and PA-mPJPE in millimeters (DropKey, Section 4.4)."""
+"""Errors of recovered bodies: mPVE, mPJPE and PA-mPJPE (DropKey, Section 4.4), and METRO's losses in training.
+
+Source of the losses: Lin et al. (2021), Section 3.4, with the weights of the authors' code.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import l1_loss, mse_loss
+
+from adapters.vision.metro import Recovered, project
 
 MM_PER_M = 1000.0
+JOINTS, VERTICES, PROJECTION = 1000.0, 33.0, 100.0
+"""Weights of the terms of the loss."""
 
 
 def point_error(predicted: Tensor, true: Tensor) -> Tensor:
@@ -90,4 +99,40 @@ def body_errors(predicted: Tensor, true: Tensor, frame: Frame) -> dict[str, Tens
         "mpve": point_error(frame.center_on_pelvis(predicted), frame.center_on_pelvis(true)),
         "mpjpe": point_error(frame.center_on_root(joints), frame.center_on_root(true_joints)),
         "pa-mpjpe": aligned_error(joints, true_joints),
+    }
+
+
+class Body(NamedTuple):
+    """True bodies in meters, in the camera's axes; meshes are relative to the pelvis.
+
+    Attributes:
+        coarse: (B, C, 3): coarsest mesh.
+        middle: (B, M, 3): mesh between.
+        full: (B, V, 3): full mesh.
+        keypoints: (B, J, 2): joints in the image, −1 to 1 from edge to edge.
+    """
+
+    coarse: Tensor
+    middle: Tensor
+    full: Tensor
+    keypoints: Tensor
+
+
+def mesh_losses(predicted: Recovered, true: Body, frame: Frame) -> dict[str, Tensor]:
+    """Return the weighted terms of the training loss.
+
+    Returns:
+        ``joints``: squared error of the predicted joints and of those of the predicted mesh, relative to the hips;
+        ``vertices``: absolute error of the three meshes; ``projection``: squared error of both kinds of joints in the
+        image.
+    """
+    target = frame.joints(true.full)
+    joint_sets = (predicted.joints, frame.joints(predicted.full))
+    joints = [mse_loss(frame.center_on_root(joints), frame.center_on_root(target)) for joints in joint_sets]
+    projections = [mse_loss(project(joints, predicted.camera), true.keypoints) for joints in joint_sets]
+    vertices = [l1_loss(getattr(predicted, level), getattr(true, level)) for level in ("coarse", "middle", "full")]
+    return {
+        "joints": JOINTS * torch.stack(joints).sum(),
+        "vertices": VERTICES * torch.stack(vertices).sum(),
+        "projection": PROJECTION * torch.stack(projections).sum(),
     }

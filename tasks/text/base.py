@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, cast
 
@@ -15,14 +14,12 @@ from harness.analysis.subset import random_subset
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.registry import load
-from harness.trials.recipe import Recipe
 from harness.trials.task import Split
 from harness.trials.trial import Trial
-from tasks.accuracy import accuracy
 from tasks.data.read import Data
+from tasks.metrics import accuracy
 from tasks.text.spec import TextRecipe, TextSpec
 from tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
-from tasks.trial_factory import check_model, read_with_notes
 from tasks.weights import resolve_weights
 
 POOL = 50
@@ -33,37 +30,30 @@ class TextTask(TextSpec):
     """A text task.
 
     Attributes, after `setup`:
-        classes: names of the labels.
         tokenizer: the map from texts to token ids.
         lengths: by split, the number of tokens of each sample.
     """
 
-    classes: tuple[str, ...]
     tokenizer: Tokenizer
     lengths: dict[str, list[int]]
 
     @classmethod
-    def check(cls, trial: Trial) -> None:
-        """See `Task.check`; the vocabulary size, unknown before the data are read, fits any model."""
+    def sizes_for(cls, recipe: TextRecipe, classes: int) -> dict[str, Any]:
+        return {"head": cls.head, "max_length": recipe.max_length, "vocabulary": 2, "classes": max(2, classes)}
 
-        def build(recipe: Recipe, classes: int) -> nn.Module:
-            return cls.make_model(trial, cast(TextRecipe, recipe), vocabulary=2, classes=max(2, classes))
-
-        check_model(cls, trial, build)
+    def model_sizes(self) -> dict[str, Any]:
+        return {**super().model_sizes(), "vocabulary": self.tokenizer.size, "classes": len(self.classes)}
 
     @classmethod
-    def make_model(cls, trial: Trial, recipe: TextRecipe, **sizes: Any) -> nn.Module:
-        """Return the model of a trial; `sizes` are the arguments that depend on its data."""
+    def make_model(cls, trial: Trial, recipe: TextRecipe, sizes: Mapping[str, Any]) -> nn.Module:
+        """Return the model of a trial, which loads its initial weights itself."""
         weights = resolve_weights(trial)
-        if weights is not None:
-            sizes["weights"] = weights
-        return MODELS.get(trial.model)(trial.model, recipe.model, head=cls.head, max_length=recipe.max_length, **sizes)
+        return super().make_model(trial, recipe, sizes if weights is None else {**sizes, "weights": weights})
 
     def build_model(self) -> nn.Module:
-        """See `Task.build_model`."""
         recipe = self.recipe
         if recipe.vectors is None:
-            return self.make_model(self.trial, recipe, **self.model_sizes())
+            return self.make_model(self.trial, recipe, self.model_sizes())
         from tasks.data.text.word_vectors import locate_vectors, read_vectors, vectors_fingerprint
 
         path = locate_vectors(recipe.vectors, self.settings)
@@ -77,7 +67,7 @@ class TextTask(TextSpec):
             f"{vectors.found:,} of {vectors.wanted:,} words have vectors in {recipe.vectors} ({vectors.dim}-d)"
         )
         sized = recipe.model_copy(update={"model": {**recipe.model, "word_dim": vectors.dim}})
-        model = self.make_model(self.trial, sized, **self.model_sizes())
+        model = self.make_model(self.trial, sized, self.model_sizes())
         embedding: nn.Embedding = cast(Any, model).encoder.embedding
         with torch.no_grad():
             if vectors.found:
@@ -87,10 +77,6 @@ class TextTask(TextSpec):
                 embedding.weight[rows] = pretrained * (embedding.embedding_dim * pretrained.square().mean()).rsqrt()
         embedding.weight.requires_grad_(not recipe.freeze_vectors)
         return model
-
-    def model_sizes(self) -> dict[str, Any]:
-        """Return the arguments of the model that depend on the data."""
-        return {"vocabulary": self.tokenizer.size, "classes": len(self.classes)}
 
     def make_tokenizer(self, train: Iterable[Sequence[str]]) -> Tokenizer:
         """Return the tokenizer that the model brings, or else one of the words of train."""
@@ -112,17 +98,7 @@ class TextTask(TextSpec):
         if isinstance(window, int) and window > longest:
             raise InputError(f"window={window}: longer than the longest text of '{self.trial.data.name}' ({longest})")
 
-    def note_truncated(self, split: str, full_lengths: Iterable[int]) -> None:
-        """Add a note with the number of samples of a split that are longer than `max_length`."""
-        lengths = list(full_lengths)
-        truncated = sum(length > self.recipe.max_length for length in lengths)
-        if truncated:
-            self.notes.append(
-                f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={self.recipe.max_length}"
-            )
-
     def size(self, split: Split) -> int:
-        """See `Task.size`."""
         return len(self.lengths[split])
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
@@ -154,21 +130,14 @@ class TextTask(TextSpec):
             padded = padded.masked_fill(dropped, self.tokenizer.unknown)
         return padded
 
-    @abstractmethod
-    def get_tokens(self, batch: Any) -> Tensor:
-        """Return the token ids of a batch, (…, T)."""
+    def pad_words(self, tokens: Tensor, share: float, generator: torch.Generator) -> Tensor:
+        """Return token ids (…, T) with a random share of each text's words masked, as in `Task.mask_tokens`.
 
-    @abstractmethod
-    def replace_tokens(self, batch: Any, tokens: Tensor) -> Any:
-        """Return the batch with other token ids."""
-
-    def mask_tokens(self, batch: Any, share: float, generator: torch.Generator) -> Any:
-        """See `Task.mask_tokens`; masked words become padding, so that all others keep their positions."""
-        tokens = self.get_tokens(batch)
+        Masked words become padding, so that all others keep their positions.
+        """
         flat = tokens.flatten(0, -2)
         mask = random_subset((flat != self.tokenizer.padding).cpu(), share, generator)
-        masked = flat.masked_fill(mask.to(flat.device), self.tokenizer.padding)
-        return self.replace_tokens(batch, masked.view(tokens.shape))
+        return flat.masked_fill(mask.to(flat.device), self.tokenizer.padding).view(tokens.shape)
 
 
 class LabeledTextTask(TextTask):
@@ -184,14 +153,20 @@ class LabeledTextTask(TextTask):
 
     def setup(self) -> None:
         """Read the texts, build the vocabulary, and encode the texts."""
-        data: Any = read_with_notes(self, self.data_type)
+        data: Any = self.read_data(self.data_type)
         self.classes = data.classes
         train = chain.from_iterable(getattr(data.train, field) for field in self.fields)
         self.tokenizer = self.make_tokenizer(map(split_words, train))
         self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
+        max_length = self.recipe.max_length
         for split, rows in data.splits().items():
             encoded = [[self.tokenizer.encode(text) for text in getattr(rows, field)] for field in self.fields]
-            self.note_truncated(split, map(len, chain.from_iterable(encoded)))
+            lengths = [*map(len, chain.from_iterable(encoded))]
+            truncated = sum(length > max_length for length in lengths)
+            if truncated:
+                self.notes.append(
+                    f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={max_length}"
+                )
             self.tokens[split] = [tuple(map(self.truncate, texts)) for texts in zip(*encoded, strict=True)]
         self.labels = {name: torch.as_tensor(split.labels) for name, split in data.splits().items()}
         self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
@@ -204,13 +179,10 @@ class LabeledTextTask(TextTask):
             tokens = tokens.unflatten(0, (-1, len(self.fields)))
         return tokens, self.labels[split][list(indices)]
 
-    def get_tokens(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """See `TextTask.get_tokens`."""
-        return batch[0]
-
-    def replace_tokens(self, batch: tuple[Tensor, Tensor], tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """See `TextTask.replace_tokens`."""
-        return tokens, batch[1]
+    def mask_tokens(
+        self, batch: tuple[Tensor, Tensor], share: float, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        return self.pad_words(batch[0], share, generator), batch[1]
 
     def num_loss_terms(self, batch: tuple[Tensor, Tensor]) -> float:
         """Return the number of samples."""

@@ -18,7 +18,6 @@ from tasks.metrics import ACCURACY
 from tasks.text.base import TextTask
 from tasks.text.spec import CHARACTERS, F1, SPELLING, SequenceLabellingSpec
 from tasks.text.tokenizer import PADDING, UNKNOWN, build_vocab
-from tasks.trial_factory import read_with_notes
 
 UNTAGGED = -100
 """The tag id of padding, which the loss ignores."""
@@ -36,7 +35,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
 
     def setup(self) -> None:
         """Read the sentences, build the vocabularies of words and features, and encode the sentences."""
-        self.data = read_with_notes(self, TaggedData)
+        self.data = self.read_data(TaggedData)
         self.classes = self.data.classes
         self.splits: Mapping[str, TaggedSplit] = self.data.splits()
         self.tokenizer = self.make_tokenizer(self.data.train.words)
@@ -47,11 +46,11 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         self.first_tokens: dict[str, list[Tensor]] = {}
         self.tags: dict[str, list[Tensor]] = {}
         for name, split in self.splits.items():
-            parts = [(row, slice(start, end)) for row, start, end in self.parts[name]]
-            encoded = [self.tokenizer.encode_words(split.words[row][span]) for row, span in parts]
+            encoded = [self.tokenizer.encode_words(split.words[row][span]) for row, span in self.parts[name]]
             self.tokens[name] = [torch.tensor(tokens) for tokens, _ in encoded]
             self.first_tokens[name] = [torch.tensor(first) for _, first in encoded if first is not None]
-            self.tags[name] = [torch.tensor([tag_ids[tag] for tag in split.tags[row][span]]) for row, span in parts]
+            tags = [[tag_ids[tag] for tag in split.tags[row][span]] for row, span in self.parts[name]]
+            self.tags[name] = list(map(torch.tensor, tags))
         self.lengths = {split: [len(tokens) for tokens in rows] for split, rows in self.tokens.items()}
         self.check_window()
 
@@ -64,20 +63,18 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
             return build_vocab((SPELLING[name](word) for words in train.words for word in words), min_count=2)
         return build_vocab(value for values in train.columns[name] for value in values)
 
-    def split_sentences(self, name: str, split: TaggedSplit) -> list[tuple[int, int, int]]:
-        """Return (sentence, first word, end) of each part of at most `max_length` tokens; note sentences in parts."""
-        max_length, parts, num_split = self.recipe.max_length, list[tuple[int, int, int]](), 0
+    def split_sentences(self, name: str, split: TaggedSplit) -> list[tuple[int, slice]]:
+        """Return (sentence, its words) of each part of at most `max_length` tokens; note sentences in parts."""
+        max_length, parts, num_split = self.recipe.max_length, list[tuple[int, slice]](), 0
         for row, words in enumerate(split.words):
-            _, first = self.tokenizer.encode_words(words)
             start = 0
             while start < len(words):
                 end = min(len(words), start + max_length)
-                if first is not None:
-                    while end > start + 1 and len(self.tokenizer.encode_words(words[start:end])[0]) > max_length:
-                        end -= 1
-                parts.append((row, start, end))
+                while end > start + 1 and len(self.tokenizer.encode_words(words[start:end])[0]) > max_length:
+                    end -= 1
+                parts.append((row, slice(start, end)))
                 start = end
-            num_split += parts[-1][1] > 0
+            num_split += parts[-1][1].start > 0
         if num_split:
             self.notes.append(
                 f"{name}: {num_split:,} of {len(split):,} sentences exceed max_length={max_length}: tagged in parts"
@@ -85,7 +82,6 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         return parts
 
     def model_sizes(self) -> dict[str, Any]:
-        """See `TextTask.model_sizes`."""
         sizes = {name: UNKNOWN + 1 + len(values) for name, values in self.features.items()}
         return {**super().model_sizes(), **({"features": sizes} if sizes else {})}
 
@@ -107,31 +103,22 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
     def feature_ids(self, split: str, indices: Sequence[int], name: str) -> Tensor:
         """Return the ids of one feature for the words of some parts: (B, W), or (B, W, C) for characters."""
         vocab, rows = self.features[name], self.splits[split]
-        spans = [self.parts[split][index] for index in indices]
-        words = [rows.words[row][start:end] for row, start, end in spans]
+        parts = [self.parts[split][index] for index in indices]
+        words = [rows.words[row][span] for row, span in parts]
         if name == CHARACTERS:
-            shortened = [[_shorten(word) for word in sentence] for sentence in words]
-            longest = max(len(word) for sentence in shortened for word in sentence)
-            ids = [
-                torch.tensor(
-                    [[vocab.get(c, UNKNOWN) for c in word] + [PADDING] * (longest - len(word)) for word in sentence]
-                )
-                for sentence in shortened
-            ]
-            return _pad(ids, PADDING)
+            ids = [[[vocab.get(c, UNKNOWN) for c in _shorten(word)] for word in sentence] for sentence in words]
+            longest = max(len(word) for sentence in ids for word in sentence)
+            padded = [[word + [PADDING] * (longest - len(word)) for word in sentence] for sentence in ids]
+            return _pad(list(map(torch.tensor, padded)), PADDING)
         if name in SPELLING:
             values = [[SPELLING[name](word) for word in sentence] for sentence in words]
         else:
-            values = [list(rows.columns[name][row][start:end]) for row, start, end in spans]
+            values = [list(rows.columns[name][row][span]) for row, span in parts]
         return _pad([torch.tensor([vocab.get(value, UNKNOWN) for value in row]) for row in values], PADDING)
 
-    def get_tokens(self, batch: dict[str, Any]) -> Tensor:
-        """See `TextTask.get_tokens`."""
-        tokens: Tensor = batch["tokens"]
-        return tokens
-
-    def replace_tokens(self, batch: dict[str, Any], tokens: Tensor) -> dict[str, Any]:
-        """See `TextTask.replace_tokens`; the features of padding are padding, too."""
+    def mask_tokens(self, batch: dict[str, Any], share: float, generator: torch.Generator) -> dict[str, Any]:
+        """See `TextTask.pad_words`; the features of masked words become padding, too."""
+        tokens = self.pad_words(batch["tokens"], share, generator)
         padding = tokens == self.tokenizer.padding
         features = {
             name: ids.masked_fill(padding.view(*padding.shape, *[1] * (ids.ndim - 2)), PADDING)
@@ -145,10 +132,8 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
 
     def loss(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return the mean cross entropy over words."""
-        logits, smoothing = self.logits(model, batch), self.recipe.label_smoothing
-        return cross_entropy(
-            logits.flatten(0, 1), batch["tags"].flatten(), ignore_index=UNTAGGED, label_smoothing=smoothing
-        )
+        logits, tags = self.logits(model, batch).flatten(0, 1), batch["tags"].flatten()
+        return cross_entropy(logits, tags, ignore_index=UNTAGGED, label_smoothing=self.recipe.label_smoothing)
 
     def logits(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return logits (B, W, classes)."""
@@ -165,16 +150,16 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         predictions: dict[int, list[str]] = {}
         references: dict[int, list[str]] = {}
         for part in sorted(predicted):
-            row, start, end = self.parts[split][part]
+            row, span = self.parts[split][part]
             predictions.setdefault(row, []).extend(self.classes[tag] for tag in predicted[part])
-            references.setdefault(row, []).extend(self.splits[split].tags[row][start:end])
+            references.setdefault(row, []).extend(self.splits[split].tags[row][span])
         return tag_scores(list(references.values()), list(predictions.values()), spans=self.selection_metric is F1)
 
     def sample_view(self, split: Split, index: int) -> SampleView:
         """Return the tokens of a part, out-of-vocabulary tokens included."""
-        row, start, end = self.parts[split][index]
-        words, tags = self.splits[split].words[row][start:end], self.splits[split].tags[row][start:end]
-        return SampleView(" ".join(tags), words=tuple(self.tokenizer.tokenize(words)))
+        row, span = self.parts[split][index]
+        words = self.tokenizer.tokenize(self.splits[split].words[row][span])
+        return SampleView(" ".join(self.splits[split].tags[row][span]), words=tuple(words))
 
 
 def tag_scores(references: list[list[str]], predictions: list[list[str]], *, spans: bool) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
@@ -13,7 +13,7 @@ from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from harness.trials.trial import Trial, TrialRequest
-from tasks.data import DATASETS
+from tasks.data import DATASETS, Source
 from tasks.metrics import ACCURACY
 from tasks.text.tokenizer import word_shape
 from tasks.trial_factory import PresetTask
@@ -74,16 +74,13 @@ class TextSpec(PresetTask):
     recipe: TextRecipe
 
     @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`."""
-        trial = super().trial_for(request, settings)
-        name = trial.recipe.get("vectors")
+    def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:
+        name = recipe.get("vectors")
         if name is None:
-            return trial
+            return {}
         from tasks.data.text.word_vectors import locate_vectors, vectors_fingerprint
 
-        digest = vectors_fingerprint(locate_vectors(name, settings))
-        return trial.model_copy(update={"recipe": {**trial.recipe, "vectors_fingerprint": digest}})
+        return {"vectors_fingerprint": vectors_fingerprint(locate_vectors(name, settings))}
 
 
 class TextClassificationSpec(TextSpec):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from harness.trials.samples import SampleView
-from harness.trials.task import Split
 from tasks.data.text.snli import PairData
 from tasks.text.base import LabeledTextTask
 from tasks.text.spec import TextualEntailmentSpec
 
 
 class TextualEntailment(LabeledTextTask, TextualEntailmentSpec):
-    """Textual entailment: one label per pair of texts; all splits are tokenized in the same way."""
+    """Textual entailment: one label per pair of texts; all splits are tokenized in the same way.
+
+    Figures show no samples, because they show one row of tokens, and a pair has two.
+    """
 
     data_type = PairData
     fields = ("premises", "hypotheses")
-
-    def sample_view(self, split: Split, index: int) -> SampleView | None:
-        """Return None: premise and hypothesis are two rows of the encoder's input, and figures show one row."""
-        return None

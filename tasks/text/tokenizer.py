@@ -42,7 +42,7 @@ class Tokenizer(Protocol):
         ...
 
 
-class WordTokenizer:
+class WordTokenizer(Tokenizer):
     """A tokenizer with one token per word; its vocabulary is the words that occur at least `min_count` times."""
 
     padding, unknown = PADDING, UNKNOWN
@@ -57,19 +57,15 @@ class WordTokenizer:
         return word.lower() if self.lowercase else word
 
     def encode(self, text: str) -> list[int]:
-        """See `Tokenizer.encode`."""
         return self.encode_words(split_words(text))[0] or [UNKNOWN]
 
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], None]:
-        """See `Tokenizer.encode_words`."""
         return [self.vocabulary.get(self.normalize(word), UNKNOWN) for word in words], None
 
     def tokenize(self, text: str | Sequence[str]) -> list[str]:
-        """See `Tokenizer.tokenize`."""
         return [self.normalize(word) for word in (split_words(text) if isinstance(text, str) else text)]
 
     def truncate(self, tokens: list[T], max_length: int) -> list[T]:
-        """See `Tokenizer.truncate`."""
         return tokens[:max_length]
 
 

@@ -21,7 +21,7 @@ class Scorer:
     """
 
     def __init__(self, language: str, *, tokenized: bool) -> None:
-        self.language, self.tokenized = language, tokenized
+        self.tokenized = tokenized
         self.tokenizer, self.detokenizer = MosesTokenizer(language), MosesDetokenizer(language)
 
     def __call__(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -29,16 +29,17 @@ class Scorer:
         scores = {}
         for name, convert in (("bleu", self.tokenize), ("sacrebleu", self.detokenize)):
             corpus = [[convert(line) for line in lines] for lines in (translations, references)]
-            scores[name] = float(self._metric(name).corpus_score(corpus[0], [corpus[1]]).score)
+            scores[name] = float(_metric(name).corpus_score(corpus[0], [corpus[1]]).score)
         return scores
 
     def notes(self) -> tuple[str, str]:
         """Return a description of each score, with sacrebleu's signature."""
         tokens = "of the data" if self.tokenized else "by sacremoses"
         text = "detokenized by sacremoses" if self.tokenized else "of the data"
+        bleu, sacrebleu = (_metric(name, [["any"]]).get_signature() for name in ("bleu", "sacrebleu"))
         return (
-            f"bleu: case-sensitive, on Moses tokens {tokens}: {self._signature('bleu')}",
-            f"sacrebleu: on text {text}: {self._signature('sacrebleu')}",
+            f"bleu: case-sensitive, on Moses tokens {tokens}: {bleu}",
+            f"sacrebleu: on text {text}: {sacrebleu}",
         )
 
     def tokenize(self, line: str) -> str:
@@ -57,9 +58,7 @@ class Scorer:
         text: str = self.detokenizer.detokenize(words, return_str=True)
         return text
 
-    def _metric(self, name: str, references: Sequence[Sequence[str]] | None = None) -> BLEU:
-        # `force` silences sacrebleu's warning about tokenized input, which is intended here.
-        return BLEU(tokenize="none" if name == "bleu" else "13a", force=name == "bleu", references=references)
 
-    def _signature(self, name: str) -> str:
-        return str(self._metric(name, references=[["any"]]).get_signature())
+def _metric(name: str, references: Sequence[Sequence[str]] | None = None) -> BLEU:
+    # `force` silences sacrebleu's warning about tokenized input, which is intended here.
+    return BLEU(tokenize="none" if name == "bleu" else "13a", force=name == "bleu", references=references)

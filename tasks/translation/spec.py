@@ -21,8 +21,7 @@ class TranslationRecipe(Recipe):
     pieces: int = Field(default=8000, ge=1, description="vocabulary size of the joint BPE of raw text")
     symbols: int = Field(default=32_768, ge=5, description="maximum size of the joint dictionary of subword text")
     order: Literal["dropbench", "fairseq"] = Field(
-        default="dropbench",
-        description="fairseq: same initial weights, batches and updates as fairseq-train --seed",
+        default="dropbench", description="fairseq: same initial weights, batches and updates as fairseq-train --seed"
     )
     beam: int = Field(default=5, ge=1, description="beam size")
     lenpen: float = Field(default=1.0, description="length penalty: scores are divided by length ** lenpen")

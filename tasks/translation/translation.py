@@ -22,21 +22,18 @@ from torch.optim import Optimizer
 
 from harness.analysis.subset import random_subset
 from harness.errors import InputError
-from harness.models.catalog import MODELS
 from harness.seeding import derive
 from harness.training.data_loading import to_device
-from harness.trials.recipe import Recipe
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
-from harness.trials.trial import Trial
 from tasks.data import read
 from tasks.data.check import subset_notes
 from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS
 from tasks.data.translation.fairseq_preprocess import prepare
 from tasks.data.translation.parallel import SPLITS, TranslationData
 from tasks.translation.bleu import Scorer
-from tasks.translation.spec import TranslationSpec
-from tasks.trial_factory import check_model, resolve_data
+from tasks.translation.spec import TranslationRecipe, TranslationSpec
+from tasks.trial_factory import resolve_data
 
 BATCH_MULTIPLE = 8
 """The number of sentences of a batch is a multiple of this where possible, as in fairseq."""
@@ -50,9 +47,12 @@ class Translation(TranslationSpec):
     """
 
     @classmethod
-    def check(cls, trial: Trial) -> None:
-        """See `Task.check`; the dictionary sizes, unknown before the data are read, fit any model."""
-        check_model(cls, trial, lambda recipe, _: _build(trial.model, recipe, 16, 16, joined=True))
+    def sizes_for(cls, recipe: TranslationRecipe, classes: int) -> dict[str, Any]:
+        return {"source": 16, "target": 16, "joined": True}
+
+    def model_sizes(self) -> dict[str, Any]:
+        source, target = self.fairseq.source_dictionary, self.fairseq.target_dictionary
+        return {"source": len(source), "target": len(target), "joined": source == target}
 
     def setup(self) -> None:
         """Binarize the text unless it is cached, and group the sentences into batches."""
@@ -103,11 +103,9 @@ class Translation(TranslationSpec):
         )
 
     def build_model(self) -> nn.Module:
-        """See `Task.build_model`."""
         if self.recipe.order == "fairseq":
             torch.manual_seed(self.trial.seed)
-        source, target = self.fairseq.source_dictionary, self.fairseq.target_dictionary
-        return _build(self.trial.model, self.recipe, len(source), len(target), joined=source == target)
+        return super().build_model()
 
     @property
     def divides_gradients(self) -> bool:
@@ -124,7 +122,6 @@ class Translation(TranslationSpec):
         return adam
 
     def size(self, split: Split) -> int:
-        """See `Task.size`."""
         return len(self.fairseq.dataset(FAIRSEQ_SPLITS[split]))
 
     def epoch_seed(self, number: int) -> int:
@@ -140,7 +137,6 @@ class Translation(TranslationSpec):
             yield np.concatenate(batches[start : start + self.recipe.accumulate]).tolist()
 
     def steps_per_epoch(self, size: int) -> int:
-        """See `Task.steps_per_epoch`."""
         return math.ceil(len(self.batches["train"]) / self.recipe.accumulate)
 
     def micro_batches(self, indices: list[int], parts: int) -> list[list[int]]:
@@ -200,10 +196,8 @@ class Translation(TranslationSpec):
 
     def translate(self, model: nn.Module, batch: Any) -> dict[int, str]:
         """Return the best translation of each sentence of a test batch, by its index."""
-        recipe = self.recipe
-        options = {"beam": recipe.beam, "lenpen": recipe.lenpen}
-        limits = {"max_len_a": recipe.max_len_a, "max_len_b": recipe.max_len_b}
-        generator = self.fairseq.build_generator([model], Namespace(**options, **limits))
+        options = self.recipe.model_dump(include={"beam", "lenpen", "max_len_a", "max_len_b"})
+        generator = self.fairseq.build_generator([model], Namespace(**options))
         with _ignore_mask_warning():
             hypotheses = generator.generate([model], batch)
         generator.model.set_decoder_beam_size(1)  # the beam size is kept in the modules
@@ -242,7 +236,3 @@ def _ignore_mask_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Support for mismatched key_padding_mask and attn_mask")
         yield
-
-
-def _build(model: str, recipe: Recipe, source: int, target: int, *, joined: bool) -> nn.Module:
-    return MODELS.get(model)(model, recipe.model, source=source, target=target, joined=joined)

@@ -193,8 +193,8 @@ def test_random_detections_score_as_in_an_independent_implementation(seed: int, 
 def test_interactions_that_do_not_exist_do_not_count_among_the_best_detections() -> None:
     kind = all_interactions(rare=())
     alone = Interactions(kind.verbs, kind.objects, kind.classes[:1], kind.rare[:1])
-    found = pairing((BOX, THING, 0, [0.1, 0.9, 0.9]))
-    assert mean_average_precision(alone, [image((BOX, THING, 0, 0))], [found], max_dets=1)["map-full"] == 100
+    detected = pairing((BOX, THING, 0, [0.1, 0.9, 0.9]))
+    assert mean_average_precision(alone, [image((BOX, THING, 0, 0))], [detected], max_dets=1)["map-full"] == 100
     assert top_k(np.array([0.5, 0.7, 0.5, 0.7]), 3).tolist() == [1, 3, 0]
 
 

@@ -20,8 +20,7 @@ from tasks.data import locate
 from tasks.data.images.label_maps import FOLDER
 from tasks.images.augmentation import random_augment
 from tasks.images.image_classification import ImageClassification
-from tasks.images.label_map_views import GEOMETRIC_OPS, label_map_transform
-from tasks.images.token_labels import labels_from_maps
+from tasks.images.token_labels import GEOMETRIC_OPS, label_map_transform, labels_from_maps
 
 POLICY = "rand-m9-mstd0.5-inc1"
 SMALL = {"model.layers": "1,1", "model.embed_dim": 16, "model.num_heads": 2, "model.stem_dim": 4, "model.mlp_ratio": 1}

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import InputError
 from tasks.language import bpe
-from tasks.language.gpt2_files import gpt2_digest, gpt2_files
+from tasks.language.spec import gpt2_digest, gpt2_files
 from tests.tasks.language.gpt2_files import TEXT, TEXTS, gpt2_folder
 
 

@@ -18,8 +18,8 @@ from harness.training.data_loading import StepBatches
 from harness.training.engine import run_trial
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
-from tasks.language.gpt2_files import gpt2_digest
 from tasks.language.language_modelling import LanguageModelling, count_parameters
+from tasks.language.spec import gpt2_digest
 from tests.tasks.language.gpt2_files import gpt2_folder
 
 SMALL = {

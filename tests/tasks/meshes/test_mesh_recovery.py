@@ -20,8 +20,8 @@ from harness.training.engine import run_trial
 from harness.trials.optimization import build_optimizer
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
-from tasks.meshes.losses import Body, mesh_losses
 from tasks.meshes.mesh_recovery import MeshRecovery
+from tasks.meshes.metrics import Body, mesh_losses
 from tasks.meshes.person_crop import PersonCrop, rotate_body
 
 SMALL: dict[str, Any] = {

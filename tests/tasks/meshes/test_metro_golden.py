@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from adapters.vision.metro import Metro, Recovered, build_metro
 from tasks.data.meshes.body_model import H36M_JOINTS, HIPS
-from tasks.meshes.losses import Body, mesh_losses
-from tasks.meshes.metrics import Frame, body_errors
+from tasks.meshes.metrics import Body, Frame, body_errors, mesh_losses
 from tests.paths import GOLDEN_FILES
 
 GOLDEN: dict[str, Any] = json.loads((GOLDEN_FILES / "metro.json").read_text("utf-8"))
