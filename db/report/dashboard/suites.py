@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 
 from db.queries.published import load_known
-from db.report.view.build import build_view, resolve_swept_cell
+from db.report.view.build import build_view, resolve_cell
 from db.report.view.view import SYNTHETIC, CellTrials, View
 from db.schema.connection import reading
 from db.schema.tables import Configs, Memberships, Trials
@@ -120,7 +120,7 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
             seeds = tuple(sorted({seed for config_id in ids for seed, _ in variant.trials[config_id]}))
             cell = cell.model_copy(update={"request": request, "seeds": seeds})
             try:
-                resolved.append(resolve_swept_cell(cell, settings, store))
+                resolved.append(resolve_cell(cell, settings, store))
             except InputError as error:
                 resolved.append(CellTrials(cell, (), str(error)))
             continue

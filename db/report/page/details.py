@@ -15,7 +15,7 @@ from db.report.formats.escaping import cut
 from db.report.formats.layout import delta_text, format_metric, incomplete, mean_std
 from db.report.page.records import Record, load_configs, load_records
 from db.report.page.table import Anchors
-from db.report.view.selection_notes import chosen_text
+from db.report.view.notes import params_text
 from db.report.view.view import CellResult, SeedResult, View, baselines
 from db.store.store import Store
 
@@ -140,7 +140,7 @@ def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
     facts = [
         ("metric", f"{result.metric.name} {result.metric.arrow}".strip()),
         ("seeds", counts),
-        ("chosen", chosen_text(result)),
+        ("chosen", params_text(result.chosen)),
         ("Δ base", delta_text(result) + (f" over {result.paired} pairs" if result.paired else "")),
         ("published", mean_std(result.published, result.published_std, result.metric)),
         ("Δ published", format_metric(result.delta_published, result.metric, signed=True)),
