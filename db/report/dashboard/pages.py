@@ -15,11 +15,10 @@ from db.report.dashboard import overview
 from db.report.dashboard.live import Live
 from db.report.dashboard.suites import Variant, variants, view_of
 from db.report.formats import listing
-from db.report.page.charts import Chart, Group, band_chart
+from db.report.page.charts import Group, band_chart, merge_seeds
 from db.report.page.details import differences, flatten, run_details
 from db.report.page.document import chart_groups, page_content
 from db.report.page.records import Record, load_curves, load_records
-from db.report.page.seed_bands import merge_seeds
 from db.report.page.templates import environment
 from db.schema.connection import reading
 from db.schema.tables import Configs
@@ -155,8 +154,7 @@ def _curves(live: Live, record: Record) -> Group:
         band = merge_seeds([curves[name]], MAX_POINTS)
         if band is not None:
             caption = name.replace("/", " ")
-            spec = band_chart(f"{caption} by step", [record.id], {0: band}, "step", name)
-            group.charts.append(Chart(caption, f"{caption} by step", spec))
+            group.charts.append(band_chart(caption, f"{caption} by step", [record.id], {0: band}, name))
             group.rows.append((name, f"{int(band.steps[-1]):,}", f"{band.mean[-1]:.4g}"))
     group.header = ("curve", "last step", "last value")
     return group

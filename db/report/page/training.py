@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from db.report.formats.escaping import cut
-from db.report.page import charts
-from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Chart, Group, labels
+from db.report.page.charts import (
+    MAX_CHARTS,
+    MAX_ROWS,
+    Group,
+    SeedBand,
+    band_chart,
+    labels,
+    layer_chart,
+    merge_seeds,
+)
+from db.report.page.details import load_environment, text_list
 from db.report.page.records import load_curves
-from db.report.page.seed_bands import SeedBand, merge_seeds
 from db.report.view.view import CellResult, View
 from db.store.store import Store
 from harness.analysis import analysis_of
@@ -41,10 +48,8 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
         return None
     max_points = max(20, min(MAX_POINTS, MAX_PAGE_POINTS // (2 * len(trials))))
     legend = labels(rows)
-    group = Group(
-        "curves", "Learning curves",
-        header=("column", "row", "seeds", "best dev", "at step", "last training loss"),
-    )  # fmt: skip
+    header = ("column", "row", "seeds", "best dev", "at step", "last training loss")
+    group = Group("curves", "Learning curves", header=header)
     group.lead.append("Lines: mean over seeds; bands: from the lowest to the highest seed.")
     total = sum(len(cell.seeds) for cell in view.cells.values())
     if len(ids) < total:
@@ -53,19 +58,18 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
     plotted: set[int] = set()
     for column in view.columns:
         cells = [cell for cell in view.column(column) if (cell.row, column) in trials]
+        if not cells:
+            continue
         loss: dict[int, SeedBand] = {}
         dev: dict[int, SeedBand] = {}
         for cell in cells:
             for name, bands in (("train/loss", loss), (metrics[column], dev)):
                 seeds = [curves.get(id, {}).get(name, []) for id in trials[cell.row, column]]
-                band = merge_seeds(seeds, max_points)
-                if band is not None:
+                if (band := merge_seeds(seeds, max_points)) is not None:
                     bands[rows.index(cell.row)] = band
         for name, bands in ((metrics[column].replace("/", " "), dev), ("training loss", loss)):
             if bands and len(group.charts) < MAX_CHARTS:
-                description = f"{name} by step: {column}"
-                spec = charts.band_chart(description, legend, bands, "step", name)
-                group.charts.append(Chart(f"{column}: {name}", description, spec))
+                group.charts.append(band_chart(f"{column}: {name}", f"{name} by step: {column}", legend, bands, name))
         plotted |= {*dev, *loss}
         group.rows += [
             _curve_row(column, legend[row], cells, dev.get(row), loss.get(row)) for row in sorted({*dev, *loss})
@@ -130,8 +134,7 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
             {"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in indexed
         ]
         description = f"drop ratio by layer: {model}, {kind}"
-        spec = charts.layer_chart(description, legend, points, "drop ratio")
-        group.charts.append(Chart(f"{model}, {kind}", description, spec))
+        group.charts.append(layer_chart(f"{model}, {kind}", description, legend, points))
         group.rows += [
             (model, legend[row], site["site"], kind, str(site["layer"]), f"{site['ratio']:.3f}")
             for row, site in indexed
@@ -141,12 +144,9 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
 
 def _sites(directory: Path) -> list[Mapping[str, Any]]:
     """Return the sites of a run with their ratios; [] if its environment file is missing or damaged."""
-    try:
-        lines = json.loads((directory / "environment.json").read_bytes())["sites"]
-        matches = [match for line in lines if (match := _SITE.match(line))]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    matches = [_SITE.match(line) for line in text_list(load_environment(directory), "sites")]
     return [
-        {"site": match["site"], "kind": match["kind"], "layer": int(match["layer"]), "ratio": float(match["ratio"])}
+        {**match.groupdict(), "layer": int(match["layer"]), "ratio": float(match["ratio"])}
         for match in matches
+        if match is not None
     ]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lxml import html as parser
 
 from db.report.page import templates
+from db.report.page.charts import merge_seeds
 from db.report.page.details import duration, log_lines
 from db.report.page.document import page
-from db.report.page.seed_bands import merge_seeds
 from db.report.page.table import table_of
 from db.report.view.view import CellTrials, View
 from db.store.store import Store
