@@ -80,7 +80,7 @@ def suite_page(live: Live, name: str, key: str | None) -> Page:
     if progress is None:
         raise NotFound(name)
     suite, choices = live.cached(("variants", name), lambda: variants(name, live.base))
-    selected = next((one for one in choices if one.key == key), choices[0] if choices and key is None else None)
+    selected = next((variant for variant in choices if key in (variant.key, None)), None)
     if key is not None and selected is None:
         raise NotFound(key)
     header = _region("progress", suite=progress, variants=choices, selected=selected, address=suite_address)
@@ -179,12 +179,9 @@ def _baseline(live: Live, record: Record) -> Mapping[str, Any] | None:
 
 def changed_regions(page: Page, have: str) -> dict[str, Any]:
     """Return the regions whose digests are not among those of the browser (``name:digest,…``)."""
+    regions = {name: {"digest": digest_of(html), "html": html} for name, html in page.regions.items()}
     digests = dict(region.rpartition(":")[::2] for region in have.split(","))
-    return {
-        name: {"digest": digest_of(html), "html": html}
-        for name, html in page.regions.items()
-        if digests.get(name) != digest_of(html)
-    }
+    return {name: region for name, region in regions.items() if digests.get(name) != region["digest"]}
 
 
 def digest_of(html: str) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from db.report.formats.escaping import MAX_TEXT, latex, latex_definitions, markdown
-from db.report.formats.layout import Grid, Line, about, incomplete, long_grid, wide_grid
+from db.report.formats.layout import Line, about, incomplete, source_grid
 from db.report.formats.listing import latex_lines, markdown_lines, to_csv, to_parquet
 from db.report.view.view import CellResult, View
 
 
 def as_markdown(view: View) -> str:
     """Return a GitHub table; the best are bold."""
-    grid = _grid(view)
+    grid = source_grid(view)
     rows = [_texts(line, markdown, "**{}**", "&emsp;") for line in grid.lines]
     notes = [f"{number}. {markdown(note)}" for number, note in enumerate(grid.notes, 1)]
     legend = [f"- {markdown(text)}" for text in grid.about]
@@ -26,7 +26,7 @@ def as_markdown(view: View) -> str:
 
 def as_latex(view: View) -> str:
     """Return a table environment for the package booktabs; the best are bold."""
-    grid = _grid(view)
+    grid = source_grid(view)
     rows = [_texts(line, latex, r"\textbf{{{}}}", r"\quad ") for line in grid.lines]
     header = [latex(text) for text in grid.header]
     begin, *inner, end = latex_lines(header, rows, f"l{'r' * (len(header) - 1)}")
@@ -79,10 +79,6 @@ def as_json(view: View) -> str:
         "notes": list(suite.notes),
     }
     return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
-
-
-def _grid(view: View) -> Grid:
-    return wide_grid(view) if len(view.columns) > 1 else long_grid(view)
 
 
 def _flat(view: View) -> list[dict[str, Any]]:

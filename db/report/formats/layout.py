@@ -81,6 +81,11 @@ def delta_text(result: CellResult, interval: bool = True) -> str:
     return f"{text} [{low}, {high}]"
 
 
+def source_grid(view: View) -> Grid:
+    """Return the table in the layout of its source: `wide_grid`, or `long_grid` for a single column."""
+    return wide_grid(view) if len(view.columns) > 1 else long_grid(view)
+
+
 def long_grid(view: View, *, intervals: bool = True) -> Grid:
     """Return one line per cell, with or without confidence intervals."""
     results = list(view.cells.values())

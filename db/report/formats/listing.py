@@ -203,13 +203,7 @@ def _defaults(regularizer: str) -> Mapping[str, Any]:
 
 
 def format_value(value: float, like: float | None = None, *, signed: bool = False) -> str:
-    """Return a number with two decimals, or four if it is less than 1.
-
-    Args:
-        value: the number.
-        like: a number shown next to it, whose decimals it takes.
-        signed: also show a plus sign.
-    """
+    """Return a number with two decimals, or four if it, or the number `like` shown next to it, is less than 1."""
     digits = 2 if abs(value if like is None else like) >= 1 else 4
     return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "−")
 

@@ -115,11 +115,9 @@ class SeedBand:
 
 
 def merge_seeds(curves: Sequence[Curve], max_points: int) -> SeedBand | None:
-    """Merge curves; return None if none of them has a point.
+    """Merge curves, one per seed, interpolating between their steps; return None if none of them has a point.
 
-    Args:
-        curves: one per seed; values between their steps are interpolated.
-        max_points: maximum number of points of the band, at least 2, including its first and last step.
+    The band has at most `max_points` (at least 2), including the first and the last step.
     """
     arrays = [np.array([point for point in curve if point[1] is not None], dtype=float) for curve in curves]
     finite = [(points[:, 0], points[:, 1]) for points in arrays if len(points)]

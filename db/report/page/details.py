@@ -71,14 +71,9 @@ class CellDetails:
 
 
 def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: bool = True) -> list[CellDetails]:
-    """Return the details of every cell that has an anchor; failed trials and the first seeds are shown in full first.
+    """Return the details of every cell that has an anchor.
 
-    Args:
-        view: the table.
-        anchors: the anchors of its cells.
-        store: the database.
-        runs: the root of the run directories.
-        full: show up to `MAX_FULL_TRIALS` trials in full.
+    If `full`, up to `MAX_FULL_TRIALS` trials are shown in full: failed ones, then the first seeds of each cell.
     """
     results = [view.cells[position] for position in anchors]
     order = sorted(
@@ -182,7 +177,7 @@ def _with_texts(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **attempt,
         "where": ", ".join(str(part) for part in (attempt["host"], attempt["executor"], job) if part),
-        "started": str(attempt["started_at"] or "")[:19].replace("T", " "),
+        "started": time_text(str(attempt["started_at"] or "")),
         "duration": duration(3600 * hours(attempt)),
     }
 
@@ -196,6 +191,11 @@ def hours(attempt: Mapping[str, Any]) -> float:
         return max(0.0, (ended - datetime.fromisoformat(attempt["started_at"])).total_seconds() / 3600)
     except (ValueError, TypeError):
         return 0.0
+
+
+def time_text(iso: str) -> str:
+    """Return an ISO 8601 time to the second: ``2026-01-02 03:04:05``."""
+    return iso[:19].replace("T", " ")
 
 
 def duration(seconds: float) -> str:

@@ -45,13 +45,7 @@ class Record:
 
 
 def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
-    """Return the trials with these ids in the given order; ids that are not in the database are left out.
-
-    Args:
-        store: the database.
-        runs: the root of the run directories.
-        ids: full ids.
-    """
+    """Return the trials with these full ids in the given order; ids that are not in the database are left out."""
     records: dict[str, Record] = {}
     with reading(store.engine) as connection:
         trials = select(Trials.c.id, Trials.c.seed, Trials.c.state, Trials.c.reason, Configs.c.config).join(Configs)
@@ -84,13 +78,9 @@ def load_configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str] | None) -> dict[str, Points]:
-    """Return the curves with these names by trial; trials without any are left out.
+    """Return the curves by trial; trials without any are left out.
 
-    Args:
-        store: the database.
-        runs: the root of the run directories.
-        ids: ids of trials.
-        names: names such as ``train/loss`` and ``dev/accuracy``; None for all.
+    `names` are names such as ``train/loss`` and ``dev/accuracy``, or None for all curves.
     """
     ids, selected = list(ids), None if names is None else set(names)
     curves: dict[str, Points] = {}

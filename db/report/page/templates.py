@@ -61,8 +61,7 @@ def vega_bundle() -> str:
     """Return the JavaScript of Vega, Vega-Lite and Vega-Embed, about 0.9 MB; takes seconds, once per process."""
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;")
-    return bundle
+    return str(vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;"))
 
 
 def digest(content: str) -> str:

@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from db.report.formats.escaping import cut
-from db.report.page.charts import (
-    MAX_CHARTS,
-    MAX_ROWS,
-    Group,
-    SeedBand,
-    band_chart,
-    labels,
-    layer_chart,
-    merge_seeds,
-)
+from db.report.page import charts
+from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, SeedBand, labels
 from db.report.page.details import load_environment, text_list
 from db.report.page.records import load_curves
 from db.report.view.view import CellResult, View
@@ -65,11 +57,12 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
         for cell in cells:
             for name, bands in (("train/loss", loss), (metrics[column], dev)):
                 seeds = [curves.get(id, {}).get(name, []) for id in trials[cell.row, column]]
-                if (band := merge_seeds(seeds, max_points)) is not None:
+                if (band := charts.merge_seeds(seeds, max_points)) is not None:
                     bands[rows.index(cell.row)] = band
         for name, bands in ((metrics[column].replace("/", " "), dev), ("training loss", loss)):
             if bands and len(group.charts) < MAX_CHARTS:
-                group.charts.append(band_chart(f"{column}: {name}", f"{name} by step: {column}", legend, bands, name))
+                description = f"{name} by step: {column}"
+                group.charts.append(charts.band_chart(f"{column}: {name}", description, legend, bands, name))
         plotted |= {*dev, *loss}
         group.rows += [
             _curve_row(column, legend[row], cells, dev.get(row), loss.get(row)) for row in sorted({*dev, *loss})
@@ -134,7 +127,7 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
             {"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in indexed
         ]
         description = f"drop ratio by layer: {model}, {kind}"
-        group.charts.append(layer_chart(f"{model}, {kind}", description, legend, points))
+        group.charts.append(charts.layer_chart(f"{model}, {kind}", description, legend, points))
         group.rows += [
             (model, legend[row], site["site"], kind, str(site["layer"]), f"{site['ratio']:.3f}")
             for row, site in indexed

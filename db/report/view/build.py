@@ -24,12 +24,7 @@ def build_view(suite: Suite, cells: Sequence[CellTrials], store: Store, settings
 
 
 def with_subsets(view: View, runs: Path) -> View:
-    """Return the view with the notes of its runs on subsets of the published data.
-
-    Args:
-        view: the table of a suite.
-        runs: the root of the run directories; cells without a run directory have no notes.
-    """
+    """Return the view with the notes on subsets of the published data that its run directories in `runs` have."""
     notes_of: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for result in view.cells.values():
         data = result.cell.request.data, result.fingerprint

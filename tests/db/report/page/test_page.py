@@ -143,6 +143,14 @@ def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
     assert ["TREC", "none", "3", "90", "40", "0.15"] in [texts(row, "./td") for row in document.xpath("//tr")]
 
 
+def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+    cells = tables.resolve(tables.suite())
+    cells = [CellTrials(cell.cell, (), "missing") if cell.cell.column == "MR" else cell for cell in cells]
+    written.fill(store, runs, cells, tables.values)
+    document = checked(page(tables.view(store, cells), store, runs))
+    assert texts(document, "//figcaption") == ["trec", "mr", "TREC: dev accuracy", "TREC: training loss"]
+
+
 def test_ratios_are_read_from_the_runs(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
