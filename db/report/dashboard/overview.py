@@ -45,18 +45,13 @@ class SuiteProgress:
 
 @dataclass(frozen=True)
 class TrialLine:
-    """A running or recently changed trial in one line."""
+    """A recently changed trial in one line."""
 
     id: str
     label: str
     state: str
-    reason: str | None = None
-    step: int | None = None
-    steps: int | None = None
-    rate: str = ""
-    loss: str = ""
-    remaining: str = ""
-    updated: str = ""
+    reason: str | None
+    updated: str
 
 
 def suites(live: Live) -> list[SuiteProgress]:
@@ -121,22 +116,12 @@ def _mean_duration(live: Live, name: str) -> float | None:
     return sum(seconds) / len(seconds) if seconds else None
 
 
-def running_trials(live: Live) -> list[TrialLine]:
-    """Return the running trials; those that end first come first."""
+def running_trials(live: Live) -> list[tuple[Any, str]]:
+    """Return the running trials (`jobs.queue.train_events.TrainProgress`) with their labels; the first to end first."""
     trials = sorted(live.activity().running, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0, trial.id))
     trials = trials[:MAX_RUNNING]
     labels = _labels(live, [trial.id for trial in trials])
-    return [line_of(trial, labels.get(trial.id, "")) for trial in trials]
-
-
-def line_of(trial: Any, label: str) -> TrialLine:
-    """Return a running trial (`jobs.queue.train_events.TrainProgress`) as text."""
-    rate = ""
-    if trial.rate:
-        rate = f"{trial.rate:.3g} steps/s" if trial.rate >= 1 else f"{1 / trial.rate:.3g} s/step"
-    loss = "" if trial.loss is None else f"{trial.loss:.4g}"
-    remaining = "" if trial.seconds is None else duration(trial.seconds)
-    return TrialLine(trial.id, label, "running", None, trial.step, trial.steps, rate, loss, remaining)
+    return [(trial, labels.get(trial.id, "")) for trial in trials]
 
 
 def latest(live: Live) -> list[TrialLine]:
@@ -148,7 +133,7 @@ def latest(live: Live) -> list[TrialLine]:
     lines = []
     for row in rows:
         state, reason = live.store.observed.get(row.id, (row.state, row.reason))
-        lines.append(TrialLine(row.id, labels.get(row.id, ""), state, reason, updated=time_text(row.updated_at)))
+        lines.append(TrialLine(row.id, labels.get(row.id, ""), state, reason, time_text(row.updated_at)))
     return lines
 
 

@@ -137,7 +137,7 @@ def trial_page(live: Live, id: str) -> Page:
     regions = {
         "trial": _region(
             "trial", record=record, state_name=state, reason=reason, address=suite_address,
-            line=None if running is None else overview.line_of(running, ""),
+            running=running,
         ),
         "plot-curves": _region("plot", group=charts) if charts.charts else "",
         "run": _region("run", run=run_details(record, live.runs)),

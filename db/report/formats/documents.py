@@ -129,10 +129,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
         "candidates": [
             {
                 "params": dict(candidate.params),
-                "state": candidate.state,
-                "reason": candidate.reason,
-                "dev": candidate.dev,
-                "n": candidate.n,
+                **{name: getattr(candidate, name) for name in ("state", "reason", "dev", "n")},
                 "trials": [trial.id for trial in candidate.trials],
             }
             for candidate in result.candidates

@@ -81,9 +81,9 @@ class Group:
             self.lead.append(f"The first {MAX_CHARTS} of {count} {noun}.")
 
 
-def rounded(value: float | None) -> float | None:
+def rounded(value: float) -> float:
     """Return the value with five digits, more than a chart shows."""
-    return None if value is None else float(f"{value:.5g}")
+    return float(f"{value:.5g}")
 
 
 def labels(texts: Sequence[str]) -> list[str]:

@@ -64,9 +64,9 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
                 description = f"{name} by step: {column}"
                 group.charts.append(charts.band_chart(f"{column}: {name}", description, legend, bands, name))
         plotted |= {*dev, *loss}
-        group.rows += [
-            _curve_row(column, legend[row], cells, dev.get(row), loss.get(row)) for row in sorted({*dev, *loss})
-        ]
+        higher = cells[0].metric.higher_is_better is not False
+        for row in sorted({*dev, *loss}):
+            group.rows.append((column, legend[row], *_curve_texts(dev.get(row), loss.get(row), higher)))
     group.legend = [(row, legend[row]) for row in sorted(plotted)]
     return group
 
@@ -89,16 +89,14 @@ def _task_metric(cell: CellResult) -> str:
     return spec_of(cell.cell.request.task).metrics[0].name
 
 
-def _curve_row(
-    column: str, row: str, cells: Sequence[CellResult], dev: SeedBand | None, loss: SeedBand | None
-) -> tuple[str, ...]:
+def _curve_texts(dev: SeedBand | None, loss: SeedBand | None, higher: bool) -> tuple[str, ...]:
+    """Return the number of seeds, the best dev score with its step, and the last training loss."""
     best, step = "", ""
     if dev is not None:
-        higher = cells[0].metric.higher_is_better is not False
         index = int(dev.mean.argmax() if higher else dev.mean.argmin())
         best, step = f"{dev.mean[index]:.4g}", f"{int(dev.steps[index]):,}"
     seeds = max(band.seeds for band in (dev, loss) if band is not None)
-    return column, row, str(seeds), best, step, "" if loss is None else f"{loss.mean[-1]:.4g}"
+    return str(seeds), best, step, "" if loss is None else f"{loss.mean[-1]:.4g}"
 
 
 def ratios_by_layer(view: View, runs: Path) -> Group | None:
