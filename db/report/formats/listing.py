@@ -8,6 +8,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -189,17 +190,11 @@ def _listed_params(rows: Sequence[Row]) -> dict[str, set[str]]:
     for row in rows:
         params, name = row.get("params", {}), row.get("regularizer", "")
         if params and name not in defaults:
-            defaults[name] = _defaults(name)
+            defaults[name] = {}
+            with suppress(InputError):  # a plug-in that is not loaded
+                defaults[name] = complete_spec(name).params
         listed[name] |= {key for key, value in params.items() if key == "ratio" or defaults[name].get(key) != value}
     return listed
-
-
-def _defaults(regularizer: str) -> Mapping[str, Any]:
-    """Return the default parameters of a regularizer; none for one of a plug-in that is not loaded."""
-    try:
-        return complete_spec(regularizer).params
-    except InputError:
-        return {}
 
 
 def format_value(value: float, like: float | None = None, *, signed: bool = False) -> str:

@@ -28,11 +28,7 @@ HISTOGRAMS = {
     "sparsity": ("Sparsity of the attention", "largest weight × length"),
 }
 """Title and axis of each analysis with values."""
-MAPS = {
-    "attention-map": "Attention maps",
-    "interactions": "Attention of body joints",
-    "predictions": "Predictions",
-}
+MAPS = {"attention-map": "Attention maps", "interactions": "Attention of body joints", "predictions": "Predictions"}
 
 BINS = 40
 MAX_CELLS = 200

@@ -1,8 +1,8 @@
 """Charts as Vega-Lite specifications, in groups that also list their numbers as a table for accessibility.
 
 Points have short keys to keep pages small: r (index of the row), x, y, l and h (ends of the band), p (published value),
-m, n and q (mean, seeds and published value as texts). Colors are not set here: the page's script maps the indices of
-rows to the colors of its style sheet, light or dark. Untrusted text is data, never part of an expression.
+m, n and q (mean, seeds and published value as texts). The page's script sets the colors: it maps the indices of rows to
+the colors of its style sheet, light or dark. Untrusted text is data, never part of an expression.
 """
 
 from __future__ import annotations

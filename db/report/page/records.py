@@ -78,10 +78,7 @@ def load_configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str] | None) -> dict[str, Points]:
-    """Return the curves by trial; trials without any are left out.
-
-    `names` are names such as ``train/loss`` and ``dev/accuracy``, or None for all curves.
-    """
+    """Return the curves with these names (``train/loss``; None: all) by trial; trials without any are left out."""
     ids, selected = list(ids), None if names is None else set(names)
     curves: dict[str, Points] = {}
     order = Metrics.c.trial_id, Metrics.c.name, Metrics.c.step

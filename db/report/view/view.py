@@ -1,4 +1,4 @@
-"""The table of a suite as numbers: each cell beside its baseline and the published value."""
+"""The table of a suite as numbers: each cell next to its baseline and the published value."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_the_page_of_a_large_suite_is_limited(
     ):
         monkeypatch.setattr(f"db.report.page.{name}", limit)
     cells = tables.resolve(tables.suite(), SuiteOptions(seeds=tuple(range(6))))
-    written.fill(store, runs, cells, {place: [80.0] * 6 for place in tables.values})
+    written.fill(store, runs, cells, {position: [80.0] * 6 for position in tables.values})
     document = checked(page(tables.view(store, cells), store, runs))
     text = " ".join(document.text_content().split())
     assert "The first 2 of 3 rows; dropbench report mine --format csv has all." in text
