@@ -48,7 +48,6 @@ def report(
 ) -> None:
     """Print a suite's table next to the published one from the current results; trains nothing."""
     from db.report.formats import documents
-    from db.report.formats.terminal import print_suite_table
     from db.report.view.build import build_view, resolve_cells
     from harness.errors import InputError
     from harness.settings import Settings
@@ -75,6 +74,8 @@ def report(
 
         return emit(figure(view, settings.runs), output)
     if kind is ReportFormat.table:
+        from db.report.formats.terminal import print_suite_table
+
         return show(lambda console: print_suite_table(view, console), output)
     write: dict[ReportFormat, Callable[[View], str | bytes]] = {
         ReportFormat.md: documents.as_markdown,

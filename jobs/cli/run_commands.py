@@ -65,7 +65,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
-    from db.report.printing import print_trials
+    from db.report.formats.listing import print_trials
     from db.store.store import open_store
     from jobs.cli.suite_analysis import show_suite
     from jobs.queue.run_loop import run as run_trials

@@ -83,7 +83,7 @@ def show_suite(
     Raises:
         InputError: see `analyze_suite`.
     """
-    from db.report.printing import print_suite
+    from db.report.formats.terminal import print_suite
     from db.store.store import open_store
 
     summary = analyze_suite(suite, choice, settings, kind)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
-from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -62,15 +62,7 @@ class Guard:
 
 
 def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any]) -> ASGIApp:
-    """Return the application.
-
-    Args:
-        settings: paths of the database and the runs.
-        get_activity: returns the running trials (`jobs.queue.activity.activity`).
-
-    Raises:
-        InputError: the database is missing or cannot be read.
-    """
+    """Return the application; arguments and errors as for `Live`."""
     live = Live(settings, get_activity)
 
     def endpoint(make_page: Callable[[Request], Page]) -> Callable[[Request], Response]:
@@ -79,7 +71,10 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
                 page = make_page(request)
                 if "have" in request.query_params:
                     return JSONResponse(changed_regions(page, request.query_params["have"]))
-                return HTMLResponse(_document(page))
+                regions = {name: (digest_of(html), html) for name, html in page.regions.items()}
+                return HTMLResponse(
+                    render("dashboard.html.j2", page=page, regions=regions, version=version("dropbench"))
+                )
             except NotFound:
                 return _message(request, 404, "This suite or trial is not in the database.")
             except InputError as error:
@@ -101,18 +96,11 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
 
 
 def serve(
-    settings: Settings,
-    port: int,
-    get_activity: Callable[[Store, Settings], Any],
-    on_ready: Callable[[str], Any],
+    settings: Settings, port: int, get_activity: Callable[[Store, Settings], Any], on_ready: Callable[[str], Any]
 ) -> None:
-    """Serve until Ctrl-C.
+    """Serve on a port of this machine until Ctrl-C; port 0 is any free one. Other arguments as for `Live`.
 
-    Args:
-        settings: paths of the database and the runs.
-        port: port on this machine; 0 for any free one.
-        get_activity: returns the running trials (`jobs.queue.activity.activity`).
-        on_ready: called with the address when it accepts connections.
+    `on_ready` is called with the address when it accepts connections.
 
     Raises:
         InputError: the database is missing, or the port is taken.
@@ -127,15 +115,8 @@ def serve(
     with listening:
         on_ready(f"http://{HOST}:{listening.getsockname()[1]}/")
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", server_header=False)
-        try:
+        with suppress(KeyboardInterrupt):  # uvicorn re-raises it after a clean shutdown
             uvicorn.Server(config).run(sockets=[listening])
-        except KeyboardInterrupt:  # uvicorn re-raises it after a clean shutdown
-            return
-
-
-def _document(page: Page) -> str:
-    regions = {name: (digest_of(html), Markup(html)) for name, html in page.regions.items()}
-    return render("dashboard.html.j2", page=page, regions=regions, version=version("dropbench"))
 
 
 def _static(request: Request) -> Response:
@@ -144,10 +125,9 @@ def _static(request: Request) -> Response:
     if name == "plotting.js":
         headers = {"cache-control": "private, max-age=86400"}
         return Response(vega_bundle(), media_type="text/javascript", headers=headers)
-    kinds = {"page.js": "text/javascript", "live.js": "text/javascript", "page.css": "text/css"}
-    if name not in kinds:
+    if name not in ("page.js", "live.js", "page.css"):
         return _not_found(request, None)
-    return Response(asset(name), media_type=kinds[name])
+    return Response(asset(name), media_type="text/css" if name == "page.css" else "text/javascript")
 
 
 def _not_found(request: Request, error: Exception | None) -> Response:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,9 +40,8 @@ class LiveStore(Store):
         """Return the states with those not collected yet; successes wait for their results in the database."""
         rows = super().states(ids)
         for id, (state, reason) in self.observed.items():
-            row = rows.get(id)
-            if row is not None and state != "succeeded":
-                rows[id] = TrialRow(row.id, row.config_id, row.seed, state, reason, row.submission_id)
+            if id in rows and state != "succeeded":
+                rows[id] = replace(rows[id], state=state, reason=reason)
         return rows
 
 
@@ -73,6 +74,9 @@ class Live:
     Args:
         settings: paths of the database and the runs.
         get_activity: returns the running trials (`jobs.queue.activity.activity`).
+
+    Raises:
+        InputError: the database is missing or cannot be read.
     """
 
     def __init__(self, settings: Settings, get_activity: Callable[[Store, Settings], Any]) -> None:
@@ -123,9 +127,7 @@ class Live:
             return int(time.monotonic() / 5)
         versions = []
         for suffix in ("", "-wal"):
-            try:
+            with suppress(OSError):
                 stat = Path(f"{self.url.database}{suffix}").stat()
-                versions.append((stat.st_mtime_ns, stat.st_size))
-            except OSError:
-                versions.append((0, 0))
+                versions.append((suffix, stat.st_mtime_ns, stat.st_size))
         return tuple(versions)

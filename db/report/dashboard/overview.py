@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from db.report.dashboard.live import Live
-from db.report.page.details import duration
+from db.report.page.details import duration, time_text
 from db.schema.connection import reading
 from db.schema.tables import Attempts, Configs, Memberships, Trials
 from db.store.rows import in_list
@@ -45,18 +45,13 @@ class SuiteProgress:
 
 @dataclass(frozen=True)
 class TrialLine:
-    """A running or recently changed trial in one line."""
+    """A recently changed trial in one line."""
 
     id: str
     label: str
     state: str
-    reason: str | None = None
-    step: int | None = None
-    steps: int | None = None
-    rate: str = ""
-    loss: str = ""
-    remaining: str = ""
-    updated: str = ""
+    reason: str | None
+    updated: str
 
 
 def suites(live: Live) -> list[SuiteProgress]:
@@ -82,15 +77,12 @@ def suites(live: Live) -> list[SuiteProgress]:
 
 
 def _count_trials(live: Live) -> dict[str | None, dict[str, int]]:
+    """Return the number of trials by suite and state; those of no suite by None."""
+    query = select(Memberships.c.suite, Trials.c.state, func.count()).join_from(Trials, Memberships, isouter=True)
     counts: dict[str | None, dict[str, int]] = {}
-    count = func.count()
     with reading(live.base.engine) as connection:
-        query = select(Memberships.c.suite, Trials.c.state, count).join(Trials, Trials.c.id == Memberships.c.trial_id)
         for name, state, number in connection.execute(query.group_by(Memberships.c.suite, Trials.c.state)):
             counts.setdefault(name, {})[state] = number
-        without = select(Trials.c.state, count).where(Trials.c.id.not_in(select(Memberships.c.trial_id)))
-        for state, number in connection.execute(without.group_by(Trials.c.state)):
-            counts.setdefault(None, {})[state] = number
     return counts
 
 
@@ -124,40 +116,25 @@ def _mean_duration(live: Live, name: str) -> float | None:
     return sum(seconds) / len(seconds) if seconds else None
 
 
-def running_trials(live: Live) -> list[TrialLine]:
-    """Return the running trials; those that end first come first."""
+def running_trials(live: Live) -> list[tuple[Any, str]]:
+    """Return the running trials (`jobs.queue.train_events.TrainProgress`) with their labels; the first to end first."""
     trials = sorted(live.activity().running, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0, trial.id))
     trials = trials[:MAX_RUNNING]
     labels = _labels(live, [trial.id for trial in trials])
-    return [line_of(trial, labels.get(trial.id, "")) for trial in trials]
-
-
-def line_of(trial: Any, label: str) -> TrialLine:
-    """Return a running trial (`jobs.queue.train_events.TrainProgress`) as text."""
-    rate = ""
-    if trial.rate:
-        rate = f"{trial.rate:.3g} steps/s" if trial.rate >= 1 else f"{1 / trial.rate:.3g} s/step"
-    return TrialLine(
-        trial.id, label, "running", None, trial.step, trial.steps, rate,
-        "" if trial.loss is None else f"{trial.loss:.4g}",
-        "" if trial.seconds is None else duration(trial.seconds),
-    )  # fmt: skip
+    return [(trial, labels.get(trial.id, "")) for trial in trials]
 
 
 def latest(live: Live) -> list[TrialLine]:
     """Return the trials that changed last."""
-    query = select(Trials.c.id, Trials.c.state, Trials.c.reason, Trials.c.updated_at).order_by(
-        Trials.c.updated_at.desc()
-    )
+    query = select(Trials.c.id, Trials.c.state, Trials.c.reason, Trials.c.updated_at).where(Trials.c.state != "queued")
     with reading(live.base.engine) as connection:
-        rows = connection.execute(query.where(Trials.c.state != "queued").limit(NUM_LATEST)).all()
+        rows = connection.execute(query.order_by(Trials.c.updated_at.desc()).limit(NUM_LATEST)).all()
     labels = _labels(live, [row.id for row in rows])
-    observed = live.store.observed
-    return [
-        TrialLine(row.id, labels.get(row.id, ""), state, reason, updated=row.updated_at[:19].replace("T", " "))
-        for row in rows
-        for state, reason in [observed.get(row.id, (row.state, row.reason))]
-    ]
+    lines = []
+    for row in rows:
+        state, reason = live.store.observed.get(row.id, (row.state, row.reason))
+        lines.append(TrialLine(row.id, labels.get(row.id, ""), state, reason, time_text(row.updated_at)))
+    return lines
 
 
 def _labels(live: Live, ids: Iterable[str]) -> dict[str, str]:

@@ -15,11 +15,10 @@ from db.report.dashboard import overview
 from db.report.dashboard.live import Live
 from db.report.dashboard.suites import Variant, variants, view_of
 from db.report.formats import listing
-from db.report.page.charts import Chart, Group, band_chart
+from db.report.page.charts import Group, band_chart, merge_seeds
 from db.report.page.details import differences, flatten, run_details
 from db.report.page.document import chart_groups, page_content
 from db.report.page.records import Record, load_curves, load_records
-from db.report.page.seed_bands import merge_seeds
 from db.report.page.templates import environment
 from db.schema.connection import reading
 from db.schema.tables import Configs
@@ -81,7 +80,7 @@ def suite_page(live: Live, name: str, key: str | None) -> Page:
     if progress is None:
         raise NotFound(name)
     suite, choices = live.cached(("variants", name), lambda: variants(name, live.base))
-    selected = next((one for one in choices if one.key == key), choices[0] if choices and key is None else None)
+    selected = next((variant for variant in choices if key in (variant.key, None)), None)
     if key is not None and selected is None:
         raise NotFound(key)
     header = _region("progress", suite=progress, variants=choices, selected=selected, address=suite_address)
@@ -138,7 +137,7 @@ def trial_page(live: Live, id: str) -> Page:
     regions = {
         "trial": _region(
             "trial", record=record, state_name=state, reason=reason, address=suite_address,
-            line=None if running is None else overview.line_of(running, ""),
+            running=running,
         ),
         "plot-curves": _region("plot", group=charts) if charts.charts else "",
         "run": _region("run", run=run_details(record, live.runs)),
@@ -155,8 +154,7 @@ def _curves(live: Live, record: Record) -> Group:
         band = merge_seeds([curves[name]], MAX_POINTS)
         if band is not None:
             caption = name.replace("/", " ")
-            spec = band_chart(f"{caption} by step", [record.id], {0: band}, "step", name)
-            group.charts.append(Chart(caption, f"{caption} by step", spec))
+            group.charts.append(band_chart(caption, f"{caption} by step", [record.id], {0: band}, name))
             group.rows.append((name, f"{int(band.steps[-1]):,}", f"{band.mean[-1]:.4g}"))
     group.header = ("curve", "last step", "last value")
     return group
@@ -181,12 +179,9 @@ def _baseline(live: Live, record: Record) -> Mapping[str, Any] | None:
 
 def changed_regions(page: Page, have: str) -> dict[str, Any]:
     """Return the regions whose digests are not among those of the browser (``name:digest,…``)."""
+    regions = {name: {"digest": digest_of(html), "html": html} for name, html in page.regions.items()}
     digests = dict(region.rpartition(":")[::2] for region in have.split(","))
-    return {
-        name: {"digest": digest_of(html), "html": html}
-        for name, html in page.regions.items()
-        if digests.get(name) != digest_of(html)
-    }
+    return {name: region for name, region in regions.items() if digests.get(name) != region["digest"]}
 
 
 def digest_of(html: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 
 from db.queries.published import load_known
-from db.report.view.build import build_view, resolve_swept_cell
+from db.report.view.build import build_view, resolve_cell
 from db.report.view.view import SYNTHETIC, CellTrials, View
 from db.schema.connection import reading
 from db.schema.tables import Configs, Memberships, Trials
@@ -46,30 +46,22 @@ class Variant:
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     trials: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
-    def size(self) -> int:
-        """Return the number of trials."""
-        return sum(map(len, self.trials.values()))
-
 
 def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
     """Return the suite, or None if its file is missing, and its variants from the largest to the smallest."""
     trials: dict[str, list[tuple[int, str]]] = {}
+    query = select(Trials.c.config_id, Trials.c.seed, Trials.c.id).join(Memberships).where(Memberships.c.suite == name)
+    columns = select(*(column for column in Configs.columns if column.name != "config"))
     with reading(store.engine) as connection:
-        query = (
-            select(Trials.c.config_id, Trials.c.seed, Trials.c.id).join(Memberships).where(Memberships.c.suite == name)
-        )
         for config_id, seed, id in connection.execute(query.order_by(Trials.c.seed)):
             trials.setdefault(config_id, []).append((seed, id))
-        columns = [column for column in Configs.columns if column.name != "config"]
-        configs = [
-            dict(row)
-            for row in connection.execute(select(*columns).where(in_list(connection, Configs.c.id, trials))).mappings()
-        ]
+        rows = connection.execute(columns.where(in_list(connection, Configs.c.id, trials))).mappings()
+        configs = [dict(row) for row in rows]
     suite = load_known(name)
     if suite is None:
         return None, []
     variant_of: dict[str, Variant] = {}
-    indices = {preset: _CellIndex(all_cells(suite, preset)) for preset in suite.presets}
+    indices = {preset: _CellIndex(_all_cells(suite, preset)) for preset in suite.presets}
     for config in configs:
         preset = config["preset"]
         if preset not in suite.presets:
@@ -86,7 +78,9 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
         variant.trials[config["id"]] = trials[config["id"]]
         if not cells and config["regularizer"] in REGULARIZERS:
             variant.added.append(_spec(config))
-    return suite, sorted(variant_of.values(), key=lambda variant: (-variant.size(), variant.key))
+    return suite, sorted(
+        variant_of.values(), key=lambda variant: (-sum(map(len, variant.trials.values())), variant.key)
+    )
 
 
 def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:
@@ -95,7 +89,8 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
     Raises:
         InputError: a task or metric of the suite is not registered, for example a plug-in's.
     """
-    cells = all_cells(suite, variant.preset, tuple(dict.fromkeys(variant.added)), variant.overrides)
+    added = tuple(dict.fromkeys(variant.added))
+    cells = _all_cells(suite, variant.preset, regularizers=added, overrides=variant.overrides)
     configs_of: dict[tuple[str, str], list[str]] = {}
     index = _CellIndex(cells)
     for id, config in variant.configs.items():
@@ -115,30 +110,24 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
         # If the data exist in several versions, use the one with the most trials.
         id = max(ids, key=lambda id: len(variant.trials[id]))
         trial = trial_of[id]
-        request = cell.request.model_copy(update={"data": trial.data.name})
-        if cell.sweep is not None:
-            seeds = tuple(sorted({seed for config_id in ids for seed, _ in variant.trials[config_id]}))
-            cell = cell.model_copy(update={"request": request, "seeds": seeds})
-            try:
-                resolved.append(resolve_swept_cell(cell, settings, store))
-            except InputError as error:
-                resolved.append(CellTrials(cell, (), str(error)))
+        update: dict[str, Any] = {"request": cell.request.model_copy(update={"data": trial.data.name})}
+        if cell.sweep is None:
+            trials = [trial.model_copy(update={"seed": seed}) for seed, _ in variant.trials[id]]
+            resolved.append(CellTrials(cell.model_copy(update=update), trials))
             continue
-        trials = [trial.model_copy(update={"seed": seed}) for seed, _ in variant.trials[id]]
-        resolved.append(CellTrials(cell.model_copy(update={"request": request}), trials))
+        update["seeds"] = tuple(sorted({seed for config_id in ids for seed, _ in variant.trials[config_id]}))
+        cell = cell.model_copy(update=update)
+        try:
+            resolved.append(resolve_cell(cell, settings, store))
+        except InputError as error:
+            resolved.append(CellTrials(cell, (), str(error)))
     return build_view(suite, resolved, store, settings)
 
 
-def all_cells(
-    suite: Suite, preset: str, regularizers: tuple[str, ...] = (), overrides: Mapping[str, Any] | None = None
-) -> list[Cell]:
+def _all_cells(suite: Suite, preset: str, **options: Any) -> list[Cell]:
     """Return the cells of a preset on all data, including data that the preset leaves out."""
-    unrestricted = suite.model_copy(
-        update={"presets": {preset: suite.presets[preset].model_copy(update={"data": None})}}
-    )
-    return list(
-        unrestricted.cells(SuiteOptions(preset=preset, regularizers=regularizers, overrides=dict(overrides or {})))
-    )
+    presets = {preset: suite.presets[preset].model_copy(update={"data": None})}
+    return list(suite.model_copy(update={"presets": presets}).cells(SuiteOptions(preset=preset, **options)))
 
 
 class _CellIndex:

@@ -58,10 +58,9 @@ def arrays_of(result: CellResult, runs: Path) -> Iterator[dict[str, Array]]:
     Raises:
         InputError: a file is damaged.
     """
-    kind = analysis_of(result.cell.metric)
+    kind = str(analysis_of(result.cell.metric))
     for seed in result.seeds:
-        arrays = load_arrays(runs / seed.id, str(kind))
-        if arrays is not None:
+        if (arrays := load_arrays(runs / seed.id, kind)) is not None:
             yield arrays
 
 
@@ -79,8 +78,8 @@ def load_arrays(directory: Path, kind: str) -> dict[str, Array] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, BadZipFile) as error:
-        id = directory.name
-        raise InputError(f"{directory}: its {kind} is damaged ({error}): run `dropbench analyze {id} {kind}`") from None
+        command = f"dropbench analyze {directory.name} {kind}"
+        raise InputError(f"{directory}: its {kind} is damaged ({error}): run `{command}`") from None
 
 
 def _samples(result: CellResult, seeds: Sequence[dict[str, Array]]) -> Array | None:
@@ -88,17 +87,15 @@ def _samples(result: CellResult, seeds: Sequence[dict[str, Array]]) -> Array | N
 
     A metric that belongs neither to a layer nor to the last one is the mean over all layers.
     """
-    _, _, scalar = result.cell.metric.partition("/")
+    scalar = result.cell.metric.partition("/")[2]
     parts: list[Array] = []
     for arrays in seeds:
-        layers: dict[str, Array] = {
-            name: values if values.ndim == 1 else values.mean(axis=1) for name, values in arrays.items()
-        }
+        layers = {name: values if values.ndim == 1 else values.mean(axis=1) for name, values in arrays.items()}
         if scalar == "last":
             parts.append(layers[list(layers)[-1]])
         else:
             parts.append(layers[scalar] if scalar in layers else np.mean(list(layers.values()), axis=0))
-    pooled: Array = np.concatenate(parts) if parts else np.empty(0)
+    pooled = np.concatenate(parts)
     pooled = pooled[np.isfinite(pooled)]
     return pooled if pooled.size else None
 
@@ -110,7 +107,7 @@ def _from_counts(measured: Sequence[tuple[CellResult, list[dict[str, Array]]]]) 
     """
     histograms: list[tuple[CellResult, list[tuple[Array, float]], float]] = []
     for result, seeds in measured:
-        _, _, scalar = result.cell.metric.partition("/")
+        scalar = result.cell.metric.partition("/")[2]
         parts: list[tuple[Array, float]] = []
         means: list[float] = []
         for arrays in seeds:
@@ -135,9 +132,5 @@ def _from_counts(measured: Sequence[tuple[CellResult, list[dict[str, Array]]]]) 
 
 def _merge_bins(counts: Array, factor: int) -> Array:
     """Return the counts of bins `factor` times as wide, (N,) like `counts`; the last bins are empty."""
-    padded = np.zeros(-(-len(counts) // factor) * factor)
-    padded[: len(counts)] = counts
-    merged = padded.reshape(-1, factor).sum(axis=1)
-    result: Array = np.zeros(len(counts))
-    result[: len(merged)] = merged
-    return result
+    merged = np.pad(counts, (0, -len(counts) % factor)).reshape(-1, factor).sum(axis=1)
+    return np.pad(merged, (0, len(counts) - len(merged)))

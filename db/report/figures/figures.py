@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,7 @@ AXES = {"sparsity": ("largest attention weight × sentence length", "share of th
 
 
 def figure(view: View, runs: Path) -> bytes:
-    """Return the figure as the content of a PNG file.
-
-    Args:
-        view: the table of the suite.
-        runs: the root of the run directories.
+    """Return the figure as the content of a PNG file; `runs` is the root of the run directories.
 
     Raises:
         InputError: the suite has no figure, or no trial has the data to draw.
@@ -57,6 +54,8 @@ def _panels(count: int, columns: int, width: float, height: float) -> tuple[Figu
     for axes in panels[:count]:
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
+        for label in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            label.set_fontsize(9)
     return drawn, panels[:count]
 
 
@@ -86,9 +85,8 @@ def _curves(view: View, runs: Path) -> Figure:
                 label = f"{row}, published" if not index else None
                 axes.plot(ratio, value, marker, color=color, markersize=9, fillstyle="none", label=label)
         metric = next(iter(rows.values()))[0].metric
-        axes.set_title(f"{model}, {data}", fontsize=9)
-        axes.set_xlabel("drop ratio" if over == "ratio" else over, fontsize=9)
-        axes.set_ylabel(metric.name + (" (%)" if metric.unit == "%" else ""), fontsize=9)
+        y_label = metric.name + (" (%)" if metric.unit == "%" else "")
+        axes.set(title=f"{model}, {data}", xlabel="drop ratio" if over == "ratio" else over, ylabel=y_label)
         axes.grid(axis="y", alpha=0.3)
         axes.legend(fontsize=8, frameon=False)
     return drawn
@@ -113,21 +111,15 @@ def _histograms(view: View, runs: Path) -> Figure:
             axes.axvline(row.mean, ymax=1 / headroom, color=color, linewidth=0.8, linestyle=":")
         kind = analysis_of(view.column(column)[0].cell.metric)
         x_label, y_label = AXES.get(str(kind), (f"{kind}, by sample", "share of the samples"))
-        axes.set_title(column, fontsize=9)
-        axes.set_xlabel(x_label, fontsize=9)
-        axes.set_ylabel(y_label, fontsize=9)
-        axes.set_ylim(0, highest * headroom)
+        axes.set(title=column, xlabel=x_label, ylabel=y_label, ylim=(0, highest * headroom))
         axes.legend(title="mean", title_fontsize=8, fontsize=8, frameon=False, loc="upper left")
     return drawn
 
 
 def _maps(view: View, runs: Path) -> Figure:
     """Draw the samples in the first line, and below them one line of maps per row, from its first seed."""
-    rows = []
-    for row in view.rows:
-        arrays = next(arrays_of(view.cells[row, view.columns[0]], runs), None)
-        if arrays is not None:
-            rows.append((row, arrays))
+    column = view.columns[0]
+    rows = [(row, arrays) for row in view.rows for arrays in islice(arrays_of(view.cells[row, column], runs), 1)]
     if not rows:
         raise _no_data(view)
     first = rows[0][1]
@@ -137,8 +129,7 @@ def _maps(view: View, runs: Path) -> Figure:
     drawn = Figure(figsize=(1.7 * len(samples) + 2.2, 1.75 * (len(rows) + 1) + 0.8), layout="constrained")
     grid = drawn.subplots(len(rows) + 1, len(samples), squeeze=False)
     for axes in grid.flat:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     maps = [[arrays[f"map.{sample}"] for sample in range(len(samples))] for _, arrays in rows]
     top = max(1.0, *(float(weights.max() * weights.size) for line in maps for weights in line))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from db.queries.rank import Ranking
 from db.report.formats.listing import TextTable, format_value, results_table
-
-if TYPE_CHECKING:
-    from db.queries.rank import Ranking
-    from db.store.rows import Row
+from db.store.rows import Row
 
 MAX_NAMED = 10
 """Configurations present on one side only that are named; the others are counted."""
@@ -23,9 +20,8 @@ def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[st
     alike = len(both) > 1 and len(sides) == 1
     above, table = results_table([_columns(row, name_sides=not alike) for row in both])
     if alike:
-        ((old, new),) = sides
-        above = [*([f"old: {old}"] if old else []), *([f"new: {new}"] if new else []), *above]
-    return above, table, [*_summary(both), *_one_sided(rows)]
+        above = [*(f"{side}: {text}" for side, text in zip(("old", "new"), *sides, strict=True) if text), *above]
+    return above, table, [_summary(both), *_one_sided(rows)]
 
 
 def ranking_table(ranking: Ranking) -> TextTable:
@@ -45,13 +41,9 @@ def _ranking_text(row: Row, name: str, blocks: int) -> str:
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    label = {name: row[name] for name in row if name in ("task", "data", "model", "schedule", "align", "preset")}
-    columns = {
-        **label,
-        "regularizer": row["regularizer"],
-        "params": row["params"],
-        "overrides": row["overrides"],
-        "metric": row["metric"],
+    columns = {name: row[name] for name in row if name in ("task", "data", "model", "schedule", "align", "preset")}
+    columns |= {name: row[name] for name in ("regularizer", "params", "overrides", "metric")}
+    columns |= {
         "old": _side(row, "old", name_sides),
         "new": _side(row, "new", name_sides),
         "change": _change(row["change"], row["low"], row["high"], like=row["new_mean"]),
@@ -87,13 +79,13 @@ def _change(
     return f"{text} [{format_value(low, like=like, signed=True)}, {format_value(high, like=like, signed=True)}]"
 
 
-def _summary(both: Sequence[Row]) -> list[str]:
+def _summary(both: Sequence[Row]) -> str:
     if not both:
-        return ["no configuration is on both sides"]
+        return "no configuration is on both sides"
     counts = Counter(row["better"] for row in both)
     significant = sum(row["low"] is not None and (row["low"] > 0 or row["high"] < 0) for row in both)
     verdicts = f"{counts[True]} better, {counts[False]} worse, {counts[None]} neither"
-    return [f"{len(both)} compared: {verdicts}; intervals without 0: {significant}"]
+    return f"{len(both)} compared: {verdicts}; intervals without 0: {significant}"
 
 
 def _one_sided(rows: Sequence[Row]) -> list[str]:

@@ -3,70 +3,51 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from db.report.formats.escaping import MAX_TEXT, latex, latex_definitions, markdown
-from db.report.formats.layout import Entry, Grid, Line, about, incomplete, long_grid, wide_grid
-from db.report.formats.listing import to_csv, to_parquet
-from db.report.view.selection_notes import candidate_record
+from db.report.formats.layout import Line, about, incomplete, source_grid
+from db.report.formats.listing import latex_lines, markdown_lines, to_csv, to_parquet
 from db.report.view.view import CellResult, View
 
 
 def as_markdown(view: View) -> str:
     """Return a GitHub table; the best are bold."""
-    grid = _grid(view)
-
-    def cell(entry: Entry) -> str:
-        text = markdown(entry.text)
-        return f"**{text}**" if entry.best else text
-
-    def row(texts: list[str]) -> str:
-        return "| " + " | ".join(texts) + " |"
-
-    rows = [row([markdown(text) for text in grid.header]), "| :-- |" + " --: |" * (len(grid.header) - 1)]
-    for line in grid.lines:
-        texts = [*map(cell, line.entries)]
-        if line.kind == "below":
-            texts[0] = f"&emsp;{texts[0]}"
-        rows.append(row(texts))
+    grid = source_grid(view)
+    rows = [_texts(line, markdown, "**{}**", "&emsp;") for line in grid.lines]
     notes = [f"{number}. {markdown(note)}" for number, note in enumerate(grid.notes, 1)]
     legend = [f"- {markdown(text)}" for text in grid.about]
-    return "\n\n".join(
-        filter(None, [f"### {markdown(grid.title)}", "\n".join(rows), "\n".join(notes), "\n".join(legend)])
-    )
+    header = [markdown(text) for text in grid.header]
+    table = markdown_lines([header, [":--", *["--:"] * (len(header) - 1)], *rows])
+    blocks = [f"### {markdown(grid.title)}", "\n".join(table), "\n".join(notes), "\n".join(legend)]
+    return "\n\n".join(filter(None, blocks))
 
 
 def as_latex(view: View) -> str:
     """Return a table environment for the package booktabs; the best are bold."""
-    grid = _grid(view)
-
-    def cell(entry: Entry) -> str:
-        text = latex(entry.text)
-        return rf"\textbf{{{text}}}" if entry.best else text
-
-    def row(line: Line) -> str:
-        texts = [*map(cell, line.entries)]
-        if line.kind == "below":
-            texts = [rf"\quad {texts[0]}", *texts[1:]]
-        return "  " + " & ".join(texts) + r" \\"
-
-    head = "  " + " & ".join(latex(text) for text in grid.header) + r" \\"
+    grid = source_grid(view)
+    rows = [_texts(line, latex, r"\textbf{{{}}}", r"\quad ") for line in grid.lines]
+    header = [latex(text) for text in grid.header]
+    begin, *inner, end = latex_lines(header, rows, f"l{'r' * (len(header) - 1)}")
     notes = [rf"{{[}}{number}{{]}} {latex(note, MAX_TEXT)}" for number, note in enumerate(grid.notes, 1)]
     lines = [
         r"  \centering",
         rf"  \caption{{{latex(grid.title)}}}",
-        rf"  \begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}",
-        r"  \toprule",
-        head,
-        r"  \midrule",
-        *map(row, grid.lines),
-        r"  \bottomrule",
-        r"  \end{tabular}",
+        f"  {begin}",
+        *inner,
+        f"  {end}",
         r"  \par\medskip\footnotesize\raggedright",
         *(rf"  {text}\par" for text in [*notes, *(latex(text, MAX_TEXT) for text in grid.about)]),
     ]
     definitions = [f"  {definition}" for definition in latex_definitions("".join(lines))]
     return "\n".join([r"\begin{table}", *definitions, *lines, r"\end{table}"])
+
+
+def _texts(line: Line, escape: Callable[[str], str], bold: str, indent: str) -> list[str]:
+    """Return the escaped texts of a line; `indent` precedes the first one of a line below a row."""
+    texts = [bold.format(escape(entry.text)) if entry.best else escape(entry.text) for entry in line.entries]
+    return [f"{indent}{texts[0]}", *texts[1:]] if line.kind == "below" else texts
 
 
 def as_csv(view: View) -> str:
@@ -98,10 +79,6 @@ def as_json(view: View) -> str:
         "notes": list(suite.notes),
     }
     return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
-
-
-def _grid(view: View) -> Grid:
-    return wide_grid(view) if len(view.columns) > 1 else long_grid(view)
 
 
 def _flat(view: View) -> list[dict[str, Any]]:
@@ -149,7 +126,14 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
         "subset": bool(result.subset),
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
         "chosen": dict(result.chosen) if result.chosen is not None else None,
-        "candidates": [candidate_record(candidate) for candidate in result.candidates],
+        "candidates": [
+            {
+                "params": dict(candidate.params),
+                **{name: getattr(candidate, name) for name in ("state", "reason", "dev", "n")},
+                "trials": [trial.id for trial in candidate.trials],
+            }
+            for candidate in result.candidates
+        ],
         "unasked": result.selection.remaining if result.selection is not None else 0,
         "incomplete": None if done else (incomplete(result) or ", ".join(dict.fromkeys(states)) or None),
         "trials": [

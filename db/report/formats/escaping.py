@@ -31,10 +31,9 @@ def plain(text: object) -> str:
     line = str(text)
     if line.isprintable():  # the usual case, and much faster
         return " ".join(line.split())
-    line = _ESCAPES.sub("", line)
     line = "".join(
-        " " if character in "\t\n\r\v\f\x85\u2028\u2029" else character
-        for character in line
+        character
+        for character in _ESCAPES.sub("", line)
         if character in "\t\n\r\v\f\x85\u2028\u2029" or unicodedata.category(character) not in ("Cc", "Cf", "Cs")
     )
     return " ".join(line.split())

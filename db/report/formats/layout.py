@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from db.queries.statistics import MIN_PAIRS
-from db.report.view.recipe_notes import recipe_lines
-from db.report.view.selection_notes import chosen_text, lost_candidates, progress_text, selection_lines
+from db.report.view.notes import lost_candidates, params_text, progress_text, recipe_lines, selection_lines
 from db.report.view.view import CellResult, View
 from harness.suites.search_space import RECIPE_PREFIX
 from harness.trials.metric import Metric
@@ -82,58 +81,56 @@ def delta_text(result: CellResult, interval: bool = True) -> str:
     return f"{text} [{low}, {high}]"
 
 
+def source_grid(view: View) -> Grid:
+    """Return the table in the layout of its source: `wide_grid`, or `long_grid` for a single column."""
+    return wide_grid(view) if len(view.columns) > 1 else long_grid(view)
+
+
 def long_grid(view: View, *, intervals: bool = True) -> Grid:
     """Return one line per cell, with or without confidence intervals."""
-    grid = Grid(_title(view), about(view, intervals=intervals), ())
-    sections = len(view.columns) > 1
     results = list(view.cells.values())
     published = any(result.published is not None for result in results)
-    baseline = any(result.cell.baseline for result in results)
-    chosen = any(result.chosen is not None for result in results)
+    optional = {
+        "chosen": any(result.chosen is not None for result in results),
+        "Δ base": any(result.cell.baseline for result in results),
+        "published": published,
+        "Δ": published,
+    }
     labels = {metric_label(result.metric) for result in results}
     name = labels.pop() if len(labels) == 1 else "result"
-    grid.header = (
-        "",
-        name,
-        "n",
-        *(["chosen"] if chosen else []),
-        *(["Δ base"] if baseline else []),
-        *(["published", "Δ"] if published else []),
-    )
+    header = ("", name, "n", *(column for column, present in optional.items() if present))
+    grid = Grid(f"{view.suite.name}: {view.suite.title}", about(view, intervals=intervals), header)
     for column in view.columns:
         cells = view.column(column)
-        if sections:
+        if len(view.columns) > 1:
             label = column_label(column, cells)
             if name == "result":
                 label += f", {metric_label(cells[0].metric)}"
             grid.lines.append(Line("section", (Entry(label),)))
         for result in cells:
             entries = [Entry(result.row), *_mean_entries(result, grid)]
-            if chosen:
-                entries.append(Entry(_chosen(result, grid)))
-            if baseline:
-                entries.append(Entry(delta_text(result, intervals)))
-            if published:
-                entries.append(Entry(mean_std(result.published, result.published_std, result.metric)))
-                entries.append(Entry(format_metric(result.delta_published, result.metric, signed=True)))
+            texts = {
+                "chosen": _chosen(result, grid),
+                "Δ base": delta_text(result, intervals),
+                "published": mean_std(result.published, result.published_std, result.metric),
+                "Δ": format_metric(result.delta_published, result.metric, signed=True),
+            }
+            entries += [Entry(text) for name, text in texts.items() if optional[name]]
             grid.lines.append(Line("row", tuple(entries)))
     return grid
 
 
 def wide_grid(view: View) -> Grid:
     """Return the rows and columns of the source."""
-    grid = Grid(_title(view), about(view), ())
     heads = [(label, view.column(label)) for label in view.columns]
-    grid.header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
+    header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
+    grid = Grid(f"{view.suite.name}: {view.suite.title}", about(view), header)
     for row in view.rows:
         cells = [view.cells.get((row, column)) for column in view.columns]
         numbers = []
         for cell in cells:
-            if cell is None:
-                numbers.append(Entry())
-                continue
-            mean, count = _mean_entries(cell, grid)
-            numbers.append(Entry(f"{mean.text} ({count.text})" if cell.n else mean.text, mean.best))
+            mean, count = _mean_entries(cell, grid) if cell else (Entry(), Entry())
+            numbers.append(Entry(f"{mean.text} ({count.text})" if count.text else mean.text, mean.best))
         grid.lines.append(Line("row", (Entry(row), *numbers)))
         below = {
             "chosen": [_chosen(cell, grid) if cell else "" for cell in cells],
@@ -166,8 +163,9 @@ def _published(cell: CellResult) -> str:
 
 def _chosen(result: CellResult, grid: Grid) -> str:
     """Return the selected candidate, citing a note on lost candidates."""
-    text = chosen_text(result)
-    return text + grid.cite(lost_candidates(result.selection)) if text and result.selection is not None else text
+    if result.selection is None or not result.chosen:
+        return ""
+    return params_text(result.chosen) + grid.cite(lost_candidates(result.selection))
 
 
 def _mean_entries(result: CellResult, grid: Grid) -> tuple[Entry, Entry]:
@@ -208,41 +206,34 @@ def incomplete(result: CellResult) -> str | None:
     return "; ".join(parts)
 
 
-def _title(view: View) -> str:
-    return f"{view.suite.name}: {view.suite.title}"
-
-
 def about(view: View, *, intervals: bool = True) -> list[str]:
     """Return the legend: source and meaning of the numbers, and how their recipes and data differ from the source."""
     results = list(view.cells.values())
-    published = any(result.published is not None for result in results)
-    lines = [f"source: {view.suite.source}"]
-    seeds = sorted({seed.seed for result in results for seed in result.seeds})
     metrics = dict.fromkeys(result.metric for result in results)
-    names = ", ".join(
-        metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics
-    )
+    names = (metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics)
+    seeds = sorted({seed.seed for result in results for seed in result.seeds})
     numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
-    lines.append(f"test {names}: mean ± sample standard deviation over n seeds{numbers}; bold: best in its column")
+    lines = [
+        f"source: {view.suite.source}",
+        f"test {', '.join(names)}: mean ± sample standard deviation over n seeds{numbers}; bold: best in its column",
+    ]
     base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
     if base:
         baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
         lines.append(f"Δ base: difference from {baseline}, paired by seed")
-        compared = [result for result in results if result.delta is not None]
-        if intervals and any(result.interval is not None for result in compared):
+        has_interval = {result.interval is not None for result in results if result.delta is not None and intervals}
+        if True in has_interval:
             lines[-1] += "; [low, high]: 95 % confidence interval (paired t-test)"
-        if intervals and any(result.interval is None for result in compared):
+        if False in has_interval:
             lines.append(f"no confidence interval: row and baseline share fewer than {MIN_PAIRS} seeds")
-    if published:
+    if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")
-    lines += selection_lines(results)
-    lines += recipe_lines(view)
+    lines += [*selection_lines(results), *recipe_lines(view)]
     if any(result.synthetic for result in results):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
-    subsets = {(result.cell.request.data, note): None for result in results for note in result.subset}
+    subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
     lines += [f"subset: {data}, {note}" for data, note in subsets]
-    overrides = _overrides(view)
-    if overrides:
+    if overrides := _overrides(view):
         lines.append(f"recipe overridden: {', '.join(overrides)}")
     return lines
 
@@ -254,11 +245,11 @@ def _overrides(view: View) -> list[str]:
     declared = [suite.trial.get("overrides", {}), *(axis.trial.get("overrides", {}) for axis in axes)]
     declared += [axis.presets.get(view.preset, {}) for axis in axes]
     declared += [suite.presets[view.preset].overrides] if view.preset in suite.presets else []
-    texts: dict[str, None] = {}
-    for result in view.cells.values():
-        for key, value in result.cell.request.overrides.items():
-            if f"{RECIPE_PREFIX}{key}" in (result.chosen or ()):
-                continue
-            if not any(key in overrides and overrides[key] == value for overrides in declared):
-                texts[f"{key}={value}"] = None
-    return list(texts)
+    texts = [
+        f"{key}={value}"
+        for result in view.cells.values()
+        for key, value in result.cell.request.overrides.items()
+        if f"{RECIPE_PREFIX}{key}" not in (result.chosen or ())
+        and not any(key in overrides and overrides[key] == value for overrides in declared)
+    ]
+    return list(dict.fromkeys(texts))

@@ -7,16 +7,21 @@ import io
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import typer
 
 from db.queries.aggregates import AGGREGATES
+from db.queries.results import results
 from db.queries.sorting import METRIC_COLUMNS
 from db.report.formats.escaping import csv_text, latex, markdown, plain
+from db.store.rows import Row
+from db.store.store import Store
+from harness.cli.table import print_table, table_lines
 from harness.errors import InputError
-
-if TYPE_CHECKING:
-    from db.store.rows import Row
+from harness.regularizers.spec import complete_spec
 
 TextTable = tuple[list[str], list[list[str]]]
 """Header and rows of texts."""
@@ -32,7 +37,7 @@ def results_table(rows: Sequence[Row]) -> tuple[list[str], TextTable]:
     """Return results for reading: the values shared by all rows as lines, and a table of the other columns."""
     listed_params = _listed_params(rows)
     texts = [_row_texts(row, listed_params) for row in rows]
-    columns = {_heading(name): name for row in rows for name in row}
+    columns = {name.removesuffix(" mean"): name for row in rows for name in row}
     values = {name: [text.get(name, "") for text in texts] for name in columns}
     names = [name for name in columns if any(values[name])]
     shared = [name for name in names if len(rows) > 1 and _shareable(columns[name]) and len(set(values[name])) == 1]
@@ -48,16 +53,22 @@ def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> TextTable
 
 def print_listing(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = ()) -> None:
     """Print a table with lines above and below it."""
-    from harness.cli.table import print_table
-
     header, rows, right = _printable(table)
     print_table(header, rows, right, rule=True, above=[*map(plain, above)], below=[*map(plain, below)])
 
 
+def print_trials(ids: Sequence[str], store: Store, *, as_json: bool = False) -> None:
+    """Print the results of trials, as `dropbench results` does."""
+    rows = results(store, ids=ids)
+    if as_json:
+        typer.echo(to_json(rows))
+    else:
+        above, table = results_table(rows)
+        print_listing(table, above)
+
+
 def to_text(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = ()) -> str:
     """Return a table with lines above and below it as `print_listing` prints it into a pipe."""
-    from harness.cli.table import table_lines
-
     return "\n".join([*map(plain, above), *table_lines(*_printable(table), rule=True), *map(plain, below)])
 
 
@@ -67,48 +78,44 @@ def _printable(table: TextTable) -> tuple[list[str], list[list[str]], list[int]]
     numeric = [
         index for index in range(len(header)) if rows and all(_is_number(row[index]) for row in rows if row[index])
     ]
-    return [*map(plain, header)], [[*map(plain, row)] for row in rows], numeric
+    return (*_escaped(table, plain), numeric)
+
+
+def _escaped(table: TextTable, escape: Callable[[str], str]) -> TextTable:
+    header, rows = table
+    return [*map(escape, header)], [[*map(escape, row)] for row in rows]
 
 
 def to_markdown(table: TextTable) -> str:
     """Return a GitHub table."""
-    header, rows = table
-    lines = [
-        [markdown(name) for name in header],
-        [":--"] * len(header),
-        *([markdown(text) for text in row] for row in rows),
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    header, rows = _escaped(table, markdown)
+    return "\n".join(markdown_lines([header, [":--"] * len(header), *rows]))
+
+
+def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a GitHub table of escaped texts."""
+    return ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def to_latex(table: TextTable) -> str:
     """Return a tabular for the package booktabs."""
-    header, rows = table
+    header, rows = _escaped(table, latex)
+    return "\n".join(latex_lines(header, rows, "l" * len(header)))
 
-    def line(texts: Sequence[str]) -> str:
-        return "  " + " & ".join(latex(text) for text in texts) + r" \\"
 
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{'l' * len(header)}}}",
-            r"  \toprule",
-            line(header),
-            r"  \midrule",
-            *map(line, rows),
-            r"  \bottomrule",
-            r"\end{tabular}",
-        ]
-    )
+def latex_lines(header: Sequence[str], rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
+    """Return the lines of a tabular of escaped texts for the package booktabs."""
+    head, *body = ["  " + " & ".join(row) + r" \\" for row in (header, *rows)]
+    begin = rf"\begin{{tabular}}{{{alignment}}}"
+    return [begin, r"  \toprule", head, r"  \midrule", *body, r"  \bottomrule", r"\end{tabular}"]
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return one line per row after a header: numbers in full, nested values as JSON."""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
     names = list(rows[0]) if rows else []
-    writer.writerow([csv_text(name) for name in names])
-    for row in rows:
-        writer.writerow([csv_value(row[name]) for name in names])
+    values = ([_csv_value(row[name]) for name in names] for row in rows)
+    csv.writer(file, lineterminator="\n").writerows([map(csv_text, names), *values])
     return file.getvalue().rstrip("\n")
 
 
@@ -142,8 +149,7 @@ def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
         raise InputError("--format parquet needs the package pyarrow: `pip install pyarrow`") from None
 
 
-def csv_value(value: Any) -> Any:
-    """Return a value as one CSV field."""
+def _csv_value(value: Any) -> Any:
     if isinstance(value, dict | list | bool):
         return csv_text(json.dumps(value, ensure_ascii=False))
     return csv_text(value) if isinstance(value, str) else value
@@ -168,7 +174,8 @@ def _row_texts(row: Row, listed_params: Mapping[str, set[str]]) -> dict[str, str
             texts[name] = ",".join(f"{key}={part}" for key, part in value.items())
         elif aggregate == "mean":
             std = row.get(f"{prefix}std")
-            texts[_heading(name)] = format_value(value) + ("" if std is None else f" ± {format_value(std, like=value)}")
+            spread = "" if std is None else f" ± {format_value(std, like=value)}"
+            texts[name.removesuffix(" mean")] = format_value(value) + spread
         elif aggregate in METRIC_COLUMNS and aggregate != "n":
             texts[name] = format_value(value, like=row.get(f"{prefix}mean"))
         elif (name, value) not in (("schedule", "constant"), ("align", "none")):
@@ -183,36 +190,17 @@ def _listed_params(rows: Sequence[Row]) -> dict[str, set[str]]:
     for row in rows:
         params, name = row.get("params", {}), row.get("regularizer", "")
         if params and name not in defaults:
-            defaults[name] = _defaults(name)
+            defaults[name] = {}
+            with suppress(InputError):  # a plug-in that is not loaded
+                defaults[name] = complete_spec(name).params
         listed[name] |= {key for key, value in params.items() if key == "ratio" or defaults[name].get(key) != value}
     return listed
 
 
-def _defaults(regularizer: str) -> Mapping[str, Any]:
-    """Return the default parameters of a regularizer; none for one of a plug-in that is not loaded."""
-    from harness.regularizers.spec import complete_spec
-
-    try:
-        return complete_spec(regularizer).params
-    except InputError:
-        return {}
-
-
 def format_value(value: float, like: float | None = None, *, signed: bool = False) -> str:
-    """Return a number with two decimals, or four if it is less than 1.
-
-    Args:
-        value: the number.
-        like: a number shown next to it, whose decimals it takes.
-        signed: also show a plus sign.
-    """
+    """Return a number with two decimals, or four if it, or the number `like` shown next to it, is less than 1."""
     digits = 2 if abs(value if like is None else like) >= 1 else 4
     return f"{value:{'+' if signed else ''}.{digits}f}".replace("-", "−")
-
-
-def _heading(name: str) -> str:
-    """Return the heading of a column; the means of a wide table are headed by the metric alone."""
-    return name.removesuffix(" mean")
 
 
 def _shareable(name: str) -> bool:

@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from db.report.formats.documents import as_json as to_json
 from db.report.formats.escaping import plain
 from db.report.formats.layout import Grid, long_grid, wide_grid
+from db.report.view.build import build_view, resolve_cells
 from db.report.view.view import View
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from db.store.store import Store
+from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
+from harness.suites.suite import Suite
 
 MIN_LABEL_WIDTH = 12
 
 
+def print_suite(
+    suite: Suite, options: SuiteOptions, store: Store, settings: Settings, *, as_json: bool = False
+) -> View:
+    """Print the table of a suite from the database, and return it.
+
+    Raises:
+        InputError: the options do not fit the suite.
+    """
+    view = build_view(suite, resolve_cells(suite, options, settings, store), store, settings)
+    if as_json:
+        typer.echo(to_json(view))
+    else:
+        print_suite_table(view, Console(highlight=False))
+    return view
+
+
 def print_suite_table(view: View, console: Console) -> None:
     """Print rows and columns as in the source if they fit, or else one line per cell; numbers never wrap."""
-    from rich.text import Text
-
     star = not console.is_terminal
     grid = long_grid(view)
     if _min_width(grid, star) > console.width:
         grid = long_grid(view, intervals=False)
     if len(view.columns) > 1 and _width(wide := wide_grid(view), star, gap=2) <= console.width:
         grid = wide
-    about = [line if console.is_terminal else line.replace("bold: best", "*: best") for line in grid.about]
+    table = _table(grid, star, gap=2 if _width(grid, star, gap=2) <= console.width else 0)
     console.print(Text(plain(grid.title), style="bold"))
-    _print_uncut(_table(grid, star, gap=2 if _width(grid, star, gap=2) <= console.width else 0), grid, console)
+    # If the terminal is too narrow for its numbers, the table overflows instead of cutting them.
+    size = console.size
+    console.width = max(console.width, _min_width(grid, star))
+    console.print(table, highlight=False)
+    console.size = size
     console.print()
     for number, note in enumerate(grid.notes, 1):
         console.print(Text(f"[{number}] {plain(note)}"))
-    for line in about:
-        console.print(Text(plain(line), style="dim"))
-
-
-def _print_uncut(table: Table, grid: Grid, console: Console) -> None:
-    """Print the table; if the terminal is too narrow for its numbers, let it overflow instead of cutting them."""
-    size = console.size
-    console.width = max(console.width, _min_width(grid, not console.is_terminal))
-    console.print(table, highlight=False)
-    if console.width != size.width:
-        console.size = size
+    for line in grid.about:
+        console.print(Text(plain(line.replace("bold: best", "*: best") if star else line), style="dim"))
 
 
 def _table(grid: Grid, star: bool, gap: int) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold", show_edge=False)
     labels, numbers = _labels(grid), _numbers(grid, star)
     table.add_column(Text(labels[0]), overflow="fold", min_width=min(MIN_LABEL_WIDTH, max(map(len, labels))))

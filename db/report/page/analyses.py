@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from db.report.figures.distributions import load_arrays
 from db.report.formats.escaping import cut
-from db.report.page import charts
-from db.report.page.charts import Chart, Group, labels, rounded
+from db.report.page.charts import Group, histogram_chart, labels, rounded
 from db.report.view.view import CellResult, View
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
@@ -23,22 +22,13 @@ from harness.runs.run_directory import RunDirectory
 Array = NDArray[Any]
 
 HISTOGRAMS = {
-    "entropy": "Entropy of the attention",
-    "diversity": "Div, the overlap of heads",
-    "disagreement": "Disagreement of heads",
-    "sparsity": "Sparsity of the attention",
+    "entropy": ("Entropy of the attention", "entropy (nats)"),
+    "diversity": ("Div, the overlap of heads", "Div (large: heads overlap)"),
+    "disagreement": ("Disagreement of heads", "Disagreement (1: all alike)"),
+    "sparsity": ("Sparsity of the attention", "largest weight × length"),
 }
-AXES = {
-    "entropy": "entropy (nats)",
-    "diversity": "Div (large: heads overlap)",
-    "disagreement": "Disagreement (1: all alike)",
-    "sparsity": "largest weight × length",
-}
-MAPS = {
-    "attention-map": "Attention maps",
-    "interactions": "Attention of body joints",
-    "predictions": "Predictions",
-}
+"""Title and axis of each analysis with values."""
+MAPS = {"attention-map": "Attention maps", "interactions": "Attention of body joints", "predictions": "Predictions"}
 
 BINS = 40
 MAX_CELLS = 200
@@ -63,28 +53,24 @@ def analysis_groups(view: View, runs: Path) -> list[Group]:
 
 def _histograms(kind: str, view: View, cells: list[CellResult], runs: Path) -> Group:
     """Return one chart per column with the values of the last layer, and a table of the means of all layers."""
+    title, axis = HISTOGRAMS[kind]
     seeds_of = {(cell.row, cell.column): seeds for cell in cells if (seeds := list(_arrays(kind, cell, runs)))}
     rows, legend = list(view.rows), labels(view.rows)
     plotted = sorted({rows.index(row) for row, _ in seeds_of})
-    group = Group(
-        kind, HISTOGRAMS[kind], ["The last layer, over all analyzed seeds."],
-        [(row, legend[row]) for row in plotted],
-        header=("column", "row", "seeds", "layer", "mean"),
-    )  # fmt: skip
+    group = Group(kind, title, ["The last layer, over all analyzed seeds."], [(row, legend[row]) for row in plotted])
+    group.header = ("column", "row", "seeds", "layer", "mean")
     for column in view.columns:
         column_seeds = {rows.index(row): seeds for (row, label), seeds in seeds_of.items() if label == column}
         if not column_seeds or len(group.charts) == MAX_CHARTS:
             continue
         points = _outlines({row: _last_layer(kind, seeds) for row, seeds in column_seeds.items()})
         if points:
-            description = f"{HISTOGRAMS[kind]}, last layer: {column}"
-            spec = charts.histogram_chart(description, legend, points, AXES[kind], "share")
-            group.charts.append(Chart(column, description, spec))
-        for row, seeds in column_seeds.items():
-            group.rows += [
-                (column, legend[row], str(len(seeds)), cut(layer, 80), f"{mean:.4g}")
-                for layer, mean in _layer_means(kind, seeds).items()
-            ]
+            group.charts.append(histogram_chart(column, f"{title}, last layer: {column}", legend, points, axis))
+        group.rows += [
+            (column, legend[row], str(len(seeds)), cut(layer, 80), f"{mean:.4g}")
+            for row, seeds in column_seeds.items()
+            for layer, mean in _layer_means(kind, seeds).items()
+        ]
     return group
 
 
@@ -111,8 +97,12 @@ def _outlines(samples: Mapping[int, tuple[Array, Array]]) -> list[dict[str, Any]
     samples = {row: (values, weights) for row, (values, weights) in samples.items() if weights.sum() > 0}
     if not samples:
         return []
-    ends = [_range(values, weights) for values, weights in samples.values()]
-    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+    low = min(float(values.min()) for values, _ in samples.values())
+    # An outlier must not squeeze all other values into one bin.
+    high = max(
+        float(np.quantile(values, 0.999, weights=weights, method="inverted_cdf"))
+        for values, weights in samples.values()
+    )
     edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
     points = []
     for row, (values, weights) in samples.items():
@@ -122,23 +112,15 @@ def _outlines(samples: Mapping[int, tuple[Array, Array]]) -> list[dict[str, Any]
     return points
 
 
-def _range(values: Array, weights: Array) -> tuple[float, float]:
-    """Return the minimum and the 99.9th percentile, so that an outlier does not squeeze the others into one bin."""
-    order = np.argsort(values)
-    below = weights[order].cumsum() / weights.sum()
-    return float(values[order[0]]), float(values[order[np.searchsorted(below, 0.999).clip(max=len(order) - 1)]])
-
-
 def _layer_means(kind: str, seeds: list[dict[str, Array]]) -> dict[str, float]:
     """Return the mean of each layer over all seeds."""
+    suffix = ".heads" if kind == "sparsity" else ""
     means: dict[str, list[float]] = {}
     for arrays in seeds:
         for name, values in arrays.items():
-            if kind == "sparsity":
-                if name.endswith(".heads"):
-                    means.setdefault(name.removesuffix(".heads"), []).append(float(values.mean()))
-            else:
-                means.setdefault(name, []).append(float(np.nanmean(values)) if values.size else float("nan"))
+            if name.endswith(suffix):
+                mean = float(np.nanmean(values)) if values.size else float("nan")
+                means.setdefault(name.removesuffix(suffix), []).append(mean)
     return {name: float(np.mean(values)) for name, values in means.items()}
 
 
@@ -152,7 +134,7 @@ def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Gr
             file = RunDirectory(runs / seed.id).analyses / f"{kind}.png"
             if not file.is_file():
                 continue
-            content = shrink(file) if len(group.pictures) < MAX_PICTURES else None
+            content = _shrink(file) if len(group.pictures) < MAX_PICTURES else None
             if content is None or 4 * len(content) > 3 * budget:
                 omitted += 1
                 break
@@ -166,7 +148,7 @@ def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Gr
     return group
 
 
-def shrink(file: Path, width: int = 900) -> bytes | None:
+def _shrink(file: Path, width: int = 900) -> bytes | None:
     """Return a PNG file with a palette, at most `width` pixels wide; None if it is no valid picture."""
     from PIL import Image, UnidentifiedImageError
 

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from db.queries.usage import Usage
 from db.report.formats.escaping import cut
 from db.report.formats.layout import delta_text, format_metric, incomplete, mean_std
 from db.report.page.records import Record, load_configs, load_records
 from db.report.page.table import Anchors
-from db.report.view.selection_notes import chosen_text
+from db.report.view.notes import params_text
 from db.report.view.view import CellResult, SeedResult, View, baselines
 from db.store.store import Store
 
@@ -32,11 +30,11 @@ LOG_LINE_LENGTH = 240
 
 @dataclass(frozen=True)
 class RunDetails:
-    """A trial as a page shows it: ordered texts."""
+    """A trial as a page shows it: its attempts with their cost, and ordered texts."""
 
-    record: Record
-    cost: Usage
-    attempts: list[dict[str, str]]
+    attempts: list[dict[str, Any]]
+    cpu_hours: float
+    gpu_hours: float
     environment: list[tuple[str, str]]
     notes: list[str]
     log: list[str]
@@ -73,14 +71,9 @@ class CellDetails:
 
 
 def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: bool = True) -> list[CellDetails]:
-    """Return the details of every cell that has an anchor; failed trials and the first seeds are shown in full first.
+    """Return the details of every cell that has an anchor.
 
-    Args:
-        view: the table.
-        anchors: the anchors of its cells.
-        store: the database.
-        runs: the root of the run directories.
-        full: show up to `MAX_FULL_TRIALS` trials in full.
+    If `full`, up to `MAX_FULL_TRIALS` trials are shown in full: failed ones, then the first seeds of each cell.
     """
     results = [view.cells[position] for position in anchors]
     order = sorted(
@@ -95,43 +88,28 @@ def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: 
     configs = {id: flatten(config) for id, config in load_configs(store, first).items()}
     max_seeds = max(3, MAX_LISTED_TRIALS // max(1, len(results)))
     baseline_of = baselines(view)
-    all_configs = len(results) <= MAX_CONFIGS
-    return [
-        _cell_details(
-            result, anchors[result.row, result.column], baseline_of.get((result.row, result.column)), configs, shown,
-            max_seeds, all_configs=all_configs,
+    details = []
+    for (position, anchor), result in zip(anchors.items(), results, strict=True):
+        baseline = baseline_of.get(position)
+        config = configs.get(result.seeds[0].id, {}) if result.seeds else {}
+        base = configs.get(baseline.seeds[0].id) if baseline is not None and baseline.seeds else None
+        states = [seed.state for seed in result.seeds]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+        seeds = sorted(result.seeds, key=lambda seed: (seed.id not in shown, seed.seed))[:max_seeds]
+        cell = CellDetails(
+            id=anchor,
+            label=f"{cut(result.row, 200)} · {cut(result.column, 200)}",
+            value=mean_std(result.mean, result.std, result.metric) or counts or "no trials",
+            facts=_facts(result, counts),
+            differences=None if base is None or not config else differences(base, config),
+            config=sorted(config.items()) if len(results) <= MAX_CONFIGS or base is None else [],
+            incomplete=incomplete(result),
+            seeds=sorted(seeds, key=lambda seed: seed.seed),
+            omitted=len(result.seeds) - len(seeds),
+            runs={seed.id: shown[seed.id] for seed in seeds if seed.id in shown},
         )
-        for result in results
-    ]  # fmt: skip
-
-
-def _cell_details(
-    result: CellResult,
-    anchor: str,
-    baseline: CellResult | None,
-    configs: Mapping[str, Mapping[str, str]],
-    runs: Mapping[str, RunDetails],
-    max_seeds: int,
-    *,
-    all_configs: bool,
-) -> CellDetails:
-    config = configs.get(result.seeds[0].id, {}) if result.seeds else {}
-    base = configs.get(baseline.seeds[0].id) if baseline is not None and baseline.seeds else None
-    states = [seed.state for seed in result.seeds]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    seeds = sorted(result.seeds, key=lambda seed: (seed.id not in runs, seed.seed))[:max_seeds]
-    return CellDetails(
-        id=anchor,
-        label=f"{cut(result.row, 200)} · {cut(result.column, 200)}",
-        value=mean_std(result.mean, result.std, result.metric) or counts or "no trials",
-        facts=_facts(result, counts),
-        differences=None if base is None or not config else differences(base, config),
-        config=sorted(config.items()) if all_configs or base is None else [],
-        incomplete=incomplete(result),
-        seeds=sorted(seeds, key=lambda seed: seed.seed),
-        omitted=len(result.seeds) - len(seeds),
-        runs={seed.id: runs[seed.id] for seed in seeds if seed.id in runs},
-    )
+        details.append(cell)
+    return details
 
 
 def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
@@ -140,7 +118,7 @@ def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
     facts = [
         ("metric", f"{result.metric.name} {result.metric.arrow}".strip()),
         ("seeds", counts),
-        ("chosen", chosen_text(result)),
+        ("chosen", params_text(result.chosen)),
         ("Δ base", delta_text(result) + (f" over {result.paired} pairs" if result.paired else "")),
         ("published", mean_std(result.published, result.published_std, result.metric)),
         ("Δ published", format_metric(result.delta_published, result.metric, signed=True)),
@@ -174,33 +152,34 @@ def differences(base: Mapping[str, str], config: Mapping[str, str]) -> list[tupl
 
 def run_details(record: Record, runs: Path) -> RunDetails:
     """Return a trial in full; missing or damaged parts of its run directory are left out."""
-    directory = runs / record.id
-    content = _environment(directory)
-    libraries = content.get("libraries")
+    content = load_environment(runs / record.id)
     keys = ("host", "device", "cores", "threads", "python", "platform")
     environment: list[tuple[str, str]] = [(key, str(content[key])) for key in keys if key in content]
-    if isinstance(libraries, dict):
+    if isinstance(libraries := content.get("libraries"), dict):
         environment.append(("libraries", ", ".join(f"{name} {version}" for name, version in libraries.items())))
     return RunDetails(
-        record=record,
-        cost=cost(record.attempts),
-        attempts=[_attempt_texts(attempt) for attempt in record.attempts],
+        attempts=[_with_texts(attempt) for attempt in record.attempts],
+        cpu_hours=sum(hours(attempt) * (attempt["cpus"] or 1) for attempt in record.attempts),
+        gpu_hours=sum(hours(attempt) * (attempt["gpus"] or 0) for attempt in record.attempts),
         environment=environment,
-        notes=[str(line) for key in ("notes", "deviations") for line in _list(content.get(key))],
-        log=log_lines(directory / "log.txt"),
+        notes=[*text_list(content, "notes"), *text_list(content, "deviations")],
+        log=log_lines(runs / record.id / "log.txt"),
         metrics=[
             (name, "no finite number" if value is None else f"{value:.6g}")
-            for name, value in sorted(record.metrics.items())
-        ][:60],
+            for name, value in sorted(record.metrics.items())[:60]
+        ],
     )
 
 
-def cost(attempts: Sequence[Mapping[str, Any]]) -> Usage:
-    """Return the total cost of a trial's attempts; a running one counts until now."""
-    usage = Usage("")
-    for attempt in attempts:
-        usage.add(SimpleNamespace(**attempt), hours(attempt))
-    return usage
+def _with_texts(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attempt with its place, duration and start as texts."""
+    job = f"job {attempt['job_id']}" if attempt["job_id"] else None
+    return {
+        **attempt,
+        "where": ", ".join(str(part) for part in (attempt["host"], attempt["executor"], job) if part),
+        "started": time_text(str(attempt["started_at"] or "")),
+        "duration": duration(3600 * hours(attempt)),
+    }
 
 
 def hours(attempt: Mapping[str, Any]) -> float:
@@ -214,21 +193,9 @@ def hours(attempt: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def _attempt_texts(attempt: Mapping[str, Any]) -> dict[str, str]:
-    memory, steps, job = attempt["peak_memory_bytes"], attempt["steps_done"], attempt["job_id"]
-    where = ", ".join(str(part) for part in (attempt["host"], attempt["executor"], job and f"job {job}") if part)
-    return {
-        "number": str(attempt["number"]),
-        "state": attempt["state"],
-        "cause": attempt["cause"] or "",
-        "where": where,
-        "device": attempt["device"] or "",
-        "started": str(attempt["started_at"] or "")[:19].replace("T", " "),
-        "duration": duration(3600 * hours(attempt)),
-        "memory": "" if memory is None else f"{memory / 2**30:.1f} GiB",
-        "steps": "" if steps is None else f"{steps:,}",
-        "message": cut(attempt["message"] or "", 1500),
-    }
+def time_text(iso: str) -> str:
+    """Return an ISO 8601 time to the second: ``2026-01-02 03:04:05``."""
+    return iso[:19].replace("T", " ")
 
 
 def duration(seconds: float) -> str:
@@ -257,7 +224,8 @@ def log_lines(file: Path) -> list[str]:
     return [cut(line, LOG_LINE_LENGTH) for line in lines if line.strip()][-LOG_LINES:]
 
 
-def _environment(directory: Path) -> dict[str, Any]:
+def load_environment(directory: Path) -> dict[str, Any]:
+    """Return the content of a run's environment file; {} if it is missing or damaged."""
     try:
         content = json.loads((directory / "environment.json").read_bytes())
     except (OSError, ValueError):
@@ -265,5 +233,6 @@ def _environment(directory: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def text_list(content: Mapping[str, Any], key: str) -> list[str]:
+    """Return a list of an environment file as texts; [] if it is missing or damaged."""
+    return [str(value) for value in values] if isinstance(values := content.get(key), list) else []

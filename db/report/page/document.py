@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from markupsafe import Markup
-
 from db.report.page.analyses import analysis_groups
 from db.report.page.charts import Group
 from db.report.page.details import CellDetails, details_of
@@ -23,8 +21,6 @@ from db.store.store import Store
 
 MAX_CELLS = 1500
 """Cells of the table that a page shows."""
-
-NO_FORMS = "base-uri 'none'; form-action 'none'"
 
 
 @dataclass(frozen=True)
@@ -49,13 +45,7 @@ class Content:
 
 
 def page(view: View, store: Store, runs: Path) -> str:
-    """Return the page.
-
-    Args:
-        view: the table of the suite.
-        store: the database.
-        runs: the root of the run directories.
-    """
+    """Return the page of a suite's table; `runs` is the root of the run directories."""
     with ThreadPoolExecutor(1) as executor:
         # Bundling takes seconds and does not hold the GIL.
         bundle = executor.submit(vega_bundle) if any(result.n for result in view.cells.values()) else None
@@ -65,56 +55,36 @@ def page(view: View, store: Store, runs: Path) -> str:
         if any(group.charts for group in groups):
             scripts = bundle.result() if bundle else vega_bundle()
     css, js = asset("page.css"), asset("page.js")
-    digests = " ".join(digest(script) for script in (scripts, js) if script)
-    policy = f"default-src 'none'; script-src {digests}; style-src {digest(css)}; img-src data:; {NO_FORMS}"
-    return render(
-        "page.html.j2",
-        title=f"{view.suite.name}: {view.suite.title}",
-        suite=view.suite,
-        preset=view.preset,
-        content=content,
-        groups=groups,
-        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=version("dropbench"),
-        policy=Markup(policy),
-        css=Markup(css),
-        js=Markup(js),
-        vega=Markup(scripts),
-    )
+    sources = f"script-src {' '.join(digest(script) for script in (scripts, js) if script)}; style-src {digest(css)}"
+    written, program = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), version("dropbench")
+    assets = {"sources": sources, "css": css, "js": js, "vega": scripts}
+    return render("page.html.j2", content=content, groups=groups, written=written, version=program, **assets)
 
 
 def page_content(view: View, store: Store, runs: Path, *, full: bool = True) -> Content:
     """Return the table and the details of its cells; `full`: with as many trials in full as a page may have."""
-    view, omitted_rows = _first_rows(view)
+    max_rows, omitted_rows = max(1, MAX_CELLS // max(1, len(view.columns))), ""
+    if len(view.rows) > max_rows:
+        command = f"dropbench report {view.suite.name} --format csv"
+        omitted_rows = f"The first {max_rows:,} of {len(view.rows):,} rows; {command} has all."
+        omitted = set(view.rows[max_rows:])
+        cells = {position: result for position, result in view.cells.items() if position[0] not in omitted}
+        view = replace(view, rows=view.rows[:max_rows], cells=cells)
     anchors = {position: f"c{number}" for number, position in enumerate(view.cells)}
-    cells = details_of(view, anchors, store, runs, full=full)
+    details = details_of(view, anchors, store, runs, full=full)
     seeds = [seed for result in view.cells.values() for seed in result.seeds]
-    listed = sum(len(cell.seeds) for cell in cells)
+    listed = sum(len(cell.seeds) for cell in details)
     lead = f"{len(seeds):,} trials, by row and column of the table."
-    if full and (shown := sum(len(cell.runs) for cell in cells)) < listed:
+    if full and (shown := sum(len(cell.runs) for cell in details)) < listed:
         lead += f" {shown:,} of them are shown in full: failed ones, then the first seeds of each cell."
     if listed < len(seeds):
         lead += f" {listed:,} are listed."
     states = [seed.state for seed in seeds]
     counts = ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
-    return Content(view, table_of(view, anchors), cells, omitted_rows, lead, counts or "no trials")
+    return Content(view, table_of(view, anchors), details, omitted_rows, lead, counts or "no trials")
 
 
 def chart_groups(view: View, store: Store, runs: Path) -> list[Group]:
     """Return all groups of charts of a suite that have data."""
     groups = [metric_charts(view), learning_curves(view, store, runs), ratios_by_layer(view, runs)]
     return [*(group for group in groups if group is not None), *analysis_groups(view, runs)]
-
-
-def _first_rows(view: View) -> tuple[View, str]:
-    """Return the rows of a table that fit on a page, and a sentence on the others."""
-    max_rows = max(1, MAX_CELLS // max(1, len(view.columns)))
-    if len(view.rows) <= max_rows:
-        return view, ""
-    rows = view.rows[:max_rows]
-    kept = set(rows)
-    cells = {position: result for position, result in view.cells.items() if position[0] in kept}
-    sentence = (
-        f"The first {max_rows:,} of {len(view.rows):,} rows; dropbench report {view.suite.name} --format csv has all."
-    )
-    return replace(view, rows=rows, cells=cells), sentence

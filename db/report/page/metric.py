@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from db.report.formats.layout import column_label, mean_std
-from db.report.page import charts
-from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Chart, Group, labels, rounded
+from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, dot_chart, labels, parameter_chart, rounded
 from db.report.view.view import CellResult, View
 from harness.trials.metric import Metric
 
@@ -29,10 +28,7 @@ def _over_parameter(view: View) -> Group | None:
     over = _varying_parameter([*panels.values()], preferred)
     if over is None:
         return None
-    lines_of: dict[tuple[str, ...], dict[tuple[str, ...], list[CellResult]]] = {}
-    for panel, results in panels.items():
-        for result in results:
-            lines_of.setdefault(panel, {}).setdefault(_line(result, over), []).append(result)
+    lines_of = {panel: _lines(results, over) for panel, results in panels.items()}
     lines = list(dict.fromkeys(line for panel_lines in lines_of.values() for line in panel_lines))
     names = labels(_line_labels(lines))
     x = "drop ratio" if over == "ratio" else over
@@ -51,8 +47,7 @@ def _over_parameter(view: View) -> Group | None:
                 group.rows.append((caption, names[row], "" if value is None else f"{value:g}", *_texts(result)))
         metric = next(iter(panel_lines.values()))[0].metric
         description = f"{metric.name} over the {x}: {caption}"
-        spec = charts.parameter_chart(description, names, points, x, _with_unit(metric))
-        group.charts.append(Chart(caption, description, spec))
+        group.charts.append(parameter_chart(caption, description, names, points, x, _with_unit(metric)))
     return group
 
 
@@ -66,13 +61,9 @@ def _varying_parameter(panels: Sequence[Sequence[CellResult]], preferred: Sequen
     keys = {key: None for panel in panels for result in panel for key in result.regularizer}
     for key in [*preferred, *sorted(keys, key=lambda key: (key != "ratio", key != "window"))]:
         for panel in panels:
-            values: dict[tuple[str, ...], set[float]] = {}
-            for result in panel:
-                value = _value(result, key)
-                if value is not None:
-                    values.setdefault(_line(result, key), set()).add(value)
-            if any(len(line_values) > 1 for line_values in values.values()):
-                return key
+            for results in _lines(panel, key).values():
+                if len({_value(result, key) for result in results} - {None}) > 1:
+                    return key
     return None
 
 
@@ -81,14 +72,16 @@ def _value(result: CellResult, key: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _line(result: CellResult, over: str) -> tuple[str, ...]:
-    """Return the configuration without the parameter `over`: results with the same one are connected by a line."""
-    request = result.cell.request
-    if request.regularizer == "none":
-        return ("none",)
-    rest = {key: value for key, value in result.regularizer.items() if key != over}
-    rest |= {"schedule": result.schedule, "align": request.align, **request.overrides}
-    return (request.regularizer, *(f"{key}={value}" for key, value in sorted(rest.items())))
+def _lines(results: Sequence[CellResult], over: str) -> dict[tuple[str, ...], list[CellResult]]:
+    """Return the results by configuration without the parameter `over`: those of one are connected by a line."""
+    lines: dict[tuple[str, ...], list[CellResult]] = {}
+    for result in results:
+        request = result.cell.request
+        rest = {key: value for key, value in result.regularizer.items() if key != over}
+        rest |= {"schedule": result.schedule, "align": request.align, **request.overrides}
+        values = [f"{key}={value}" for key, value in sorted(rest.items())] if request.regularizer != "none" else []
+        lines.setdefault((request.regularizer, *values), []).append(result)
+    return lines
 
 
 def _line_labels(lines: Sequence[tuple[str, ...]]) -> list[str]:
@@ -115,10 +108,9 @@ def _by_column(view: View) -> Group:
         if not cells:
             continue
         metric, caption = cells[0][1].metric, column_label(column, [cell for _, cell in cells])
-        description = f"{metric.name} by row: {caption}"
         points = [_point(cell, index) for index, cell in cells]
-        spec = charts.dot_chart(description, names, points, _with_unit(metric))
-        group.charts.append(Chart(caption, description, spec))
+        chart = dot_chart(caption, f"{metric.name} by row: {caption}", names, points, _with_unit(metric))
+        group.charts.append(chart)
         group.rows += [(caption, names[index], *_texts(cell)) for index, cell in cells]
     return group
 
@@ -127,28 +119,19 @@ _HEADER = ("mean ± std", "seeds", "published")
 
 
 def _texts(result: CellResult) -> tuple[str, str, str]:
-    return (
-        mean_std(result.mean, result.std, result.metric),
-        f"{result.n}/{len(result.seeds)}",
-        mean_std(result.published, result.published_std, result.metric),
-    )
+    published = mean_std(result.published, result.published_std, result.metric)
+    return mean_std(result.mean, result.std, result.metric), f"{result.n}/{len(result.seeds)}", published
 
 
 def _point(result: CellResult, row: int) -> dict[str, Any]:
-    point: dict[str, Any] = {
-        "r": row,
-        "n": result.n,
-        "m": mean_std(result.mean, result.std, result.metric) or "none yet",
-    }
+    mean, _, published = _texts(result)
+    point: dict[str, Any] = {"r": row, "n": result.n, "m": mean or "none yet"}
     if result.mean is not None:
         point["y"] = rounded(result.mean)
         if result.std is not None:
             point |= {"l": rounded(result.mean - result.std), "h": rounded(result.mean + result.std)}
     if result.published is not None:
-        point |= {
-            "p": rounded(result.published),
-            "q": mean_std(result.published, result.published_std, result.metric),
-        }
+        point |= {"p": rounded(result.published), "q": published}
     return point
 
 

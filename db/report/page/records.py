@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,7 @@ class Record:
 
 
 def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
-    """Return the trials with these ids in the given order; ids that are not in the database are left out.
-
-    Args:
-        store: the database.
-        runs: the root of the run directories.
-        ids: full ids.
-    """
+    """Return the trials with these full ids in the given order; ids that are not in the database are left out."""
     records: dict[str, Record] = {}
     with reading(store.engine) as connection:
         trials = select(Trials.c.id, Trials.c.seed, Trials.c.state, Trials.c.reason, Configs.c.config).join(Configs)
@@ -67,7 +62,10 @@ def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Reco
             records[id].metrics[name] = value
     for record in records.values():
         if record.state not in FINAL_STATES:
-            _update(record, RunDirectory(runs / record.id))
+            with suppress(InputError):  # the run directory may be newer than the database
+                latest = read_run_record(RunDirectory(runs / record.id))
+                record.attempts[:] = latest.attempts
+                record.metrics.update({name: value for name, step, value in latest.metrics if step == FINAL})
     return {id: records[id] for id in ids if id in records}
 
 
@@ -79,25 +77,8 @@ def load_configs(store: Store, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {row.id: row.config for row in rows}
 
 
-def _update(record: Record, directory: RunDirectory) -> None:
-    """Update attempts and final values from a run directory, which may be newer than the database."""
-    try:
-        latest = read_run_record(directory)
-    except InputError:
-        return
-    record.attempts[:] = latest.attempts
-    record.metrics.update({name: value for name, step, value in latest.metrics if step == FINAL})
-
-
 def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[str] | None) -> dict[str, Points]:
-    """Return the curves with these names by trial; trials without any are left out.
-
-    Args:
-        store: the database.
-        runs: the root of the run directories.
-        ids: ids of trials.
-        names: names such as ``train/loss`` and ``dev/accuracy``; None for all.
-    """
+    """Return the curves with these names (``train/loss``; None: all) by trial; trials without any are left out."""
     ids, selected = list(ids), None if names is None else set(names)
     curves: dict[str, Points] = {}
     order = Metrics.c.trial_id, Metrics.c.name, Metrics.c.step
@@ -109,17 +90,10 @@ def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[st
             curves.setdefault(id, {}).setdefault(name, []).append((step, value))
     for id, row in store.states(ids).items():
         if row.state not in FINAL_STATES and (runs / id / "events.jsonl").exists():
-            curves.update(_running_curves(RunDirectory(runs / id), selected))
+            with suppress(InputError):
+                metrics = read_run_record(RunDirectory(runs / id)).metrics
+                curves[id] = {}
+                for name, step, value in sorted(metrics, key=lambda metric: metric[1]):
+                    if step != FINAL and (selected is None or name in selected):
+                        curves[id].setdefault(name, []).append((step, value))
     return curves
-
-
-def _running_curves(directory: RunDirectory, names: set[str] | None) -> dict[str, Points]:
-    try:
-        metrics = read_run_record(directory).metrics
-    except InputError:
-        return {}
-    points: Points = {}
-    for name, step, value in metrics:
-        if step != FINAL and (names is None or name in names):
-            points.setdefault(name, []).append((step, value))
-    return {directory.id: {name: sorted(values, key=lambda point: point[0]) for name, values in points.items()}}

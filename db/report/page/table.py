@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from itertools import starmap, zip_longest
 
-from db.report.formats.layout import MINUS, Entry, Line, long_grid, wide_grid
+from db.report.formats.layout import MINUS, Entry, Grid, source_grid
 from db.report.view.view import View
 
 Anchors = Mapping[tuple[str, str], str]
@@ -39,48 +40,35 @@ class TableCell:
     state: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class TableRow:
-    """A row with the lines below it, which move with it when the table is sorted."""
+    """A row with the label and texts of the lines below it, which move with it when the table is sorted."""
 
     label: str
-    cells: tuple[TableCell, ...]
-    below: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    cells: list[TableCell]
+    below: list[tuple[str, list[str]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Table:
     """A table as the template renders it."""
 
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[TableRow, ...]
-    notes: tuple[str, ...]
-    about: tuple[str, ...]
+    grid: Grid
+    rows: list[TableRow]
 
 
 def table_of(view: View, anchors: Anchors) -> Table:
     """Return the table in the layout of its source; a single column has its numbers in columns of their own."""
-    wide = len(view.columns) > 1
-    grid = wide_grid(view) if wide else long_grid(view)
-    rows: list[TableRow] = []
-    for line in grid.lines:
-        if line.kind == "row":
-            rows.append(_row(line, anchors, view.rows[len(rows)], view.columns, wide))
-        elif line.kind == "below":
-            label, *texts = (entry.text for entry in line.entries)
-            rows[-1] = replace(rows[-1], below=(*rows[-1].below, (label, tuple(texts))))
-    header = (grid.header[0] or "row", *grid.header[1:])
-    return Table(grid.title, header, tuple(rows), tuple(grid.notes), tuple(grid.about))
-
-
-def _row(line: Line, anchors: Anchors, row: str, columns: tuple[str, ...], wide: bool) -> TableRow:
-    label, *entries = line.entries
-    cells = []
-    for index, entry in enumerate(entries):
-        column = columns[index] if wide else columns[0]
-        cells.append(_cell(entry, anchors.get((row, column)) if wide or not index else None))
-    return TableRow(label.text, tuple(cells))
+    table = Table(source_grid(view), [])
+    for line in table.grid.lines:
+        label, *entries = line.entries
+        if line.kind == "below":
+            table.rows[-1].below.append((label.text, [entry.text for entry in entries]))
+        else:
+            row = view.rows[len(table.rows)]
+            details = [anchors.get((row, column)) for column in view.columns]
+            table.rows.append(TableRow(label.text, list(starmap(_cell, zip_longest(entries, details)))))
+    return table
 
 
 def _cell(entry: Entry, details: str | None) -> TableCell:

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from db.report.formats.escaping import cut
+from db.report.page.details import duration
 
 FOLDER = Path(__file__).parent.parent / "templates"
 
@@ -41,7 +42,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"cut": cut, "script_json": script_json}
+    jinja.filters |= {"cut": cut, "duration": duration, "script_json": script_json}
     return jinja
 
 
@@ -61,8 +62,7 @@ def vega_bundle() -> str:
     """Return the JavaScript of Vega, Vega-Lite and Vega-Embed, about 0.9 MB; takes seconds, once per process."""
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;")
-    return bundle
+    return str(vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;"))
 
 
 def digest(content: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 from db.report.formats.escaping import cut
 from db.report.page import charts
-from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Chart, Group, labels
+from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, SeedBand, labels
+from db.report.page.details import load_environment, text_list
 from db.report.page.records import load_curves
-from db.report.page.seed_bands import SeedBand, merge_seeds
 from db.report.view.view import CellResult, View
 from db.store.store import Store
 from harness.analysis import analysis_of
@@ -41,10 +40,8 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
         return None
     max_points = max(20, min(MAX_POINTS, MAX_PAGE_POINTS // (2 * len(trials))))
     legend = labels(rows)
-    group = Group(
-        "curves", "Learning curves",
-        header=("column", "row", "seeds", "best dev", "at step", "last training loss"),
-    )  # fmt: skip
+    header = ("column", "row", "seeds", "best dev", "at step", "last training loss")
+    group = Group("curves", "Learning curves", header=header)
     group.lead.append("Lines: mean over seeds; bands: from the lowest to the highest seed.")
     total = sum(len(cell.seeds) for cell in view.cells.values())
     if len(ids) < total:
@@ -53,23 +50,23 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
     plotted: set[int] = set()
     for column in view.columns:
         cells = [cell for cell in view.column(column) if (cell.row, column) in trials]
+        if not cells:
+            continue
         loss: dict[int, SeedBand] = {}
         dev: dict[int, SeedBand] = {}
         for cell in cells:
             for name, bands in (("train/loss", loss), (metrics[column], dev)):
                 seeds = [curves.get(id, {}).get(name, []) for id in trials[cell.row, column]]
-                band = merge_seeds(seeds, max_points)
-                if band is not None:
+                if (band := charts.merge_seeds(seeds, max_points)) is not None:
                     bands[rows.index(cell.row)] = band
         for name, bands in ((metrics[column].replace("/", " "), dev), ("training loss", loss)):
             if bands and len(group.charts) < MAX_CHARTS:
                 description = f"{name} by step: {column}"
-                spec = charts.band_chart(description, legend, bands, "step", name)
-                group.charts.append(Chart(f"{column}: {name}", description, spec))
+                group.charts.append(charts.band_chart(f"{column}: {name}", description, legend, bands, name))
         plotted |= {*dev, *loss}
-        group.rows += [
-            _curve_row(column, legend[row], cells, dev.get(row), loss.get(row)) for row in sorted({*dev, *loss})
-        ]
+        higher = cells[0].metric.higher_is_better is not False
+        for row in sorted({*dev, *loss}):
+            group.rows.append((column, legend[row], *_curve_texts(dev.get(row), loss.get(row), higher)))
     group.legend = [(row, legend[row]) for row in sorted(plotted)]
     return group
 
@@ -92,16 +89,14 @@ def _task_metric(cell: CellResult) -> str:
     return spec_of(cell.cell.request.task).metrics[0].name
 
 
-def _curve_row(
-    column: str, row: str, cells: Sequence[CellResult], dev: SeedBand | None, loss: SeedBand | None
-) -> tuple[str, ...]:
+def _curve_texts(dev: SeedBand | None, loss: SeedBand | None, higher: bool) -> tuple[str, ...]:
+    """Return the number of seeds, the best dev score with its step, and the last training loss."""
     best, step = "", ""
     if dev is not None:
-        higher = cells[0].metric.higher_is_better is not False
         index = int(dev.mean.argmax() if higher else dev.mean.argmin())
         best, step = f"{dev.mean[index]:.4g}", f"{int(dev.steps[index]):,}"
     seeds = max(band.seeds for band in (dev, loss) if band is not None)
-    return column, row, str(seeds), best, step, "" if loss is None else f"{loss.mean[-1]:.4g}"
+    return str(seeds), best, step, "" if loss is None else f"{loss.mean[-1]:.4g}"
 
 
 def ratios_by_layer(view: View, runs: Path) -> Group | None:
@@ -130,8 +125,7 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
             {"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in indexed
         ]
         description = f"drop ratio by layer: {model}, {kind}"
-        spec = charts.layer_chart(description, legend, points, "drop ratio")
-        group.charts.append(Chart(f"{model}, {kind}", description, spec))
+        group.charts.append(charts.layer_chart(f"{model}, {kind}", description, legend, points))
         group.rows += [
             (model, legend[row], site["site"], kind, str(site["layer"]), f"{site['ratio']:.3f}")
             for row, site in indexed
@@ -141,12 +135,9 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
 
 def _sites(directory: Path) -> list[Mapping[str, Any]]:
     """Return the sites of a run with their ratios; [] if its environment file is missing or damaged."""
-    try:
-        lines = json.loads((directory / "environment.json").read_bytes())["sites"]
-        matches = [match for line in lines if (match := _SITE.match(line))]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    matches = [_SITE.match(line) for line in text_list(load_environment(directory), "sites")]
     return [
-        {"site": match["site"], "kind": match["kind"], "layer": int(match["layer"]), "ratio": float(match["ratio"])}
+        {**match.groupdict(), "layer": int(match["layer"]), "ratio": float(match["ratio"])}
         for match in matches
+        if match is not None
     ]

@@ -1,11 +1,16 @@
-"""The table of a suite as numbers: each cell beside its baseline and the published value."""
+"""The table of a suite as numbers: each cell next to its baseline and the published value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from db.queries.aggregates import summarize
+from db.queries.results import final_values
+from db.queries.statistics import paired_t_test
+from db.store.store import Store
+from db.tuning.candidates import Candidate, Selection
 from harness.analysis import analysis_of
 from harness.errors import unknown_name
 from harness.suites.cell import Cell
@@ -14,10 +19,6 @@ from harness.suites.suite import Suite
 from harness.trials.metric import Metric, MetricName
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial, TrialState
-
-if TYPE_CHECKING:
-    from db.store.store import Store
-    from db.tuning.candidates import Candidate, Selection
 
 SYNTHETIC = "-synthetic"
 
@@ -145,8 +146,6 @@ def build(
     suite: Suite, cells: Sequence[CellTrials], store: Store, metric: Callable[[Cell], Metric] = metric_of
 ) -> View:
     """Return the view of cells, with the results of their trials from the database."""
-    from db.queries.results import final_values
-
     ids = [trial.id for cell in cells for trial in cell.trials]
     states = store.states(ids)
     values = {name: final_values(store, ids, name) for name in {cell.cell.metric for cell in cells}}
@@ -164,15 +163,8 @@ def build(
         label = _unique_label(results, cell)
         if label is not None:
             results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
-    view = View(
-        suite,
-        cells[0].cell.request.preset if cells else "mini",
-        tuple(dict.fromkeys(row for row, _ in results)),
-        tuple(dict.fromkeys(column for _, column in results)),
-        results,
-    )
-    compared = _compared(view)
-    return replace(view, cells={position: compared[position] for position in results})
+    rows, columns = (tuple(dict.fromkeys(position[axis] for position in results)) for axis in (0, 1))
+    return _compared(View(suite, cells[0].cell.request.preset if cells else "mini", rows, columns, results))
 
 
 def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrials) -> str | None:
@@ -188,14 +180,13 @@ def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrial
 
 
 def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedResult, ...]) -> CellResult:
-    from db.queries.aggregates import summarize
-
     summary = summarize(seed.value for seed in seeds)
     published = cell.cell.published
     value, std = published if isinstance(published, tuple) else (published, None)
     trial = cell.trials[0] if cell.trials else None
     request = cell.cell.request
-    result = CellResult(
+    delta = summary.mean - value if summary.mean is not None and value is not None else None
+    return CellResult(
         cell=cell.cell,
         row=row,
         metric=metric,
@@ -209,11 +200,9 @@ def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedRe
         n=summary.n,
         published=value,
         published_std=std,
+        delta_published=None if request.data.endswith(SYNTHETIC) else delta,
         selection=cell.selection,
     )
-    if value is None or summary.mean is None or result.synthetic:
-        return result
-    return replace(result, delta_published=summary.mean - value)
 
 
 def baselines(view: View) -> dict[tuple[str, str], CellResult]:
@@ -230,26 +219,25 @@ def baselines(view: View) -> dict[tuple[str, str], CellResult]:
     return baseline_of
 
 
-def _compared(view: View) -> dict[tuple[str, str], CellResult]:
-    """Return the cells with their differences from the baseline, and the best of each column marked."""
+def _compared(view: View) -> View:
+    """Return the view with the differences from the baselines, and the best of each column marked."""
     baseline_of = baselines(view)
-    compared = {}
-    for column in view.columns:
-        cells = view.column(column)
-        means = [cell.mean for cell in cells if cell.mean is not None]
-        higher = cells[0].metric.higher_is_better
-        # A single result is not marked as best, and some metrics are neither better nor worse.
-        best = (max if higher else min)(means) if len(means) > 1 and higher is not None else None
-        for cell in cells:
-            position = cell.row, column
-            marked = replace(cell, best=best is not None and cell.mean == best)
-            compared[position] = _with_delta(marked, baseline_of.get(position))
-    return compared
+    best_of = {column: _best_mean(view.column(column)) for column in view.columns}
+    cells = {}
+    for position, cell in view.cells.items():
+        best = cell.mean is not None and cell.mean == best_of[cell.column]
+        cells[position] = _with_delta(replace(cell, best=best), baseline_of.get(position))
+    return replace(view, cells=cells)
+
+
+def _best_mean(cells: Sequence[CellResult]) -> float | None:
+    """Return the best mean; None for a single result, or if the metric is neither better nor worse."""
+    means = [cell.mean for cell in cells if cell.mean is not None]
+    higher = cells[0].metric.higher_is_better
+    return (max if higher else min)(means) if len(means) > 1 and higher is not None else None
 
 
 def _with_delta(cell: CellResult, baseline: CellResult | None) -> CellResult:
-    from db.queries.statistics import paired_t_test
-
     if baseline is None or cell.mean is None or baseline.mean is None:
         return cell
     other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}

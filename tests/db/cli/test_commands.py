@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from db.report.printing import print_trials
+from db.report.formats.listing import print_trials
 from db.schema.tables import REVISION
 from db.store.rebuild import rebuild
 from db.store.store import open_store

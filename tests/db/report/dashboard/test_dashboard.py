@@ -198,7 +198,7 @@ def test_a_suite_run_with_different_overrides_has_two_tables(
     loaded, choices = variants("mine", store)
     assert loaded is not None
     assert [variant.label for variant in choices] == ["preset mini", "preset mini, steps=60"]
-    first, second = (view_of(loaded, one, store, Settings(runs=tmp_path / "runs")) for one in choices)
+    first, second = (view_of(loaded, variant, store, Settings(runs=tmp_path / "runs")) for variant in choices)
     assert first.rows == ("none", "dropkey 0.3", "dropkey 0.5")
     assert first.cells["dropkey 0.3", "TREC"].mean == 85.0
     assert [seed.seed for seed in second.cells["none", "MR"].seeds] == [0]

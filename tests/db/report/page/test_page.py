@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lxml import html as parser
 
 from db.report.page import templates
+from db.report.page.charts import merge_seeds
 from db.report.page.details import duration, log_lines
 from db.report.page.document import page
-from db.report.page.seed_bands import merge_seeds
 from db.report.page.table import table_of
 from db.report.view.view import CellTrials, View
 from db.store.store import Store
@@ -143,6 +143,14 @@ def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
     assert ["TREC", "none", "3", "90", "40", "0.15"] in [texts(row, "./td") for row in document.xpath("//tr")]
 
 
+def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+    cells = tables.resolve(tables.suite())
+    cells = [CellTrials(cell.cell, (), "missing") if cell.cell.column == "MR" else cell for cell in cells]
+    written.fill(store, runs, cells, tables.values)
+    document = checked(page(tables.view(store, cells), store, runs))
+    assert texts(document, "//figcaption") == ["trec", "mr", "TREC: dev accuracy", "TREC: training loss"]
+
+
 def test_ratios_are_read_from_the_runs(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
     suite = tables.suite(["TREC"])
     cells = tables.resolve(suite)
@@ -225,7 +233,7 @@ def test_the_page_of_a_large_suite_is_limited(
     ):
         monkeypatch.setattr(f"db.report.page.{name}", limit)
     cells = tables.resolve(tables.suite(), SuiteOptions(seeds=tuple(range(6))))
-    written.fill(store, runs, cells, {place: [80.0] * 6 for place in tables.values})
+    written.fill(store, runs, cells, {position: [80.0] * 6 for position in tables.values})
     document = checked(page(tables.view(store, cells), store, runs))
     text = " ".join(document.text_content().split())
     assert "The first 2 of 3 rows; dropbench report mine --format csv has all." in text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from db.report.formats.layout import about
-from db.report.view.recipe_notes import recipe_lines
+from db.report.view.notes import recipe_lines
 from db.report.view.view import CellTrials, View, build
 from db.store.store import Store
 from harness.suites.cell import SuiteOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from db.report.formats.documents import as_json, as_markdown
-from db.report.view.subset_notes import with_subsets
+from db.report.view.build import with_subsets
 from db.report.view.view import View
 from harness.runs.run_directory import RunDirectory
 

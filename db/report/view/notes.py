@@ -1,0 +1,105 @@
+"""Notes on a table: how its recipes differ from those of its source, and how swept cells were selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from harness.errors import InputError
+from harness.suites.cell import SuiteOptions
+from harness.suites.search_space import Params, Search, short_key
+from harness.trials.recipe_diff import PAPER, Change, changes, summarize_changes
+from harness.trials.task import spec_of
+from harness.trials.trial import TrialRequest
+
+if TYPE_CHECKING:
+    from db.report.view.view import CellResult, View
+    from db.tuning.candidates import Selection
+
+LETTERS = {"ratio": "p", "window": "w"}
+"""Abbreviations used by the tables of DropAttention."""
+MAX_NAMED = 3
+"""Lost candidates that a note names per state; the others are counted."""
+
+
+def recipe_lines(view: View) -> list[str]:
+    """Return one line on all keys that differ, and one for each deviation of the tasks from the source."""
+    smaller = f"preset {view.preset}: a smaller recipe"
+    if not any(result.published is not None for result in view.cells.values()):
+        return [] if view.preset == PAPER else [smaller]
+    notes: dict[str, None] = {}
+    differing: list[Change] = []
+    for result, request in _published_requests(view):
+        task = spec_of(request.task)
+        try:
+            ours, theirs = task.resolved(result.cell.request), task.resolved(request)
+        except InputError:
+            continue  # the cell shows the reason itself
+        if ours is not None and theirs is not None:
+            notes.update(dict.fromkeys(theirs.notes))
+            differing += changes(ours.recipe, theirs.recipe)
+    summary = ", ".join(summarize_changes(differing))
+    if view.preset != PAPER:
+        head = [f"{smaller} than the published one" + (f": {summary}" if summary else "")]
+    else:
+        head = [f"unlike the published recipe: {summary}"] if summary else []
+    return [*head, *(f"unlike the source: {note}" for note in notes)]
+
+
+def _published_requests(view: View) -> Iterator[tuple[CellResult, TrialRequest]]:
+    """Yield the cells of the source, each with the request of its published recipe."""
+    if PAPER in view.suite.presets:
+        requests = {(cell.row, cell.column): cell.request for cell in view.suite.cells(SuiteOptions(preset=PAPER))}
+        for result in view.cells.values():
+            if request := requests.get((result.cell.row, result.cell.column)):
+                yield result, request
+
+
+def params_text(params: Params | None) -> str:
+    """Return parameters as ``p=0.3, w=2``; "" for None."""
+    return ", ".join(f"{LETTERS.get(key, short_key(key))}={value}" for key, value in (params or {}).items())
+
+
+def progress_text(selection: Selection) -> str:
+    """Return the text shown in place of a number while no candidate is selected."""
+    if selection.settled:
+        return "no candidate left"
+    done = sum(candidate.state == "succeeded" for candidate in selection.candidates)
+    return f"{done}/{len(selection.candidates) + selection.remaining} candidates done"
+
+
+def lost_candidates(selection: Selection) -> str | None:
+    """Return a note on pruned and failed candidates with their reasons; None if there are none."""
+    parts = []
+    for state in ("pruned", "failed"):
+        lost = [candidate for candidate in selection.candidates if candidate.state == state]
+        names = [
+            params_text(candidate.params) + (f": {candidate.reason}" if candidate.reason else "")
+            for candidate in lost[:MAX_NAMED]
+        ]
+        if len(lost) > MAX_NAMED:
+            names.append(f"and {len(lost) - MAX_NAMED} more")
+        if lost:
+            parts.append(f"{len(lost)} {state} ({'; '.join(names)})")
+    return f"of {len(selection.candidates)} candidates, {', '.join(parts)}" if parts else None
+
+
+def selection_lines(results: Sequence[CellResult]) -> list[str]:
+    """Return one line per selection criterion, and a legend of the letters."""
+    lines: dict[str, None] = {}
+    keys: set[str] = set()
+    for selection in (result.selection for result in results if result.selection is not None):
+        score = f"dev {selection.metric.name}" if selection.metric is not None else "dev score"
+        sweep = selection.sweep
+        lines[f"chosen: best mean {score} over the seeds, from {_search_text(sweep.search)} {sweep}"] = None
+        keys |= sweep.space.keys()
+    letters = ", ".join(f"{letter}: {key}" for key, letter in LETTERS.items() if key in keys)
+    return [*lines, *filter(None, [letters])]
+
+
+def _search_text(search: Search) -> str:
+    pruner = f" with the {search.pruner} pruner" if search.pruner != "none" else ""
+    if search.sampler == "grid":
+        return f"the grid{pruner}"
+    seed = f", seed {search.seed}" if search.seed else ""
+    return f"{search.candidates} candidates by {search.sampler}{seed}{pruner} in"
