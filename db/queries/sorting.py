@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -57,30 +57,16 @@ def sort_rows(rows: Sequence[Row], keys: Sequence[str], limit: int | None = None
     Raises:
         InputError: no row has such a key.
     """
-    result = list(rows)
+    result = [(row, {**row.get("overrides", {}), **row.get("params", {}), **row}) for row in rows]
     for key in reversed(keys):
         name = key.removeprefix("-")
-        if rows and not any(_has(row, name) for row in rows):
-            parameters = {parameter for row in rows for holder in _holders(row) for parameter in holder}
-            raise unknown_name("key to sort by", name, {*rows[0], *parameters} - {"params", "overrides"})
-        result.sort(key=lambda row: sort_key(_value(row, name)), reverse=key != name)
-        result.sort(key=lambda row: _value(row, name) is None)
-    return result[:limit]
+        if rows and not any(name in values for _, values in result):
+            known = {name for _, values in result for name in values} - {"params", "overrides"}
+            raise unknown_name("key to sort by", name, known)
+        result.sort(key=lambda item: sort_key(item[1].get(name)), reverse=key != name)
+        result.sort(key=lambda item: item[1].get(name) is None)
+    return [row for row, _ in result[:limit]]
 
 
 def _label(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in (*METRIC_COLUMNS, "metric", "state")}
-
-
-def _holders(row: Row) -> list[Mapping[str, Any]]:
-    return [row[name] for name in ("params", "overrides") if name in row]
-
-
-def _has(row: Row, name: str) -> bool:
-    return name in row or any(name in holder for holder in _holders(row))
-
-
-def _value(row: Row, name: str) -> Any:
-    if name in row:
-        return row[name]
-    return next((holder[name] for holder in _holders(row) if name in holder), None)

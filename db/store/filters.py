@@ -104,11 +104,7 @@ class JsonCache(dict[str, Any]):
 
 
 def parse(connection: Connection, words: Sequence[str]) -> Filter:
-    """Parse the words of a filter.
-
-    Raises:
-        InputError: a word is not a state, suite, id or known key, or a value is impossible.
-    """
+    """Parse the words of a filter. Raise InputError for an unknown word or key, or an impossible value."""
     parser = _Parser(connection)
     result = Filter()
     negated = False

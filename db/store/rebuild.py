@@ -66,8 +66,7 @@ def rebuild(store: Store, runs: Path, progress: Callable[[], None] = lambda: Non
 def refresh(settings: Settings, directory: RunDirectory) -> bool:
     """Bring the rows of a trial up to date with its run directory. Return False if there is no database.
 
-    Raises:
-        InputError: the run directory is damaged, or the database cannot be written.
+    Raise InputError if the run directory is damaged, or the database cannot be written.
     """
     url = make_url(settings.database)
     if url.get_backend_name() == "sqlite" and not (url.database and Path(url.database).exists()):

@@ -84,11 +84,7 @@ _ATTEMPTS = TypeAdapter(list[_Attempt])
 
 
 def read_run_record(directory: RunDirectory) -> RunRecord:
-    """Read a run directory.
-
-    Raises:
-        InputError: one of its files is damaged; the message names the file.
-    """
+    """Read a run directory. Raise InputError if one of its files is damaged; the message names the file."""
     trial = directory.trial()
     result = directory.result()
     attempts = _attempts(directory)

@@ -123,7 +123,7 @@ class Store:
         with writing(self.engine) as connection:
             for chunk in chunks(items, BULK):
                 trials = {trial.id: trial for trial, _ in chunk}
-                query = select(Trials.c["id", "state", "weights"]).where(in_list(connection, Trials.c.id, trials))
+                query = select(*Trials.c["id", "state", "weights"]).where(in_list(connection, Trials.c.id, trials))
                 existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
                 new = [trial for id, trial in trials.items() if id not in existing]
                 add_configs(connection, new)
@@ -169,7 +169,7 @@ class Store:
         with reading(self.engine) as connection:
             if ids is not None:
                 query = query.where(in_list(connection, Trials.c.id, ids))
-            counts = dict(connection.execute(query).all())
+            counts: dict[TrialState, int] = dict(connection.execute(query).all())
         return {state: counts.get(state, 0) for state in TRIAL_STATES}
 
     def trial(self, id: str) -> Trial:
@@ -181,7 +181,7 @@ class Store:
 
     def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
         """Return the trials with these ids, in the order of `ids`, omitting unknown ones."""
-        query = select(Trials.c["id", "config_id", "seed", "weights"])
+        query = select(*Trials.c["id", "config_id", "seed", "weights"])
         with reading(self.engine) as connection:
             rows = connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all()
             config_ids = in_list(connection, Configs.c.id, {row.config_id for row in rows})

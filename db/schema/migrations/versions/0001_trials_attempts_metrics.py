@@ -12,7 +12,7 @@ revision = "0001"
 down_revision = None
 
 ID, NAME, TIME = sa.String(12), sa.String(200), sa.String(32)
-FINAL = {f"{dialect}_where": sa.text("step = -1") for dialect in ("sqlite", "postgresql")}
+FINAL: dict[str, Any] = {f"{dialect}_where": sa.text("step = -1") for dialect in ("sqlite", "postgresql")}
 
 
 def upgrade() -> None:
