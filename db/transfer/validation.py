@@ -18,11 +18,7 @@ from db.store.run_record import AttemptState, RunRecord
 from db.transfer.source import SourceTrial
 from harness.trials.trial import TRIAL_STATES, Trial
 
-_CHOICES = {
-    Trials.name: TRIAL_STATES,
-    Attempts.name: get_args(AttemptState),
-    Submissions.name: ("ended",),
-}
+_CHOICES = {Trials.name: TRIAL_STATES, Attempts.name: get_args(AttemptState), Submissions.name: ("ended",)}
 """Valid values of the columns `state`, by table."""
 
 _MINIMUM = {"number": 1, "step": FINAL, "seed": 0}
