@@ -57,16 +57,22 @@ def sort_rows(rows: Sequence[Row], keys: Sequence[str], limit: int | None = None
     Raises:
         InputError: no row has such a key.
     """
-    result = [(row, {**row.get("overrides", {}), **row.get("params", {}), **row}) for row in rows]
+    result = list(rows)
+    holders = [holder for row in rows for holder in (row, row.get("params", {}), row.get("overrides", {}))]
     for key in reversed(keys):
         name = key.removeprefix("-")
-        if rows and not any(name in values for _, values in result):
-            known = {name for _, values in result for name in values} - {"params", "overrides"}
+        if rows and not any(name in holder for holder in holders):
+            known = {name for holder in holders for name in holder} - {"params", "overrides"}
             raise unknown_name("key to sort by", name, known)
-        result.sort(key=lambda item: sort_key(item[1].get(name)), reverse=key != name)
-        result.sort(key=lambda item: item[1].get(name) is None)
-    return [row for row, _ in result[:limit]]
+        result.sort(key=lambda row: sort_key(_value(row, name)), reverse=key != name)
+        result.sort(key=lambda row: _value(row, name) is None)
+    return result[:limit]
 
 
 def _label(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in (*METRIC_COLUMNS, "metric", "state")}
+
+
+def _value(row: Row, name: str) -> Any:
+    """Return a column, parameter or override of a row."""
+    return row[name] if name in row else row.get("params", {}).get(name, row.get("overrides", {}).get(name))
