@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,13 +26,6 @@ def _progress_bar(as_json: bool) -> Progress:
     from rich.progress import Progress
 
     return Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty())
-
-
-class ExportFormat(StrEnum):
-    """File formats of exported tables."""
-
-    csv = "csv"
-    parquet = "parquet"
 
 
 @db.command()
@@ -57,8 +50,6 @@ def upgrade(as_json: Json = False) -> None:
 @db.command()
 def rebuild(as_json: Json = False) -> None:
     """Rebuild the database from the run directories. Trials without a run directory do not change."""
-    from dataclasses import asdict
-
     from db.store.rebuild import rebuild as rebuild_from
     from db.store.store import open_store
     from harness.settings import Settings
@@ -81,7 +72,7 @@ def rebuild(as_json: Json = False) -> None:
 @db.command()
 def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Target folder; one file per table.")],
-    kind: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = ExportFormat.csv,
+    kind: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="File format.")] = "csv",
     as_json: Json = False,
 ) -> None:
     """Write every table to its own file."""
@@ -89,7 +80,7 @@ def export(
     from harness.settings import Settings
 
     with opened(Settings.from_environment()) as store:
-        files = write(store, folder, kind.value)
+        files = write(store, folder, kind)
     if as_json:
         typer.echo(json.dumps([{"file": str(file), "rows": rows} for file, rows in files]))
     else:
@@ -104,8 +95,6 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Import results of another database. SOURCE does not change; importing it again is safe."""
-    from dataclasses import asdict
-
     from db.store.store import open_store
     from db.transfer.merge import messages, transfer
     from db.transfer.source import open_source

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,17 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 
-class RowsFormat(StrEnum):
-    """Output formats of rows."""
-
-    table = "table"
-    json = "json"
-    md = "md"
-    csv = "csv"
-    tex = "tex"
-    parquet = "parquet"
-
-
+RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -60,7 +50,7 @@ def results(
     wide: Annotated[bool, typer.Option("--wide", help="Print one column per metric instead of one row.")] = False,
     sort: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Sort by a column; -KEY: descending.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")] = None,
-    kind: Format = RowsFormat.table,
+    kind: Format = "table",
     output: Output = None,
     as_json: Json = False,
 ) -> None:
@@ -93,7 +83,7 @@ Side = Annotated[str, typer.Argument(help="A filter in quotes; or a database or 
 
 @app.command()
 def compare(
-    old: Side, new: Side, metric: Metric = None, kind: Format = RowsFormat.table, output: Output = None,
+    old: Side, new: Side, metric: Metric = None, kind: Format = "table", output: Output = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare two filters, suites or databases: old, new, and the change, paired by seed if possible."""
@@ -120,13 +110,11 @@ def rank(
         list[str] | None,
         typer.Option(metavar="KEY", help="Split regularizers by a parameter, such as ratio, or by schedule or align."),
     ] = None,
-    kind: Format = RowsFormat.table,
+    kind: Format = "table",
     output: Output = None,
     as_json: Json = False,
 ) -> None:
     """Rank regularizers over tasks, data and models, with their improvement over none."""
-    from dataclasses import asdict
-
     from db.queries.rank import rank as rank_regularizers
     from db.report.formats.comparison_tables import ranking_table
     from db.report.formats.listing import to_json
@@ -135,7 +123,7 @@ def rank(
     kind = _checked(kind, output, as_json)
     with opened(Settings.from_environment()) as store:
         ranking = rank_regularizers(store, words or (), split(metric), split(by))
-    if kind is RowsFormat.json:
+    if kind == "json":
         return emit(to_json(asdict(ranking)), output)
     return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), ranking.notes), "no results to rank")
 
@@ -164,8 +152,8 @@ def _checked(kind: RowsFormat, output: Path | None, as_json: bool) -> RowsFormat
     from harness.errors import InputError
 
     if as_json:
-        return RowsFormat.json
-    if kind is RowsFormat.parquet and output is None:
+        return "json"
+    if kind == "parquet" and output is None:
         raise InputError("--format parquet: expected a file: `-o PATH`")
     return kind
 
@@ -180,13 +168,13 @@ def _print(
     """Print rows; `table` returns their readable form: lines above, header and texts, lines below."""
     from db.report.formats import listing
 
-    if kind is RowsFormat.parquet:
+    if kind == "parquet":
         return emit(listing.to_parquet(rows), output)
-    if kind in (RowsFormat.json, RowsFormat.csv):
-        return emit((listing.to_json if kind is RowsFormat.json else listing.to_csv)(rows), output)
+    if kind in ("json", "csv"):
+        return emit(listing.to_json(rows) if kind == "json" else listing.to_csv(rows), output)
     above, texts, below = table()
-    if kind in (RowsFormat.md, RowsFormat.tex):
-        return emit((listing.to_markdown if kind is RowsFormat.md else listing.to_latex)(texts), output)
+    if kind in ("md", "tex"):
+        return emit(listing.to_markdown(texts) if kind == "md" else listing.to_latex(texts), output)
     if not rows:
         return emit(empty, output)
     if output is None:

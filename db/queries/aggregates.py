@@ -54,11 +54,7 @@ DEFAULT_AGGREGATES = ("mean", "std", "n")
 
 
 def aggregate(values: Iterable[float | None], names: Sequence[str] = DEFAULT_AGGREGATES) -> Aggregates:
-    """Return the aggregates of the values that are not None, by name.
-
-    Raises:
-        InputError: a name is unknown.
-    """
+    """Return the aggregates of the values that are not None, by name. Raise InputError for an unknown name."""
     for name in names:
         if name not in AGGREGATES:
             raise unknown_name("aggregate", name, AGGREGATES)

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Text, cast, select
 
 from db.queries.aggregates import summarize
+from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
-from db.queries.metrics import directed_metric
 from db.queries.sorting import sort_key
 from db.queries.statistics import paired_t_test
 from db.schema.tables import Configs, Trials
@@ -48,23 +48,17 @@ class Side:
 
 
 def read_side(connection: Connection, words: Sequence[str], metrics: Sequence[str] = ()) -> Side:
-    """Read the trials of a filter.
-
-    Raises:
-        InputError: a word or metric is unknown.
-    """
+    """Read the trials of a filter. Raise InputError if a word or metric is unknown."""
     filter = filters.parse(connection, words)
     rows = configs(connection, filter.clauses, COLUMNS)
     query = select(Configs.c.id, cast(Configs.c.config, Text))
     if filter.clauses:
         query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*filter.clauses)))
+    names = resolve_names(connection, metrics)
     return Side(
         {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()},
-        {
-            MetricName.parse(name).label: seed_values(connection, filter, name)
-            for name in resolve_names(connection, metrics)
-        },
-        {row[0]: row[1] for row in connection.execute(query)},
+        {MetricName.parse(name).label: seed_values(connection, filter, name) for name in names},
+        dict(connection.execute(query).all()),
     )
 
 
@@ -87,13 +81,9 @@ def compare(old: Side, new: Side) -> list[Row]:
     rows = []
     for old_id, new_id in pairs:
         label = _label(old, old_id, new, new_id, differing)
-        measured: list[str | None] = [
-            name
-            for name in names
-            if old_id in old.values.get(name, {}) or new_id in new.values.get(name, {})
-        ]  # fmt: skip
-        for name in measured or [None]:
-            rows.append(_row(label, name, _seeds(old, name, old_id), _seeds(new, name, new_id)))
+        seeds = {name: (_seeds(old, name, old_id), _seeds(new, name, new_id)) for name in names}
+        measured = [_row(label, name, *sides) for name, sides in seeds.items() if any(sides)]
+        rows += measured or [_row(label, None, {}, {})]
     order = [*COLUMNS, "old", "new", "only", "metric"]
     return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
 
@@ -183,8 +173,8 @@ def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differi
     return {**label, "old": sides[0], "new": sides[1], "only": None}
 
 
-def _seeds(side: Side, metric: str | None, id: str | None) -> dict[int, float]:
-    return side.values.get(metric or "", {}).get(id or "", {})
+def _seeds(side: Side, metric: str, id: str | None) -> dict[int, float]:
+    return side.values.get(metric, {}).get(id or "", {})
 
 
 def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[int, float]) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, groupby, islice
 from typing import Any
@@ -92,11 +92,7 @@ class GroupKeys:
 
 
 class Groups:
-    """The groups of a filter's trials, created when a key is looked up.
-
-    Raises:
-        InputError: a key to group by is unknown.
-    """
+    """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by."""
 
     def __init__(self, connection: Connection, keys: GroupKeys, group_by: Sequence[str]) -> None:
         self.keys, self.group_by = keys, group_by
@@ -185,7 +181,8 @@ def configs(
         InputError: no configuration has such a key.
     """
     plain = all(key in COLUMNS and key not in HOLDERS for key in keys)
-    query = select(Configs.c.id, *(_column(key) for key in (keys if plain else COLUMNS)))
+    columns = [Configs.c[key] for key in (keys if plain else COLUMNS)]
+    query = select(Configs.c.id, *(cast(column, Text) if column.name in HOLDERS else column for column in columns))
     if clauses:
         query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*clauses)))
     if plain:
@@ -200,28 +197,15 @@ def configs(
     if keys is COLUMNS:
         return complete
     rows = {id: dict(zip(COLUMNS, values, strict=True)) for id, values in complete.items()}
-    _check_keys(keys, rows.values())
-    return {id: tuple(_value(key, row) for key in keys) for id, row in rows.items()}
-
-
-def _column(key: str) -> Any:
-    return cast(Configs.c[key], Text) if key in HOLDERS else Configs.c[key]
-
-
-def _check_keys(keys: Sequence[str], configs: Collection[dict[str, Any]]) -> None:
-    parameters = {name for config in configs for holder in HOLDERS for name in config[holder]}
+    parameters = {name for row in rows.values() for holder in HOLDERS for name in row[holder]}
     known = {*TRIAL_KEYS, *COLUMNS, *parameters} - {*HOLDERS}
     for key in keys:
         if key in HOLDERS:
             raise InputError(f"--group-by {key}: expected the name of one of its keys: {', '.join(sorted(parameters))}")
-        if configs and key not in known:
+        if rows and key not in known:
             raise unknown_name("key to group by", key, known)
-
-
-def _value(key: str, config: dict[str, Any]) -> Any:
-    if key in COLUMNS:
-        return config[key]
-    return config["params"].get(key, config["overrides"].get(key))
+    merged = ((id, {**row["overrides"], **row["params"], **row}) for id, row in rows.items())
+    return {id: tuple(row.get(key) for key in keys) for id, row in merged}
 
 
 def resolve_names(connection: Connection, metrics: Sequence[str]) -> list[str]:
@@ -243,12 +227,7 @@ def resolve_names(connection: Connection, metrics: Sequence[str]) -> list[str]:
 
 
 def _raw_rows(connection: Connection, query: Select[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as the driver returns them; SQLAlchemy's take twice as long. No column may be JSON."""
-    return chain.from_iterable(_raw_batches(connection, query))
-
-
-def _raw_batches(connection: Connection, query: Select[Any]) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """Return rows as the driver returns them; SQLAlchemy's take twice as long. No column may be JSON."""
     cursor = connection.execute(query).cursor
     assert cursor is not None
-    while rows := cursor.fetchmany(FETCH_SIZE):
-        yield rows
+    return chain.from_iterable(iter(lambda: cursor.fetchmany(FETCH_SIZE), []))

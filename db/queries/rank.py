@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, select
 
 from db.queries.aggregates import summarize
+from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.metrics import directed_metric, metrics_of
 from db.queries.sorting import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test
 from db.schema.connection import reading
@@ -83,8 +83,15 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     """
     with reading(store.engine) as connection:
         filter = filters.parse(connection, words)
-        configurations = _configs(connection, filter)
-        _check_keys(by, configurations)
+        fingerprints = dict(connection.execute(select(Configs.c.id, Configs.c.fingerprint)).all())
+        configurations = {
+            id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, values, strict=True))}
+            for id, values in configs(connection, filter.clauses, COLUMNS).items()
+        }
+        known = {"schedule", "align", *(name for config in configurations.values() for name in config["params"])}
+        for key in by:
+            if configurations and key not in known:
+                raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
         values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
     # Equal overrides are the same object (`filters.JsonCache`), so that few are serialized again.
@@ -96,7 +103,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             config = configurations[config_id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
-            block = _block(config, texts[id(config["overrides"])], metric)
+            shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
+            block = Block(**shared, overrides=texts[id(config["overrides"])], metric=metric)
             blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
     return _ranking(blocks, by)
 
@@ -109,11 +117,12 @@ def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[st
     left_out = []
     for block, values in blocks.items():
         metric = directed_metric(block.task, block.metric)
-        reason = f"no direction is known for {block.metric}" if metric is None else _missing(names, values)
-        if reason is None and metric is not None:
+        missing = [" ".join(str(part) for part in name if part is not None) for name in names if name not in values]
+        if metric is not None and not missing:
             complete[block] = metric
-        else:
-            left_out.append({**_block_row(block), "reason": reason})
+            continue
+        reason = f"no result of {', '.join(missing)}" if metric else f"no direction is known for {block.metric}"
+        left_out.append({**block._asdict(), "overrides": json.loads(block.overrides), "reason": reason})
     table = {
         block: {name: math.fsum(values) / len(values) for name, values in blocks[block].items()} for block in complete
     }
@@ -170,16 +179,6 @@ def _improvements(
     return improvements
 
 
-def _missing(names: Sequence[Name], values: Mapping[Name, object]) -> str | None:
-    missing = [label(name) for name in names if name not in values]
-    return f"no result of {', '.join(missing)}" if missing else None
-
-
-def label(name: Name) -> str:
-    """Return a regularizer with the values that split it: ``dropkey 0.3``."""
-    return " ".join(str(part) for part in name if part is not None)
-
-
 def _notes(ranking: Ranking, names: Sequence[Name]) -> list[str]:
     reasons = Counter(block["reason"] for block in ranking.left_out)
     total = ranking.blocks + len(ranking.left_out)
@@ -203,19 +202,6 @@ def _notes(ranking: Ranking, names: Sequence[Name]) -> list[str]:
     return notes
 
 
-def _configs(connection: Connection, filter: Filter) -> dict[str, Row]:
-    rows = configs(connection, filter.clauses, COLUMNS)
-    fingerprints = dict(connection.execute(select(Configs.c.id, Configs.c.fingerprint)).all())
-    return {id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, row, strict=True))} for id, row in rows.items()}
-
-
-def _check_keys(by: Sequence[str], configs: Mapping[str, Row]) -> None:
-    known = {"schedule", "align", *(name for config in configs.values() for name in config["params"])}
-    for key in by:
-        if configs and key not in known:
-            raise unknown_name("key to split regularizers by", key, known)
-
-
 def _means(connection: Connection, filter: Filter, name: str) -> dict[str, float]:
     """Return the means over seeds by configuration."""
     by_config: dict[str, list[float]] = {}
@@ -229,13 +215,3 @@ def _name(config: Mapping[str, Any], by: Sequence[str]) -> Name:
         return (BASELINE, *(None for _ in by))
     values = {"schedule": config["schedule"], "align": config["align"], **config["params"]}
     return (config["regularizer"], *(values.get(key) for key in by))
-
-
-def _block(config: Mapping[str, Any], overrides: str, metric: str) -> Block:
-    return Block(
-        config["task"], config["data"], config["model"], config["preset"], overrides, config["fingerprint"], metric
-    )
-
-
-def _block_row(block: Block) -> Row:
-    return {**block._asdict(), "overrides": json.loads(block.overrides)}

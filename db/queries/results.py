@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from sqlalchemy import Connection, select
 
 from db.queries.aggregates import DEFAULT_AGGREGATES, aggregate
+from db.queries.declarations import Published
 from db.queries.groups import Group, GroupKeys, Groups, grouped
-from db.queries.published import Published
 from db.queries.sorting import sort_key
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics, Trials
@@ -27,14 +28,10 @@ CURVE_SPLITS = ("dev", "train", "test")
 
 def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, float | None]:
     """Return a metric's final value by trial id, for trials that have one; None if it is not a finite number."""
-    query = select(Metrics.c.trial_id, Metrics.c.value).where(
-        Metrics.c.step == FINAL, Metrics.c.name == str(MetricName.parse(metric))
-    )
-    values: dict[str, float | None] = {}
+    query = select(Metrics.c.trial_id, Metrics.c.value).where(Metrics.c.step == FINAL)
+    query = query.where(Metrics.c.name == str(MetricName.parse(metric)))
     with reading(store.engine) as connection:
-        for id, value in connection.execute(query.where(in_list(connection, Metrics.c.trial_id, ids))):
-            values[id] = value
-    return values
+        return dict(connection.execute(query.where(in_list(connection, Metrics.c.trial_id, ids))).all())
 
 
 def results(
@@ -69,14 +66,11 @@ def results(
         filter = filters.parse(connection, words)
         if ids is not None:
             filter.clauses.append(in_list(connection, Trials.c.id, ids))
-        groups = grouped(connection, filter, group_by, metrics)
+        groups = sorted(grouped(connection, filter, group_by, metrics), key=_order)
     published = Published()
     requested = [MetricName.parse(name).label for name in metrics if name != "all"]
-    return [
-        row
-        for group in sorted(groups, key=_order)
-        for row in _rows(group, published, requested, aggregates, grouped=bool(group_by))
-    ]  # fmt: skip
+    rows = (_rows(group, published, requested, aggregates, grouped=bool(group_by)) for group in groups)
+    return list(chain.from_iterable(rows))
 
 
 def curves(
@@ -90,13 +84,9 @@ def curves(
 ) -> list[Row]:
     """Return the points of a curve by configuration: a row for each step at which any seed has a point.
 
-    Args:
-        store: the database.
-        words: a filter (`db.store.filters`).
-        name: ``train/loss``; without a split, the first of `CURVE_SPLITS` that has such a curve.
-        group_by: as of `results`.
-        aggregates: as of `results`.
-        every: return only every n-th point of a configuration, starting with the first, and the last.
+    The curve `name` is such as ``train/loss``; without a split, the first of `CURVE_SPLITS` that has such a curve. Only
+    `every` n-th point of a configuration is returned, starting with the first, and the last. Other arguments are those
+    of `results`.
 
     Returns:
         the label's columns as of `results`, metric, step, the aggregates.
@@ -110,32 +100,26 @@ def curves(
         keys = GroupKeys(filters.parse(connection, words), group_by)
         groups = Groups(connection, keys, group_by)
         for full_name in names:
-            points = _points(connection, groups, str(full_name))
-            if points:
-                return _curve_rows(points, full_name.label, aggregates, every)
+            if rows := _curve_rows(connection, groups, full_name, aggregates, every):
+                return rows
         known = set(connection.scalars(select(Metrics.c.name).where(Metrics.c.step != FINAL).distinct()))
     if known and known.isdisjoint(map(str, names)):
         raise unknown_name("curve", name, known)
     return []
 
 
-def _points(connection: Connection, groups: Groups, name: str) -> list[tuple[Group, dict[int, list[float | None]]]]:
-    """Return the values by step of each group that has such a curve."""
+def _curve_rows(
+    connection: Connection, groups: Groups, name: MetricName, aggregates: Sequence[str], every: int
+) -> list[Row]:
     curves: dict[int, tuple[Group, dict[int, list[float | None]]]] = {}
-    for key, points in groups.keys.points(connection, name):
+    for key, points in groups.keys.points(connection, str(name)):
         group = groups.at(key)
         by_step = curves.setdefault(id(group), (group, {}))[1]
         for *_, step, value in points:
             by_step.setdefault(step, []).append(value)
-    return sorted(curves.values(), key=lambda curve: _order(curve[0]))
-
-
-def _curve_rows(
-    points: Iterable[tuple[Group, dict[int, list[float | None]]]], metric: str, aggregates: Sequence[str], every: int
-) -> list[Row]:
     rows = []
-    for group, by_step in points:
-        label = {**group.label, "metric": metric}
+    for group, by_step in sorted(curves.values(), key=lambda curve: _order(curve[0])):
+        label = {**group.label, "metric": name.label}
         steps = sorted(by_step)
         for step in [*steps[:-1:every], steps[-1]]:
             rows.append({**label, "step": step, **aggregate(by_step[step], aggregates)})

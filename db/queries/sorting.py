@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -58,11 +58,12 @@ def sort_rows(rows: Sequence[Row], keys: Sequence[str], limit: int | None = None
         InputError: no row has such a key.
     """
     result = list(rows)
+    holders = [holder for row in rows for holder in (row, row.get("params", {}), row.get("overrides", {}))]
     for key in reversed(keys):
         name = key.removeprefix("-")
-        if rows and not any(_has(row, name) for row in rows):
-            parameters = {parameter for row in rows for holder in _holders(row) for parameter in holder}
-            raise unknown_name("key to sort by", name, {*rows[0], *parameters} - {"params", "overrides"})
+        if rows and not any(name in holder for holder in holders):
+            known = {name for holder in holders for name in holder} - {"params", "overrides"}
+            raise unknown_name("key to sort by", name, known)
         result.sort(key=lambda row: sort_key(_value(row, name)), reverse=key != name)
         result.sort(key=lambda row: _value(row, name) is None)
     return result[:limit]
@@ -72,15 +73,6 @@ def _label(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in (*METRIC_COLUMNS, "metric", "state")}
 
 
-def _holders(row: Row) -> list[Mapping[str, Any]]:
-    return [row[name] for name in ("params", "overrides") if name in row]
-
-
-def _has(row: Row, name: str) -> bool:
-    return name in row or any(name in holder for holder in _holders(row))
-
-
 def _value(row: Row, name: str) -> Any:
-    if name in row:
-        return row[name]
-    return next((holder[name] for holder in _holders(row) if name in holder), None)
+    """Return a column, parameter or override of a row."""
+    return row[name] if name in row else row.get("params", {}).get(name, row.get("overrides", {}).get(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -48,10 +48,6 @@ class Usage:
         self.waited_hours += (row.waited_seconds or 0) / 3600
         self.states[row.state] = self.states.get(row.state, 0) + 1
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
-
 
 def usage(store: Store, by: By) -> tuple[list[Usage], Usage]:
     """Return the cost of all attempts by group, and their total.
@@ -73,18 +69,8 @@ def usage(store: Store, by: By) -> tuple[list[Usage], Usage]:
 
 
 def _attempts(store: Store, by: By) -> Iterator[tuple[list[str], Any]]:
-    own = (
-        "trial_id",
-        "number",
-        "state",
-        "started_at",
-        "ended_at",
-        "gpus",
-        "cpus",
-        "peak_memory_bytes",
-        "waited_seconds",
-    )
-    query = select(*(Attempts.c[name] for name in own), Submissions.c.username)
+    costs = Attempts.c["started_at", "ended_at", "gpus", "cpus", "peak_memory_bytes", "waited_seconds"]
+    query = select(*Attempts.c["trial_id", "number", "state"], *costs, Submissions.c.username)
     query = query.outerjoin(Submissions, Submissions.c.id == Attempts.c.submission_id)
     with reading(store.engine) as connection:
         suites: dict[str, list[str]] = {}
@@ -100,12 +86,10 @@ def _attempts(store: Store, by: By) -> Iterator[tuple[list[str], Any]]:
 
 def table(groups: list[Usage], total: Usage, by: By) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of a readable table, the total last."""
-    header = [by, "attempts", "GPU-hours", "CPU-hours", "peak memory", "hours waited", "ended"]
-    return header, [_texts(usage) for usage in [*groups, total]]
-
-
-def _texts(usage: Usage) -> list[str]:
-    memory = "" if usage.peak_memory_bytes is None else f"{usage.peak_memory_bytes / 2**30:.1f} GiB"
-    states = ", ".join(f"{count} {state}" for state, count in sorted(usage.states.items()))
-    hours = [f"{hours:.2f}" for hours in (usage.gpu_hours, usage.cpu_hours)]
-    return [usage.name or "(none)", str(usage.attempts), *hours, memory, f"{usage.waited_hours:.2f}", states]
+    rows = []
+    for usage in [*groups, total]:
+        gpu, cpu, waited = (f"{hours:.2f}" for hours in (usage.gpu_hours, usage.cpu_hours, usage.waited_hours))
+        memory = "" if usage.peak_memory_bytes is None else f"{usage.peak_memory_bytes / 2**30:.1f} GiB"
+        states = ", ".join(f"{count} {state}" for state, count in sorted(usage.states.items()))
+        rows.append([usage.name or "(none)", str(usage.attempts), gpu, cpu, memory, waited, states])
+    return [by, "attempts", "GPU-hours", "CPU-hours", "peak memory", "hours waited", "ended"], rows

@@ -33,11 +33,7 @@ _CAUSES = {
 
 
 def connect(url: str) -> Engine:
-    """Return an engine for a SQLAlchemy URL, without opening the database.
-
-    Raises:
-        InputError: the URL is invalid, or its driver is not installed.
-    """
+    """Return an engine without opening the database. Raise InputError for an invalid URL or a missing driver."""
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -111,19 +107,15 @@ def _prepare(connection: Any, record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    raw: Any = connection.connection.driver_connection
-    if connection.get_execution_options().get("dropbench_immediate", False):
-        _begin_writing(raw)
-    else:
-        raw.execute("BEGIN")
-
-
-def _begin_writing(raw: sqlite3.Connection) -> None:
-    """Wait for the write lock until the connection's busy timeout.
+    """Begin a transaction; one that writes waits for the write lock until the connection's busy timeout.
 
     SQLite's own busy handler retries less often the longer it has waited, so that one of many writers may starve. This
     loop retries more often the longer it has waited.
     """
+    raw: Any = connection.connection.driver_connection
+    if not connection.get_execution_options().get("dropbench_immediate", False):
+        raw.execute("BEGIN")
+        return
     (timeout,) = raw.execute("PRAGMA busy_timeout").fetchone()
     start = time.monotonic()
     raw.execute("PRAGMA busy_timeout = 0")

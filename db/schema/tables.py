@@ -6,6 +6,8 @@ would load its dialect at every start. SQLAlchemy's ORM, a quarter of the start-
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
@@ -30,40 +32,34 @@ Time = String(32)
 """ISO 8601 in UTC: sorts as text, and is the same in every database and in the run directory."""
 
 
-def _column(name: str, type_: TypeEngine[Any], *constraints: Any, **options: Any) -> Column[Any]:
-    """Return a column that is never NULL."""
-    return Column(name, type_, *constraints, nullable=False, **options)
+def _columns(type_: TypeEngine[Any], *names: str, nullable: bool = True) -> Iterator[Column[Any]]:
+    return (Column(name, type_, nullable=nullable) for name in names)
+
+
+_required = partial(_columns, nullable=False)
 
 
 Configs = Table(
     "configs",
     METADATA,
-    _column("id", Id, primary_key=True),
-    _column("task", Text()),
-    _column("data", Text()),
-    _column("fingerprint", Text()),
-    _column("model", Text()),
-    _column("regularizer", Text()),
-    _column("params", JSON()),
-    _column("schedule", Text()),
-    _column("align", Text()),
-    _column("preset", Text()),
-    _column("overrides", JSON()),
-    _column("config", JSON()),
+    Column("id", Id, primary_key=True),
+    *_required(Text(), "task", "data", "fingerprint", "model", "regularizer"),
+    *_required(JSON(), "params"),
+    *_required(Text(), "schedule", "align", "preset"),
+    *_required(JSON(), "overrides", "config"),
 )
 """Trials without their seed: results are averaged over a configuration. `config` is `Trial.config` as JSON."""
 
 Submissions = Table(
     "submissions",
     METADATA,
-    _column("id", String(32), primary_key=True),
-    _column("executor", Text()),
-    _column("folder", Text()),
+    Column("id", String(32), primary_key=True),
+    *_required(Text(), "executor", "folder"),
     Column("job_id", Text()),
-    _column("host", Text()),
-    _column("pid", Integer()),
-    _column("state", String(12), index=True),
-    _column("created_at", Time),
+    *_required(Text(), "host"),
+    *_required(Integer(), "pid"),
+    Column("state", String(12), nullable=False, index=True),
+    *_required(Time, "created_at"),
     Column("ended_at", Time),
     Column("username", Text()),
 )
@@ -74,15 +70,14 @@ _submission = Column("submission_id", String(32), ForeignKey(Submissions.c.id))
 Trials = Table(
     "trials",
     METADATA,
-    _column("id", Id, primary_key=True),
-    _column("config_id", Id, ForeignKey(Configs.c.id)),
-    _column("seed", Integer()),
+    Column("id", Id, primary_key=True),
+    Column("config_id", Id, ForeignKey(Configs.c.id), nullable=False),
+    *_required(Integer(), "seed"),
     Column("weights", Text()),
-    _column("state", String(12), index=True),
+    Column("state", String(12), nullable=False, index=True),
     Column("reason", Text()),
     _submission,
-    _column("created_at", Time),
-    _column("updated_at", Time),
+    *_required(Time, "created_at", "updated_at"),
     # `results` reads the states of all configurations, and joins trials with metrics, both ordered by id.
     Index("ix_trials_config_id_state", "config_id", "state"),
     Index("ix_trials_submission_id", "submission_id", sqlite_where=_submission.is_not(None)),
@@ -93,8 +88,8 @@ Trials = Table(
 Memberships = Table(
     "memberships",
     METADATA,
-    _column("suite", String(200), primary_key=True),
-    _column("trial_id", Id, ForeignKey(Trials.c.id), primary_key=True, index=True),
+    Column("suite", String(200), primary_key=True),
+    Column("trial_id", Id, ForeignKey(Trials.c.id), primary_key=True, index=True),
     sqlite_with_rowid=False,
 )
 """The suites that contain a trial; a trial may belong to many."""
@@ -102,27 +97,20 @@ Memberships = Table(
 Attempts = Table(
     "attempts",
     METADATA,
-    _column("trial_id", Id, ForeignKey(Trials.c.id), primary_key=True),
-    _column("number", Integer(), primary_key=True, autoincrement=False),
-    _column("state", String(16)),
-    Column("cause", Text()),
-    Column("executor", Text()),
-    Column("job_id", Text()),
-    Column("host", Text()),
-    Column("pid", Integer()),
-    Column("started_at", Time),
-    Column("ended_at", Time),
-    Column("device", Text()),
-    Column("cpu_seconds", Float(53)),
-    Column("gpu_seconds", Float(53)),
-    Column("peak_memory_bytes", BigInteger()),
-    Column("steps_done", Integer()),
-    Column("message", Text()),
-    Column("submission_id", String(32)),
-    Column("waited_seconds", Float(53)),
-    Column("cpus", Integer()),
-    Column("gpus", Integer()),
-    Column("micro_batch_splits", Integer()),
+    Column("trial_id", Id, ForeignKey(Trials.c.id), primary_key=True),
+    Column("number", Integer(), primary_key=True, autoincrement=False),
+    *_required(String(16), "state"),
+    *_columns(Text(), "cause", "executor", "job_id", "host"),
+    *_columns(Integer(), "pid"),
+    *_columns(Time, "started_at", "ended_at"),
+    *_columns(Text(), "device"),
+    *_columns(Float(53), "cpu_seconds", "gpu_seconds"),
+    *_columns(BigInteger(), "peak_memory_bytes"),
+    *_columns(Integer(), "steps_done"),
+    *_columns(Text(), "message"),
+    *_columns(String(32), "submission_id"),
+    *_columns(Float(53), "waited_seconds"),
+    *_columns(Integer(), "cpus", "gpus", "micro_batch_splits"),
     sqlite_with_rowid=False,
 )
 """Executions of a trial, as in the files ``attempts/<n>.json`` of its run directory.
@@ -131,13 +119,13 @@ Attempts = Table(
 `micro_batch_splits`: parts per micro-batch. `submission_id`: may refer to another database's submission.
 """
 
-_step = _column("step", Integer(), primary_key=True, autoincrement=False)
+_step = Column("step", Integer(), primary_key=True, autoincrement=False)
 
 Metrics = Table(
     "metrics",
     METADATA,
-    _column("trial_id", Id, ForeignKey(Trials.c.id), primary_key=True),
-    _column("name", String(200), primary_key=True),
+    Column("trial_id", Id, ForeignKey(Trials.c.id), primary_key=True),
+    Column("name", String(200), primary_key=True),
     _step,
     Column("value", Float(53)),
     Column("config_id", Id),

@@ -38,7 +38,12 @@ def ensure_current(engine: Engine) -> bool:
             _check_upgradable(connection, engine)  # another process may have upgraded it meanwhile
             if schema_revision(connection) == REVISION:
                 return False
-            _upgrade(connection)
+            from alembic import command
+            from alembic.config import Config
+
+            config = Config(attributes={"connection": connection})
+            config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+            command.upgrade(config, "head")
     return True
 
 
@@ -74,16 +79,6 @@ def _check_upgradable(connection: Connection, engine: Engine) -> None:
     elif not is_known(revision):
         versions = f"schema {revision}, expected {REVISION}"
         raise InputError(f"{database_name(engine)}: made by a newer DropBench ({versions}): update DropBench")
-
-
-def _upgrade(connection: Connection) -> None:
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
 
 
 @contextlib.contextmanager

@@ -32,16 +32,11 @@ from harness.regularizers.spec import Scalar, parse_scalar
 from harness.trials.metric import MetricName
 from harness.trials.trial import TRIAL_STATES
 
-COLUMNS: dict[str, Any] = {
-    "task": Configs.c.task, "data": Configs.c.data, "model": Configs.c.model, "regularizer": Configs.c.regularizer,
-    "schedule": Configs.c.schedule, "align": Configs.c.align, "preset": Configs.c.preset,
-}  # fmt: skip
+COLUMNS = ("task", "data", "model", "regularizer", "schedule", "align", "preset")
 
 _WORD = re.compile(r"(.*?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 Clause = ColumnElement[bool]
 
@@ -63,7 +58,7 @@ class Condition:
     comparison: str
     value: str
 
-    @cached_property
+    @property
     def values(self) -> list[str]:
         """The listed values, one of which must be the trial's."""
         values = [part for part in self.value.split(",") if part]
@@ -71,15 +66,23 @@ class Condition:
             raise self.error(f"expected a value after '{self.comparison}'")
         return values
 
-    @property
-    def number(self) -> float:
-        """The value as a number."""
-        return self._finite(self.value)
+    def number(self, text: str) -> float:
+        """Return a part of the value as a number."""
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise self.error(f"'{text}' is not a number: expected one after '{self.comparison}'")
+        return number
 
-    @property
-    def numbers(self) -> list[float]:
-        """The listed values as numbers."""
-        return [self._finite(part) for part in self.values]
+    def names(self, known: Callable[[], Iterable[str]]) -> list[str]:
+        """Return the listed names, or those of `known` that match the shell pattern."""
+        if self.comparison == "~":
+            return [name for name in known() if self.matches(name)]
+        if self.comparison != "=":
+            raise self.error(f"'{self.comparison}' compares numbers: expected =, != or ~ after {self.key}")
+        return self.values
 
     def matches(self, text: str) -> bool:
         """Return whether a text matches the shell pattern."""
@@ -91,15 +94,6 @@ class Condition:
         """Return the error for this word."""
         return InputError(f"filter '{self.word}': {message}")
 
-    def _finite(self, text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise self.error(f"'{text}' is not a number: expected one after '{self.comparison}'")
-        return number
-
 
 class JsonCache(dict[str, Any]):
     """Parsed JSON by its text. Many configurations share the same parameters, so that few texts are parsed."""
@@ -110,12 +104,24 @@ class JsonCache(dict[str, Any]):
 
 
 def parse(connection: Connection, words: Sequence[str]) -> Filter:
-    """Parse the words of a filter.
-
-    Raises:
-        InputError: a word is not a state, suite, id or known key, or a value is impossible.
-    """
-    return _Parser(connection).parse(words)
+    """Parse the words of a filter. Raise InputError for an unknown word or key, or an impossible value."""
+    parser = _Parser(connection)
+    result = Filter()
+    negated = False
+    for word in words:
+        if word == "not":
+            negated = not negated
+            continue
+        if "\0" in word or any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise InputError(f"filter {word!a}: expected text")
+        clause, suites = parser.parse(word)
+        result.clauses.append(not_(clause) if negated else clause)
+        if not negated:
+            result.suites.update(suites)
+        negated = False
+    if negated:
+        raise InputError("filter 'not': expected a word after it, such as: not failed")
+    return result
 
 
 def final_names(connection: Connection) -> list[str]:
@@ -128,30 +134,12 @@ def final_names(connection: Connection) -> list[str]:
 
 
 class _Parser:
-    """Parses words, and queries the database at most once for each kind of name they may be."""
+    """Parses single words, and queries the database at most once for each kind of name they may be."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def parse(self, words: Sequence[str]) -> Filter:
-        result = Filter()
-        negated = False
-        for word in words:
-            if word == "not":
-                negated = not negated
-                continue
-            if "\0" in word or any("\ud800" <= letter <= "\udfff" for letter in word):
-                raise InputError(f"filter {word!a}: expected text")
-            clause, suites = self._word(word)
-            result.clauses.append(not_(clause) if negated else clause)
-            if not negated:
-                result.suites.update(suites)
-            negated = False
-        if negated:
-            raise InputError("filter 'not': expected a word after it, such as: not failed")
-        return result
-
-    def _word(self, word: str) -> tuple[Clause, Iterable[str]]:
+    def parse(self, word: str) -> tuple[Clause, Iterable[str]]:
         """Return the condition of a word, and the suites that it names."""
         if word in self.suites:
             return _in_suites([word]), [word]
@@ -160,12 +148,9 @@ class _Parser:
             return self._bare(word), ()
         key, comparison, value = parts.groups()
         condition = Condition(word, key, comparison.removeprefix("!"), value)
-        if key == "suite":
-            names = self._suites(condition)
-            clause = _in_suites(names)
-        else:
-            names, clause = [], self._keyed(condition)
-        return (not_(clause), ()) if comparison == "!=" else (clause, names)
+        suites = condition.names(lambda: self.suites) if key == "suite" else []
+        clause = _in_suites(suites) if key == "suite" else self._keyed(condition)
+        return (not_(clause), ()) if comparison == "!=" else (clause, suites)
 
     def _bare(self, word: str) -> Clause:
         if word in TRIAL_STATES:
@@ -182,31 +167,19 @@ class _Parser:
             return false()
         raise unknown_name("state, suite or trial id", word, {*TRIAL_STATES, *names, *self.suites})
 
-    def _suites(self, condition: Condition) -> list[str]:
-        if condition.comparison == "~":
-            return [name for name in self.suites if condition.matches(name)]
-        _require_equality(condition)
-        return condition.values
-
     def _keyed(self, condition: Condition) -> Clause:
-        key, comparison = condition.key, condition.comparison
+        key = condition.key
         if key in COLUMNS:
-            column = COLUMNS[key]
-            if comparison == "~":
-                texts = self.connection.scalars(select(column).distinct())
-                matching = in_list(self.connection, column, [text for text in texts if condition.matches(text)])
-            else:
-                _require_equality(condition)
-                matching = column.in_(condition.values)
+            column = Configs.c[key]
+            names = condition.names(lambda: self.connection.scalars(select(column).distinct()))
+            matching = in_list(self.connection, column, names) if condition.comparison == "~" else column.in_(names)
             return Trials.c.config_id.in_(select(Configs.c.id).where(matching))
         if key == "state":
-            if comparison == "~":
-                return Trials.c.state.in_([state for state in TRIAL_STATES if condition.matches(state)])
-            _require_equality(condition)
-            for name in condition.values:
-                if name not in TRIAL_STATES:
-                    raise unknown_name("state", name, TRIAL_STATES)
-            return Trials.c.state.in_(condition.values)
+            states = condition.names(lambda: TRIAL_STATES)
+            for state in states:
+                if state not in TRIAL_STATES:
+                    raise unknown_name("state", state, TRIAL_STATES)
+            return Trials.c.state.in_(states)
         if key == "seed":
             return _numeric_clause(condition, Trials.c.seed)
         if any(key in holder for _, *holders in self.holders for holder in holders):
@@ -255,20 +228,13 @@ def _in_suites(names: Sequence[str]) -> Clause:
     return Trials.c.id.in_(select(Memberships.c.trial_id).where(Memberships.c.suite.in_(names)))
 
 
-def _require_equality(condition: Condition) -> None:
-    if condition.comparison != "=":
-        raise condition.error(f"'{condition.comparison}' compares numbers: expected =, != or ~ after {condition.key}")
-
-
 def _numeric_clause(condition: Condition, column: Any) -> Clause:
-    """Return a condition on a column of numbers."""
     if condition.comparison == "~":
         raise condition.error(f"{condition.key} is a number: expected =, !=, <, <=, > or >=")
-    clause: Clause
     if condition.comparison == "=":
-        clause = type_coerce(column, Float).in_(condition.numbers)  # without it PostgreSQL rounds them to integers
-    else:
-        clause = _COMPARE[condition.comparison](column, condition.number)
+        numbers = [condition.number(part) for part in condition.values]
+        return type_coerce(column, Float).in_(numbers)  # without it PostgreSQL rounds them to integers
+    clause: Clause = _COMPARE[condition.comparison](column, condition.number(condition.value))
     return clause
 
 
@@ -278,11 +244,7 @@ def _predicate(condition: Condition) -> Callable[[object], bool]:
         return lambda held: condition.matches(held if isinstance(held, str) else str(held).lower())
     if condition.comparison == "=":
         values = [parse_scalar(part) for part in condition.values]
-        return lambda held: any(_equal(held, value) for value in values)
-    compare, number = _COMPARE[condition.comparison], condition.number
+        # 1 equals 1.0, but no boolean equals a number.
+        return lambda held: any(held == value and isinstance(held, bool) == isinstance(value, bool) for value in values)
+    compare, number = _COMPARE[condition.comparison], condition.number(condition.value)
     return lambda held: isinstance(held, int | float) and not isinstance(held, bool) and compare(held, number)
-
-
-def _equal(held: object, value: Scalar) -> bool:
-    """Return whether two values are equal; 1 equals 1.0, but no boolean equals a number."""
-    return held == value and isinstance(held, bool) == isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Rebuild the database from the run directories."""
+"""Bring the database up to date with the run directories: with all of them, or with one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sqlalchemy import make_url
+
 from db.store.run_record import RunRecord, read_run_record
-from db.store.store import Store
+from db.store.store import Store, open_store
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
 
 BATCH_SIZE = 200
 
@@ -58,3 +61,17 @@ def rebuild(store: Store, runs: Path, progress: Callable[[], None] = lambda: Non
     store.record(batch)
     summary.without_directory = len(set(store.find(None)) - ids)
     return summary
+
+
+def refresh(settings: Settings, directory: RunDirectory) -> bool:
+    """Bring the rows of a trial up to date with its run directory. Return False if there is no database.
+
+    Raise InputError if the run directory is damaged, or the database cannot be written.
+    """
+    url = make_url(settings.database)
+    if url.get_backend_name() == "sqlite" and not (url.database and Path(url.database).exists()):
+        return False
+    record = read_run_record(directory)
+    with open_store(settings.database) as store:
+        store.record([record])
+    return True

@@ -157,16 +157,11 @@ def _identity(trial: Trial) -> dict[str, Any]:
 def _config_row(trial: Trial) -> dict[str, Any]:
     config = trial.config()
     return {
+        **{key: config[key] for key in ("task", "model", "schedule", "align", "preset", "overrides")},
         "id": trial.config_id,
-        "task": trial.task,
         "data": trial.data.name,
         "fingerprint": trial.data.fingerprint,
-        "model": trial.model,
         "regularizer": trial.regularizer.name,
         "params": config["regularizer"]["params"],
-        "schedule": trial.schedule,
-        "align": trial.align,
-        "preset": trial.preset,
-        "overrides": config["overrides"],
         "config": config,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, Va
 from db.schema.tables import FINAL
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
-from harness.trials.metric import RENAMED, MetricName, current_name
+from harness.trials.metric import RENAMED, current_name
 from harness.trials.trial import Trial, TrialState
 
 AttemptState = Literal[
@@ -83,23 +84,17 @@ _ATTEMPTS = TypeAdapter(list[_Attempt])
 
 
 def read_run_record(directory: RunDirectory) -> RunRecord:
-    """Read a run directory.
-
-    Raises:
-        InputError: one of its files is damaged; the message names the file.
-    """
+    """Read a run directory. Raise InputError if one of its files is damaged; the message names the file."""
     trial = directory.trial()
     result = directory.result()
     attempts = _attempts(directory)
     metrics = _curves(directory)
     if result is not None:
-        metrics |= {
-            (current_name(name), FINAL): _number(directory, name, value) for name, value in result["metrics"].items()
-        }
-        metrics |= _analyses(directory)
+        metrics |= _finals(directory, result["metrics"]) | _analyses(directory)
     state, reason = _state(directory, result is not None, attempts)
     times = [time for attempt in attempts for time in (attempt["started_at"], attempt["ended_at"]) if time]
-    created_at = _creation_time(directory)
+    created = datetime.fromtimestamp((directory.path / "trial.json").stat().st_mtime, UTC)
+    created_at = created.isoformat(timespec="milliseconds")
     return RunRecord(
         trial=trial,
         state=state,
@@ -166,22 +161,15 @@ def _analyses(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
     values: dict[tuple[str, int], float | None] = {}
     for file in sorted(directory.analyses.glob("*.json")):
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, InputError):
-            scalars = json.loads(file.read_bytes())["scalars"].items()
-            values |= {
-                (current_name(str(MetricName(file.stem, name))), FINAL): _number(directory, name, value)
-                for name, value in scalars
-            }
+            scalars = json.loads(file.read_bytes())["scalars"]
+            values |= _finals(directory, {f"{file.stem}/{name}": value for name, value in scalars.items()})
     return values
 
 
-def _number(directory: RunDirectory, name: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{directory.path / 'result.json'}: {name}: expected a number, got {value!r}")
-    return float(value) if math.isfinite(value) else None
-
-
-def _creation_time(directory: RunDirectory) -> str:
-    created = (directory.path / "trial.json").stat().st_mtime
-    return datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+def _finals(directory: RunDirectory, metrics: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
+    values: dict[tuple[str, int], float | None] = {}
+    for name, value in metrics.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InputError(f"{directory.path / 'result.json'}: {name}: expected a number, got {value!r}")
+        values[current_name(name), FINAL] = float(value) if value is not None and math.isfinite(value) else None
+    return values

@@ -92,7 +92,10 @@ def open_store(url: str, *, create: bool = True) -> Store:
 
 
 class Store:
-    """An open database (`open_store`). Methods raise InputError if it is locked, full, read-only or damaged."""
+    """An open database (`open_store`).
+
+    Methods raise InputError if it is locked, full, read-only or damaged, or if a word of a filter is invalid.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -120,9 +123,7 @@ class Store:
         with writing(self.engine) as connection:
             for chunk in chunks(items, BULK):
                 trials = {trial.id: trial for trial, _ in chunk}
-                query = select(Trials.c.id, Trials.c.state, Trials.c.weights).where(
-                    in_list(connection, Trials.c.id, trials)
-                )
+                query = select(*Trials.c["id", "state", "weights"]).where(in_list(connection, Trials.c.id, trials))
                 existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
                 new = [trial for id, trial in trials.items() if id not in existing]
                 add_configs(connection, new)
@@ -157,23 +158,19 @@ class Store:
         """Return the rows of the trials in the order of `ids`, omitting unknown ones; None: of all, oldest first."""
         query = select(*(Trials.c[name] for name in TrialRow.__dataclass_fields__))
         with reading(self.engine) as connection:
-            if ids is None:
-                rows = connection.execute(query.order_by(Trials.c.created_at, Trials.c.id)).all()
-                return {row.id: TrialRow(*row) for row in rows}
-            rows = connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all()
-        by_id = {row.id: TrialRow(*row) for row in rows}
-        return {id: by_id[id] for id in ids if id in by_id}
+            ordered = query.order_by(Trials.c.created_at, Trials.c.id)
+            rows = connection.execute(ordered if ids is None else query.where(in_list(connection, Trials.c.id, ids)))
+            by_id = {row.id: TrialRow(*row) for row in rows}
+        return by_id if ids is None else {id: by_id[id] for id in ids if id in by_id}
 
     def counts(self, ids: Sequence[str] | None = None) -> dict[TrialState, int]:
         """Return the number of trials in each state, including states without trials."""
-        counts: dict[TrialState, int] = dict.fromkeys(TRIAL_STATES, 0)
         query = select(Trials.c.state, func.count()).group_by(Trials.c.state)
         with reading(self.engine) as connection:
             if ids is not None:
                 query = query.where(in_list(connection, Trials.c.id, ids))
-            for state, count in connection.execute(query):
-                counts[state] = count
-        return counts
+            counts: dict[TrialState, int] = dict(connection.execute(query).all())
+        return {state: counts.get(state, 0) for state in TRIAL_STATES}
 
     def trial(self, id: str) -> Trial:
         """Return the trial with a full id. Raise InputError if there is none."""
@@ -184,7 +181,7 @@ class Store:
 
     def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
         """Return the trials with these ids, in the order of `ids`, omitting unknown ones."""
-        query = select(Trials.c.id, Trials.c.config_id, Trials.c.seed, Trials.c.weights)
+        query = select(*Trials.c["id", "config_id", "seed", "weights"])
         with reading(self.engine) as connection:
             rows = connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all()
             config_ids = in_list(connection, Configs.c.id, {row.config_id for row in rows})
@@ -208,11 +205,7 @@ class Store:
         return suites
 
     def find(self, filter: str | None) -> list[str]:
-        """Return the ids of the trials that match a filter (`db.store.filters`), oldest first; None matches all.
-
-        Raises:
-            InputError: a word of the filter is invalid.
-        """
+        """Return the ids of the trials that match a filter (`db.store.filters`), oldest first; None matches all."""
         with reading(self.engine) as connection:
             query = select(Trials.c.id).order_by(Trials.c.created_at, Trials.c.id)
             clauses = filters.parse(connection, (filter or "").split()).clauses
@@ -253,12 +246,10 @@ class Store:
 
     def open_submissions(self) -> list[SubmissionRow]:
         """Return the submissions that have not ended, oldest first."""
-        columns = [Submissions.c[name] for name in SubmissionRow.__dataclass_fields__]
-        query = (
-            select(*columns).where(Submissions.c.state != "ended").order_by(Submissions.c.created_at, Submissions.c.id)
-        )
+        query = select(Submissions).where(Submissions.c.state != "ended")
         with reading(self.engine) as connection:
-            return [SubmissionRow(*row) for row in connection.execute(query)]
+            rows = connection.execute(query.order_by(Submissions.c.created_at, Submissions.c.id)).mappings()
+            return [SubmissionRow(**row) for row in rows]
 
     def set_states(
         self, states: Mapping[str, tuple[TrialState, str | None]], only_from: set[TrialState] | None = None

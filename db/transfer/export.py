@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, Table, create_engine, select, text
+from sqlalchemy import JSON, Connection, Engine, Table, create_engine, select, text
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.pool import NullPool
 
 from db.schema.connection import BUSY_TIMEOUT_S, connect, reading, translate_errors
 from db.schema.tables import METADATA
+from db.store.rows import Row
 from db.store.store import Store
 from harness.errors import InputError
 from harness.files import atomic_file
 
-_READ_ACTIONS = {
-    getattr(sqlite3, f"SQLITE_{name}") for name in ("SELECT", "READ", "FUNCTION", "RECURSIVE", "PRAGMA")
-}  # fmt: skip
+_READ_ACTIONS = {getattr(sqlite3, f"SQLITE_{name}") for name in ["SELECT", "READ", "FUNCTION", "RECURSIVE", "PRAGMA"]}
 
 BATCH_SIZE = 10_000
 """Rows in memory at a time."""
@@ -35,16 +35,15 @@ def export(store: Store, folder: Path, kind: Literal["csv", "parquet"]) -> list[
     Raises:
         InputError: the folder already has such files or cannot be written, or pyarrow is not installed.
     """
-    tables = METADATA.sorted_tables
-    files = [folder / f"{table.name}.{kind}" for table in tables]
+    files = {folder / f"{table.name}.{kind}": table for table in METADATA.sorted_tables}
     for file in files:
         if file.exists():
             raise InputError(f"{file}: exists already: expected an empty folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with reading(store.engine) as connection:
-            write = _csv if kind == "csv" else _parquet
-            return [(file, write(connection, table, file)) for table, file in zip(tables, files, strict=True)]
+            open_writer = _csv_writer if kind == "csv" else _parquet_writer
+            return [(file, _write(connection, table, file, open_writer)) for file, table in files.items()]
     except OSError as error:
         raise InputError(f"{error.filename or folder}: {error.strerror}: expected a writable folder") from None
 
@@ -58,7 +57,12 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
     Raises:
         InputError: the statement is invalid or writes, or there is no database.
     """
-    engine = _read_only(url)
+    engine = connect(url)
+    if engine.dialect.name == "sqlite":
+        file = Path(engine.url.database or "")
+        if not file.is_file():
+            raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
+        engine = read_only(file, views=True)
     try:
         with translate_errors(engine):
             connection = engine.connect()
@@ -102,24 +106,15 @@ def read_only(file: Path, *, transactions: bool = False, views: bool = False) ->
     return create_engine("sqlite://", creator=open_connection, poolclass=NullPool)
 
 
-def _read_only(url: str) -> Engine:
-    engine = connect(url)
-    if engine.dialect.name != "sqlite":
-        return engine
-    file = Path(engine.url.database or "")
-    engine.dispose()
-    if not file.is_file():
-        raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
-    return read_only(file, views=True)
-
-
-def _batches(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
+def _write(connection: Connection, table: Table, path: Path, open_writer: Callable[..., Any]) -> int:
     result = connection.execution_options(yield_per=BATCH_SIZE).execute(select(table).order_by(*table.primary_key))
-    for batch in result.mappings().partitions(BATCH_SIZE):
-        yield [
-            {key: json.dumps(value) if isinstance(value, dict) else value for key, value in row.items()}
-            for row in batch
-        ]
+    json_columns = [column.name for column in table.columns if isinstance(column.type, JSON)]
+    count = 0
+    with atomic_file(path) as file, open_writer(table, file) as write:
+        for batch in result.mappings().partitions(BATCH_SIZE):
+            write([{**row, **{name: json.dumps(row[name]) for name in json_columns}} for row in batch])
+            count += len(batch)
+    return count
 
 
 class _LineFeeds:
@@ -135,16 +130,11 @@ class _LineFeeds:
         self.file.write((row.removesuffix("\r\n") + "\n").encode())
 
 
-def _csv(connection: Connection, table: Table, path: Path) -> int:
-    names = [column.name for column in table.columns]
-    count = 0
-    with atomic_file(path) as file:
-        writer = csv.DictWriter(_LineFeeds(file), names, lineterminator="\r\n")
-        writer.writeheader()
-        for batch in _batches(connection, table):
-            writer.writerows(batch)
-            count += len(batch)
-    return count
+@contextlib.contextmanager
+def _csv_writer(table: Table, file: BinaryIO) -> Iterator[Callable[[list[Row]], None]]:
+    writer = csv.DictWriter(_LineFeeds(file), table.columns.keys(), lineterminator="\r\n")
+    writer.writeheader()
+    yield writer.writerows
 
 
 def import_pyarrow() -> tuple[Any, Any]:
@@ -155,15 +145,12 @@ def import_pyarrow() -> tuple[Any, Any]:
         raise InputError("Parquet needs the package pyarrow: run `pip install pyarrow`") from None
 
 
-def _parquet(connection: Connection, table: Table, path: Path) -> int:
+@contextlib.contextmanager
+def _parquet_writer(table: Table, file: BinaryIO) -> Iterator[Callable[[list[Row]], None]]:
     pyarrow, parquet = import_pyarrow()
     types = {int: pyarrow.int64(), float: pyarrow.float64()}
     schema = pyarrow.schema(
         [(column.name, types.get(column.type.python_type, pyarrow.string())) for column in table.columns]
     )
-    count = 0
-    with atomic_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
-        for batch in _batches(connection, table):
-            writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-            count += len(batch)
-    return count
+    with parquet.ParquetWriter(file, schema) as writer:
+        yield lambda rows: writer.write_table(pyarrow.Table.from_pylist(rows, schema=schema))

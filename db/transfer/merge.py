@@ -180,9 +180,7 @@ def _attempts(connection: Connection, ids: Sequence[str]) -> dict[str, list[Row]
 
 def _finals(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, float | None]]:
     finals: dict[str, dict[str, float | None]] = {id: {} for id in ids}
-    query = select(Metrics.c.trial_id, Metrics.c.name, Metrics.c.value).where(
-        Metrics.c.trial_id.in_(ids), Metrics.c.step == FINAL
-    )
+    query = select(*Metrics.c["trial_id", "name", "value"]).where(Metrics.c.trial_id.in_(ids), Metrics.c.step == FINAL)
     for id, name, value in connection.execute(query):
         finals[id][name] = value
     return finals

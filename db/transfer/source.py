@@ -26,15 +26,7 @@ BATCH_SIZE = 100
 
 @dataclass(frozen=True)
 class SourceTrial:
-    """The rows of a trial in a source, as mappings by column, none of them checked.
-
-    Attributes:
-        row: its row of `Trials`.
-        config: its configuration, as JSON or parsed.
-        suites: rows of its suites.
-        attempts: rows, in order.
-        metrics: rows.
-    """
+    """The rows of a trial in a source, as mappings by column, none of them checked; `config` is JSON or parsed."""
 
     row: Row
     config: Any

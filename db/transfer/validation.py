@@ -18,11 +18,7 @@ from db.store.run_record import AttemptState, RunRecord
 from db.transfer.source import SourceTrial
 from harness.trials.trial import TRIAL_STATES, Trial
 
-_CHOICES = {
-    Trials.name: TRIAL_STATES,
-    Attempts.name: get_args(AttemptState),
-    Submissions.name: ("ended",),
-}
+_CHOICES = {Trials.name: TRIAL_STATES, Attempts.name: get_args(AttemptState), Submissions.name: ("ended",)}
 """Valid values of the columns `state`, by table."""
 
 _MINIMUM = {"number": 1, "step": FINAL, "seed": 0}
@@ -42,6 +38,8 @@ def check_trial(source: SourceTrial) -> RunRecord:
     row = check_row(Trials, source.row)
     trial = _trial(row, source.config)
     attempts = [check_row(Attempts, attempt) for attempt in source.attempts]
+    for attempt in attempts:
+        del attempt["trial_id"]
     metrics = [check_row(Metrics, metric) for metric in source.metrics]
     suites = [check_row(Memberships, membership)["suite"] for membership in source.suites]
     done = row["state"] == "succeeded"
@@ -53,11 +51,7 @@ def check_trial(source: SourceTrial) -> RunRecord:
         state="queued" if active else row["state"],
         reason=None if active else row["reason"],
         suites=suites,
-        attempts=[
-            {key: value for key, value in attempt.items() if key != "trial_id"}
-            for attempt in attempts
-            if attempt["state"] != "running"
-        ],
+        attempts=[attempt for attempt in attempts if attempt["state"] != "running"],
         metrics=[(metric["name"], metric["step"], metric["value"]) for metric in metrics],
         created_at=row["created_at"],
         updated_at=row["updated_at"],

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 PRUNED = "pruned: "
 """Prefix of the reason of a trial that was cancelled because its candidate was pruned."""
 
-
 OPEN_STATES = ("running", "submitted", "queued", "cancelled", "not run")
 """If the states of a candidate's trials differ, the first of these is its state; without any of them it is settled."""
 
@@ -101,9 +100,8 @@ def evaluate(cell: Cell, space: Iterable[Params], settings: Settings, store: Sto
             selection_metric = metric
             break
     rows = store.states(ids)
-    return Selection(
-        cell.sweep, tuple(_candidate(*candidate, rows, values) for candidate in candidates), selection_metric
-    )
+    evaluated = tuple(_candidate(*candidate, rows, values) for candidate in candidates)
+    return Selection(cell.sweep, evaluated, selection_metric)
 
 
 def _candidate(

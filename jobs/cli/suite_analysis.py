@@ -30,7 +30,7 @@ def analyze_trial(
 
     See `harness.analysis.run.analyze` for arguments, result and errors.
     """
-    from db.store.refresh import refresh
+    from db.store.rebuild import refresh
     from harness.analysis.run import analyze
 
     report = analyze(start, kind, options, settings, output)

@@ -95,7 +95,7 @@ class Searches:
         ]
 
     def _replay(self, searched: _SearchedCell) -> None:
-        from db.tuning.optuna_study import replay
+        from db.tuning.select import replay
 
         replayed = replay(searched.cell, self.settings, self.store)
         searched.remaining = replayed.selection.remaining

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from db.store.store import Store
 from harness.errors import unknown_name
@@ -76,7 +76,7 @@ def print_usage(store: Store, by: str, *, as_json: bool) -> None:
 
     groups, total = usage(store, by)  # type: ignore[arg-type]
     if as_json:
-        print(json.dumps([group.to_json() for group in [*groups, total]]))
+        print(json.dumps([asdict(group) for group in [*groups, total]]))
         return
     from db.report.formats.listing import print_listing
 

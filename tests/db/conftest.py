@@ -71,7 +71,7 @@ def _attempt(state: str, cause: str | None = None, **fields: Any) -> dict[str, A
 
 
 def _dump(store: Store, *without: str) -> dict[str, set[tuple[Any, ...]]]:
-    """Every row of every table but those named."""
+    """Return every row of every table except `without`."""
     with reading(store.engine) as connection:
         return {
             table.name: {tuple(map(repr, row)) for row in connection.execute(select(table))}
@@ -81,7 +81,7 @@ def _dump(store: Store, *without: str) -> dict[str, set[tuple[Any, ...]]]:
 
 
 class Done(NamedTuple):
-    """What a command line came to."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -93,7 +93,7 @@ Call = Callable[..., Done]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with the default places of everything."""
+    """An empty working directory, with default settings."""
     for name in ("DROPBENCH_DB", "DROPBENCH_RUNS", "DROPBENCH_DATA", "DROPBENCH_PLUGINS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
@@ -171,7 +171,7 @@ def store(url: str) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Callable[[], str]]:
-    """() → the URL of a fresh database on a server of the tests' own, which listens on a socket alone."""
+    """() → the URL of a fresh database on a private server, which listens only on a socket."""
     if importlib.util.find_spec("psycopg") is None:
         pytest.skip("psycopg is not installed (the extra `postgres`)")
     programs = _postgresql()
@@ -217,7 +217,7 @@ def postgresql() -> Iterator[Callable[[], str]]:
 
 
 def _postgresql() -> Path:
-    """The folder of PostgreSQL's programs, which Debian keeps off the PATH; the newest version's."""
+    """Return the folder of the newest PostgreSQL's programs, which Debian does not add to the PATH."""
     on_path = shutil.which("postgres")
     folders = [Path(on_path).parent] if on_path else []
     debian = Path("/usr/lib/postgresql").glob("*/bin")

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from db.queries.published import load_known
+from db.queries.declarations import load_known
 from db.report.view.build import build_view, resolve_cell
 from db.report.view.view import SYNTHETIC, CellTrials, View
 from db.schema.connection import reading

@@ -199,7 +199,7 @@ def test_report_without_the_data(call: Call) -> None:
     assert "[1] data 'mr' not found" in done.out
 
 
-def test_rebuild_tells_of_damage(call: Call, runs: Path, make_trial: Callable[..., Trial]) -> None:
+def test_rebuild_reports_damage(call: Call, runs: Path, make_trial: Callable[..., Trial]) -> None:
     file = runs / make_trial(0).id / "result.json"
     file.write_bytes(file.read_bytes()[:-9])
     done = call("db", "rebuild", "--json")

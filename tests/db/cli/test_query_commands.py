@@ -21,13 +21,13 @@ from tests.db.conftest import Call
 
 Make = Callable[..., Trial]
 BAD = '=1+1 <b>"x"</b> \x1b[31m\u202e_$'
-"""A metric that is called so comes out harmless."""
+"""A metric name that every output format must escape."""
 
 
 @pytest.fixture
 def filled(folder: Path, make_trial: Make) -> Path:
-    """Three seeds of none and of dropkey on two data sets, with a curve; and one that waits."""
-    snapshots = []
+    """Three seeds of none and of dropkey on two data sets, with a curve; and a queued trial."""
+    records = []
     for regularizer, more in (("none", 0.0), ("dropkey", 1.5)):
         for data in ("trec", "mr"):
             for seed in range(3):
@@ -36,14 +36,14 @@ def filled(folder: Path, make_trial: Make) -> Path:
                 value = 80.0 + 2 * seed * (1 + more) + more
                 curve: list[Any] = [("train/loss", step, 2.0 - step / 100 + seed) for step in range(0, 50, 10)]
                 finals = [("test/accuracy", -1, value), ("dev/accuracy", -1, value + 1)]
-                snapshots.append(RunRecord(trial, "succeeded", None, ["mine"], [], [*finals, *curve]))
+                records.append(RunRecord(trial, "succeeded", None, ["mine"], [], [*finals, *curve]))
     with open_store("sqlite:///dropbench.db") as store:
-        store.record(snapshots)
+        store.record(records)
         store.enqueue([(make_trial(0, data="cr"), "mine")])
     return folder
 
 
-ASKED = {
+COMMANDS = {
     "aggregates": ("results", "--aggregate", "mean,sem,median,min,max,n"),
     "wide": ("results", "--metric", "accuracy,dev/accuracy", "--wide"),
     "curve": ("results", "--curve", "loss", "--group-by", "data,regularizer"),
@@ -52,28 +52,28 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("asked", ASKED.values(), ids=list(ASKED))
-def test_every_format_has_the_same_numbers(call: Call, filled: Path, asked: tuple[str, ...]) -> None:
-    content = json.loads(call(*asked, "--json").out)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
+def test_every_format_has_the_same_numbers(call: Call, filled: Path, command: tuple[str, ...]) -> None:
+    content = json.loads(call(*command, "--json").out)
     rows = content if isinstance(content, list) else content["rows"]
-    assert call(*asked, "--format", "csv", "-o", "out.csv").code == 0
-    assert call(*asked, "--format", "parquet", "-o", "out.parquet").code == 0
+    assert call(*command, "--format", "csv", "-o", "out.csv").code == 0
+    assert call(*command, "--format", "parquet", "-o", "out.parquet").code == 0
     numbers = [name for name, value in rows[0].items() if type(value) in (int, float)]
     assert numbers
     for frame in (pandas.read_csv("out.csv"), pandas.read_parquet("out.parquet")):
         assert list(frame.columns) == list(rows[0])
         for name in numbers:
-            wanted = [float("nan") if row[name] is None else row[name] for row in rows]
-            assert frame[name].astype(float).tolist() == pytest.approx(wanted, abs=0, rel=1e-15, nan_ok=True)
+            expected = [float("nan") if row[name] is None else row[name] for row in rows]
+            assert frame[name].astype(float).tolist() == pytest.approx(expected, abs=0, rel=1e-15, nan_ok=True)
     for kind, row in (("md", "| "), ("tex", r" \\"), ("table", "")):
-        told = call(*asked, "--format", kind)
-        assert (told.code, told.err) == (0, "")
-        assert row in told.out
-        assert len(told.out.splitlines()) > 2
+        done = call(*command, "--format", kind)
+        assert (done.code, done.err) == (0, "")
+        assert row in done.out
+        assert len(done.out.splitlines()) > 2
 
 
 def test_aggregates(call: Call, filled: Path) -> None:
-    (row,) = json.loads(call(*ASKED["aggregates"], "data=mr", "regularizer=dropkey", "--json").out)
+    (row,) = json.loads(call(*COMMANDS["aggregates"], "data=mr", "regularizer=dropkey", "--json").out)
     assert (row["mean"], row["median"], row["min"], row["max"], row["n"]) == (86.5, 86.5, 81.5, 91.5, 3)
     assert row["sem"] == pytest.approx(5 / 3**0.5)
     assert "std" not in row
@@ -81,26 +81,26 @@ def test_aggregates(call: Call, filled: Path) -> None:
 
 
 def test_wide(call: Call, filled: Path) -> None:
-    rows = json.loads(call(*ASKED["wide"], "--group-by", "regularizer", "succeeded", "--json").out)
+    rows = json.loads(call(*COMMANDS["wide"], "--group-by", "regularizer", "succeeded", "--json").out)
     assert list(rows[0]) == [
         "regularizer", "accuracy mean", "accuracy std", "accuracy n", "dev/accuracy mean", "dev/accuracy std",
         "dev/accuracy n", "state",
     ]  # fmt: skip
     assert [row["dev/accuracy mean"] - row["accuracy mean"] for row in rows] == [1.0, 1.0]
-    (waits,) = json.loads(call(*ASKED["wide"], "data=cr", "--json").out)
+    (waits,) = json.loads(call(*COMMANDS["wide"], "data=cr", "--json").out)
     assert (waits["accuracy n"], waits["accuracy mean"], waits["accuracy published"]) == (0, None, None)
-    lines = [" ".join(line.split()) for line in call(*ASKED["wide"], "data=mr").out.splitlines()]
+    lines = [" ".join(line.split()) for line in call(*COMMANDS["wide"], "data=mr").out.splitlines()]
     assert "regularizer accuracy dev/accuracy state" in lines
     assert "none 82.00 ± 2.00 83.00 ± 2.00 succeeded" in lines
 
 
 def test_curves(call: Call, filled: Path) -> None:
-    asked = ("results", "--curve", "train/loss", "data=mr", "regularizer=none")
-    rows = json.loads(call(*asked, "--json").out)
+    command = ("results", "--curve", "train/loss", "data=mr", "regularizer=none")
+    rows = json.loads(call(*command, "--json").out)
     assert [(row["step"], row["n"], row["suite"]) for row in rows] == [(step, 3, "mine") for step in range(0, 50, 10)]
     assert [row["mean"] for row in rows] == pytest.approx([3.0 - step / 100 for step in range(0, 50, 10)])
     assert [row["std"] for row in rows] == pytest.approx([1.0] * 5)
-    thin = json.loads(call(*asked, "--every", "3", "--json").out)
+    thin = json.loads(call(*command, "--every", "3", "--json").out)
     assert [row["step"] for row in thin] == [0, 30, 40]
     assert json.loads(call("results", "--curve", "loss", "queued", "--json").out) == []
     assert "did you mean train/loss" in call("results", "--curve", "train/los").err
@@ -122,7 +122,7 @@ def test_sorted_and_cut(call: Call, filled: Path) -> None:
 
 
 def test_compare(call: Call, filled: Path) -> None:
-    done = call(*ASKED["compare"])
+    done = call(*COMMANDS["compare"])
     assert (done.code, done.err) == (0, "")
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert lines[:2] == ["old: regularizer=none", "new: regularizer=dropkey, ratio=0.3"]
@@ -130,8 +130,8 @@ def test_compare(call: Call, filled: Path) -> None:
     alone = "only in new: text-classification cr text-transformer dropkey ratio=0.3,window=1 constant mini"
     assert lines[-2:] == ["2 compared: 2 better, 0 worse, 0 neither; intervals without 0: 0", alone]
     assert "unknown state, suite or trial id 'dropkey'" in call("compare", "data=mr dropkey", "mine").err
-    one = call("compare", "regularizer=none data=mr", "regularizer=dropkey data=mr").out
-    assert "regularizer=none: 82.00 ± 2.00 (3)" in one
+    single = call("compare", "regularizer=none data=mr", "regularizer=dropkey data=mr").out
+    assert "regularizer=none: 82.00 ± 2.00 (3)" in single
 
 
 def test_compare_databases_and_exports(call: Call, filled: Path, make_trial: Make) -> None:
@@ -151,7 +151,7 @@ def test_compare_databases_and_exports(call: Call, filled: Path, make_trial: Mak
 
 
 def test_rank(call: Call, filled: Path) -> None:
-    done = call(*ASKED["rank"])
+    done = call(*COMMANDS["rank"])
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert "dropkey 1.00 2/2 +5.49%" in lines
     assert "none 2.00 0/2" in lines
@@ -161,22 +161,24 @@ def test_rank(call: Call, filled: Path) -> None:
 
 
 def test_nothing(call: Call, folder: Path) -> None:
-    for asked in (("results", "--wide"), ("results", "--curve", "loss"), ("compare", "", ""), ("rank",)):
-        done = call(*asked)
+    for command in (("results", "--wide"), ("results", "--curve", "loss"), ("compare", "", ""), ("rank",)):
+        done = call(*command)
         assert (done.code, done.err) == (0, "")
         assert done.out.startswith("no results")
     assert json.loads(call("compare", "", "", "--json").out) == []
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("asked", [("results", "--wide"), ("results",), ("compare", "data=mr", "data=trec"), ("rank",)])
-def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, asked: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [("results", "--wide"), ("results",), ("compare", "data=mr", "data=trec"), ("rank",)]
+)
+def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, command: tuple[str, ...]) -> None:
     with open_store("sqlite:///dropbench.db") as store:
         for data in ("mr", "trec"):
             trial = make_trial(0, data=data, model=BAD, preset=BAD + "x" * 10_000, overrides={BAD: BAD})
             store.record([RunRecord(trial, "succeeded", None, [BAD], [], [(f"test/{BAD}", -1, 1.0)])])
     for kind in ("table", "md", "tex", "csv"):
-        done = call(*asked, "--format", kind)
+        done = call(*command, "--format", kind)
         assert (done.code, done.err) == (0, "")
         assert "\x1b" not in done.out
         assert "\u202e" not in done.out
@@ -185,4 +187,4 @@ def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, ask
             assert not any(cell.startswith(("=", "@", "+")) for cell in cells)
         if kind == "tex":
             assert "_$" not in done.out
-    assert call(*asked, "--json").code == 0
+    assert call(*command, "--json").code == 0

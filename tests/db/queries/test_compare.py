@@ -23,7 +23,7 @@ def done(trial: Trial, value: float, *suites: str) -> RunRecord:
     return RunRecord(trial, "succeeded", None, list(suites), [], [("test/accuracy", -1, value), ("test/x", -1, -value)])
 
 
-def asked(store: Store, old: str, new: str, *metrics: str) -> list[dict[str, Any]]:
+def compare_words(store: Store, old: str, new: str, *metrics: str) -> list[dict[str, Any]]:
     with reading(store.engine) as connection:
         return compare(*(read_side(connection, words.split(), metrics) for words in (old, new)))
 
@@ -38,7 +38,7 @@ def filled(store: Store, make_trial: Make) -> Store:
 
 
 def test_two_regularizers_on_all_that_both_have(filled: Store) -> None:
-    rows = asked(filled, "regularizer=none", "regularizer=dropkey", "accuracy")
+    rows = compare_words(filled, "regularizer=none", "regularizer=dropkey", "accuracy")
     assert [(row["data"], row["only"]) for row in rows] == [("mr", None), ("trec", None), ("cr", "new")]
     row = rows[1]
     assert (row["regularizer"], row["params"], row["old"]["regularizer"], row["new"]["ratio"]) == (
@@ -49,8 +49,8 @@ def test_two_regularizers_on_all_that_both_have(filled: Store) -> None:
     )
     assert (row["old_mean"], row["old_n"], row["new_n"]) == (84.0, 4, 4)
     assert row["old_std"] == statistics.stdev(BEFORE.values())
-    wanted = ttest_rel([81.0, 84.5, 84.0], [80.0, 82.0, 84.0])
-    interval = wanted.confidence_interval(0.95)
+    expected = ttest_rel([81.0, 84.5, 84.0], [80.0, 82.0, 84.0])
+    interval = expected.confidence_interval(0.95)
     assert (row["pairs"], row["change"]) == (3, pytest.approx(3.5 / 3))
     assert (row["low"], row["high"]) == (pytest.approx(interval.low), pytest.approx(interval.high))
     assert row["better"] is True
@@ -58,31 +58,31 @@ def test_two_regularizers_on_all_that_both_have(filled: Store) -> None:
 
 
 def test_the_other_way_round_is_worse(filled: Store) -> None:
-    (row, *_) = asked(filled, "new data=mr", "old data=mr", "accuracy")
+    (row, *_) = compare_words(filled, "new data=mr", "old data=mr", "accuracy")
     assert (row["change"], row["better"]) == (pytest.approx(-3.5 / 3), False)
 
 
 def test_a_metric_without_a_direction_is_neither(filled: Store) -> None:
-    rows = asked(filled, "old data=mr", "new data=mr")
+    rows = compare_words(filled, "old data=mr", "new data=mr")
     assert [(row["metric"], row["better"]) for row in rows] == [("accuracy", True), ("x", None)]
 
 
 def test_seeds_that_nobody_shares_leave_the_difference_of_means(filled: Store) -> None:
-    (row,) = asked(filled, "old data=mr seed<2", "old data=mr seed>=2", "accuracy")
+    (row,) = compare_words(filled, "old data=mr seed<2", "old data=mr seed>=2", "accuracy")
     assert (row["regularizer"], row["old"], row["new"], row["only"]) == ("none", {}, {}, None)
     assert (row["change"], row["pairs"], row["low"]) == (87.0 - 81.0, 0, None)
 
 
 def test_what_both_have_values_of_is_matched(store: Store, make_trial: Make) -> None:
-    """Ratios are paired with the like, though regularizers differ; windows differ in all, and so do not count."""
+    """Equal ratios are paired although the regularizers differ; windows are ignored, as none occurs on both sides."""
     for ratio in (0.1, 0.2):
         for name, window in (("dropkey", 2), ("dropout", 3)):
             spec = RegularizerSpec(name=name, params={"ratio": ratio, "window": window})
             store.record([done(make_trial(0, regularizer=spec), ratio * window)])
-    rows = asked(store, "regularizer=dropkey", "regularizer=dropout", "accuracy")
+    rows = compare_words(store, "regularizer=dropkey", "regularizer=dropout", "accuracy")
     assert [row["params"] for row in rows] == [{"ratio": 0.1}, {"ratio": 0.2}]
     assert rows[0]["old"] == {"regularizer": "dropkey", "window": 2}
-    rows = asked(store, "window=2 ratio=0.1", "window=3", "accuracy")
+    rows = compare_words(store, "window=2 ratio=0.1", "window=3", "accuracy")
     assert [(row["params"], row["only"]) for row in rows] == [
         ({"ratio": 0.1}, None),
         ({"ratio": 0.2, "window": 3}, "new"),
@@ -91,14 +91,14 @@ def test_what_both_have_values_of_is_matched(store: Store, make_trial: Make) -> 
 
 def test_a_recipe_that_changed_is_told(store: Store, make_trial: Make) -> None:
     store.record([done(make_trial(0), 1.0, "a"), done(make_trial(0, recipe={"epochs": 3, "lr": 0.001}), 2.0, "b")])
-    (row,) = asked(store, "a", "b", "accuracy")
+    (row,) = compare_words(store, "a", "b", "accuracy")
     assert (row["old"], row["new"]) == ({"recipe.epochs": "2"}, {"recipe.epochs": "3"})
 
 
 def test_what_has_no_result_is_there(store: Store, make_trial: Make) -> None:
     store.enqueue([(make_trial(0), "a"), (make_trial(1), "b"), (make_trial(0, data="mr"), "b")])
-    rows = asked(store, "a", "b")
+    rows = compare_words(store, "a", "b")
     assert [(row["data"], row["metric"], row["only"], row["old_n"]) for row in rows] == [
         ("trec", None, None, 0), ("mr", None, "new", 0),
     ]  # fmt: skip
-    assert asked(store, "quickstart", "quickstart") == []
+    assert compare_words(store, "quickstart", "quickstart") == []

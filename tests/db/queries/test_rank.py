@@ -36,17 +36,17 @@ def test_ranks_and_improvements(store: Store, make_trial: Make) -> None:
     blocks = {"trec": (80.0, 84.0, 82.0), "mr": (50.0, 50.0, 49.0), "cr": (40.0, 44.0, 38.0)}
     for data, values in blocks.items():
         record(store, make_trial, data, zip(NAMES, values, strict=True))
-    found = rank(store)
-    rows = {row["regularizer"]: row for row in found.rows}
-    assert [row["regularizer"] for row in found.rows] == ["dropkey", "none", "dropout"]
+    ranking = rank(store)
+    rows = {row["regularizer"]: row for row in ranking.rows}
+    assert [row["regularizer"] for row in ranking.rows] == ["dropkey", "none", "dropout"]
     assert rows["dropkey"]["rank"] == pytest.approx((1 + 1.5 + 1) / 3)
     assert [rows[name]["won"] for name in NAMES] == [1, 3, 0]
     assert rows["dropkey"]["improvement"] == pytest.approx((5.0 + 0.0 + 10.0) / 3)
     assert rows["dropout"]["improvement"] == pytest.approx((2.5 - 2.0 - 5.0) / 3)
     assert rows["dropkey"]["low"] < rows["dropkey"]["improvement"] < rows["dropkey"]["high"]
     assert rows["none"]["improvement"] is None
-    assert (found.blocks, found.left_out, found.friedman) == (3, [], None)
-    assert any("too little for Friedman's test: 3 regularizers in 3 blocks" in note for note in found.notes)
+    assert (ranking.blocks, ranking.left_out, ranking.friedman) == (3, [], None)
+    assert any("too little for Friedman's test: 3 regularizers in 3 blocks" in note for note in ranking.notes)
 
 
 def test_a_lower_error_is_better(store: Store, make_trial: Make) -> None:
@@ -54,22 +54,22 @@ def test_a_lower_error_is_better(store: Store, make_trial: Make) -> None:
     for name, value in zip(NAMES, (4.0, 3.0, 5.0), strict=True):
         metrics: list[Any] = [("test/loss", -1, value)]
         store.record([RunRecord(make_trial(0, regularizer=spec(name), **fields), "succeeded", metrics=metrics)])
-    found = rank(store, metrics=["loss"])
-    assert [(row["regularizer"], row["rank"]) for row in found.rows] == [
+    ranking = rank(store, metrics=["loss"])
+    assert [(row["regularizer"], row["rank"]) for row in ranking.rows] == [
         ("dropkey", 1.0),
         ("none", 2.0),
         ("dropout", 3.0),
     ]
-    assert [row["improvement"] for row in found.rows] == [25.0, None, -25.0]
+    assert [row["improvement"] for row in ranking.rows] == [25.0, None, -25.0]
 
 
-def test_blocks_that_lack_one_are_left_out_and_told(store: Store, make_trial: Make) -> None:
+def test_incomplete_blocks_are_left_out_and_reported(store: Store, make_trial: Make) -> None:
     record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
     record(store, make_trial, "mr", zip(NAMES[:2], (1.0, 2.0), strict=True))
-    found = rank(store)
-    assert found.blocks == 1
-    assert [(one["data"], one["reason"]) for one in found.left_out] == [("mr", "no result of dropout")]
-    assert found.notes[0] == "1 of 2 blocks left out: no result of dropout"
+    ranking = rank(store)
+    assert ranking.blocks == 1
+    assert [(block["data"], block["reason"]) for block in ranking.left_out] == [("mr", "no result of dropout")]
+    assert ranking.notes[0] == "1 of 2 blocks left out: no result of dropout"
     assert rank(store, ["regularizer=none,dropkey"]).blocks == 2
     nothing = rank(store, ["data=mr", "regularizer=none"])
     assert "nothing to rank" in nothing.notes[-1]
@@ -78,9 +78,9 @@ def test_blocks_that_lack_one_are_left_out_and_told(store: Store, make_trial: Ma
 
 def test_only_what_has_a_direction_is_ranked(store: Store, make_trial: Make) -> None:
     record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
-    found = rank(store, metrics=["seconds"])
-    assert [one["reason"] for one in found.left_out] == ["no direction is known for seconds"]
-    assert {row["rank"] for row in found.rows} == {None}
+    ranking = rank(store, metrics=["seconds"])
+    assert [block["reason"] for block in ranking.left_out] == ["no direction is known for seconds"]
+    assert {row["rank"] for row in ranking.rows} == {None}
 
 
 def test_settings_are_averaged_or_split(store: Store, make_trial: Make) -> None:
@@ -109,23 +109,28 @@ def test_as_scipy_ranks(rows: list[list[float]]) -> None:
     for n, row in enumerate(rows):
         block = Block("text-classification", f"{n}", "", "", "{}", "", "accuracy")
         blocks[block] = {name: [value] for name, value in zip(names, row, strict=True)}
-    found = _ranking(blocks, [])
+    ranking = _ranking(blocks, [])
     ranks = [rankdata([-value for value in row]) for row in rows]
-    by_name = {row["regularizer"]: row for row in found.rows}
-    for place, (name,) in enumerate(names):
+    by_name = {row["regularizer"]: row for row in ranking.rows}
+    for position, (name,) in enumerate(names):
         if rows:
-            assert by_name[name]["rank"] == pytest.approx(sum(row[place] for row in ranks) / len(ranks))
-            assert by_name[name]["won"] == sum(row[place] == max(row) for row in rows)
-    if found.friedman is not None:
+            assert by_name[name]["rank"] == pytest.approx(sum(row[position] for row in ranks) / len(ranks))
+            assert by_name[name]["won"] == sum(row[position] == max(row) for row in rows)
+    if ranking.friedman is not None:
         assert len(rows) >= 5
-        assert found.friedman["p"] == pytest.approx(friedmanchisquare(*zip(*rows, strict=True)).pvalue)
+        assert ranking.friedman["p"] == pytest.approx(friedmanchisquare(*zip(*rows, strict=True)).pvalue)
 
 
 def test_friedman_of_enough_blocks(store: Store, make_trial: Make) -> None:
     rng = random.Random(0)
     for n in range(6):
-        record(store, make_trial, f"data-{n}", [(name, 80 + place + rng.random()) for place, name in enumerate(NAMES)])
-    found = rank(store)
-    assert found.friedman is not None
-    assert found.friedman["p"] < 0.01
-    assert "over 6 blocks" in found.notes[-1]
+        record(
+            store,
+            make_trial,
+            f"data-{n}",
+            [(name, 80 + position + rng.random()) for position, name in enumerate(NAMES)],
+        )
+    ranking = rank(store)
+    assert ranking.friedman is not None
+    assert ranking.friedman["p"] < 0.01
+    assert "over 6 blocks" in ranking.notes[-1]

@@ -52,9 +52,9 @@ def filled(store: Store, make_trial: Make) -> Store:
 
 def test_summary() -> None:
     assert summarize([1.0, None, 2.0, 4.0]) == summarize([4.0, 2.0, 1.0])
-    found = summarize([1.0, 2.0, 4.0])
-    assert found.mean == pytest.approx(7 / 3)
-    assert found.std == pytest.approx((((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2) ** 0.5)
+    summary = summarize([1.0, 2.0, 4.0])
+    assert summary.mean == pytest.approx(7 / 3)
+    assert summary.std == pytest.approx((((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2) ** 0.5)
     assert (summarize([5.0]).mean, summarize([5.0]).std, summarize([5.0]).n) == (5.0, None, 1)
     assert (summarize([None]).mean, summarize([]).n) == (None, 0)
 
@@ -62,20 +62,20 @@ def test_summary() -> None:
 def test_one_row_a_suite_configuration_and_metric(filled: Store) -> None:
     rows = results(filled)
     assert all(set(row) >= KEYS for row in rows)
-    told = {(row["suite"], row["regularizer"], row["params"].get("window"), row["metric"]): row for row in rows}
-    assert len(told) == len(rows) == 5
-    none = told[TABLE3, "none", None, "accuracy"]
+    by_key = {(row["suite"], row["regularizer"], row["params"].get("window"), row["metric"]): row for row in rows}
+    assert len(by_key) == len(rows) == 5
+    none = by_key[TABLE3, "none", None, "accuracy"]
     assert none["mean"] == statistics.fmean([80.0, 82.5, 84.0])
     assert none["std"] == statistics.stdev([80.0, 82.5, 84.0])
     assert (none["n"], none["state"], none["published"]) == (3, "succeeded", 88.4)
-    partial = told[TABLE3, "dropattention-c", 1, "accuracy"]
+    partial = by_key[TABLE3, "dropattention-c", 1, "accuracy"]
     assert (partial["mean"], partial["std"], partial["n"], partial["state"]) == (90.0, None, 1, "failed")
     assert partial["published"] == 90.8
-    other = told["mine", "dropattention-c", 1, "accuracy"]
+    other = by_key["mine", "dropattention-c", 1, "accuracy"]
     assert (other["n"], other["state"], other["published"]) == (1, "succeeded", None)
-    waiting = told[TABLE3, "dropattention-c", 2, "accuracy"]
+    waiting = by_key[TABLE3, "dropattention-c", 2, "accuracy"]
     assert (waiting["mean"], waiting["n"], waiting["state"], waiting["published"]) == (None, 0, "queued", None)
-    diverged = told[None, "dropkey", 1, "accuracy"]
+    diverged = by_key[None, "dropkey", 1, "accuracy"]
     assert (diverged["mean"], diverged["n"], diverged["state"], diverged["overrides"]) == (
         None,
         0,
@@ -105,9 +105,9 @@ def test_metrics(filled: Store) -> None:
 
 def test_what_lacks_the_metric_that_was_asked_for_says_so_under_its_name(filled: Store) -> None:
     rows = results(filled, metrics=["dev/accuracy"])
-    found = {row["n"] for row in rows if row["regularizer"] == "none" and row["suite"] == TABLE3}
+    counts = {row["n"] for row in rows if row["regularizer"] == "none" and row["suite"] == TABLE3}
     assert {row["metric"] for row in rows} == {"dev/accuracy"}
-    assert found == {3}
+    assert counts == {3}
     assert {row["n"] for row in rows if row["regularizer"] != "none"} == {0}
 
 
@@ -127,7 +127,7 @@ def test_group_by(filled: Store) -> None:
 
 
 def test_published_takes_the_closest_cell(store: Store, make_trial: Make) -> None:
-    """In Table 3, MR has ratio 0.3, window 2 for (c), which differ in their rescaling alone."""
+    """In Table 3, two cells of MR have ratio 0.3 and window 2 for (c), and differ only in their rescaling."""
     trials = {
         78.80: make_trial(data="mr", regularizer=column(0.3, 2)),
         77.30: make_trial(data="mr", regularizer=column(0.3, 2, "inverse")),

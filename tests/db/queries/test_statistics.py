@@ -1,4 +1,4 @@
-"""Differences over seeds, held beside scipy's tests."""
+"""Differences over seeds, compared with scipy's tests."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ values = st.floats(-1e4, 1e4).map(lambda value: round(value, 3))
 
 @given(st.lists(st.tuples(values, values), min_size=MIN_PAIRS, max_size=40))
 def test_it_is_students_paired_test(pairs: list[tuple[float, float]]) -> None:
-    differences = [one - other for one, other in pairs]
-    found = paired_t_test(differences)
-    assert found.n == len(pairs)
-    assert found.mean == pytest.approx(math.fsum(differences) / len(differences), abs=1e-9)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.p is not None
+    differences = [value - other for value, other in pairs]
+    test = paired_t_test(differences)
+    assert test.n == len(pairs)
+    assert test.mean == pytest.approx(math.fsum(differences) / len(differences), abs=1e-9)
+    assert test.low is not None
+    assert test.high is not None
+    assert test.p is not None
     if max(differences) - min(differences) < 1e-6:
         return  # there scipy warns of lost digits
-    theirs = stats.ttest_rel([one for one, _ in pairs], [other for _, other in pairs])
+    theirs = stats.ttest_rel([value for value, _ in pairs], [other for _, other in pairs])
     low, high = theirs.confidence_interval(0.95)
     wide = high - low
-    assert [found.low, found.high] == pytest.approx([low, high], abs=1e-6 * wide)
-    assert found.p == pytest.approx(theirs.pvalue, rel=1e-5, abs=1e-12)
+    assert [test.low, test.high] == pytest.approx([low, high], abs=1e-6 * wide)
+    assert test.p == pytest.approx(theirs.pvalue, rel=1e-5, abs=1e-12)
 
 
 @pytest.mark.parametrize("differences", [[], [1.0], [1.0, 2.0]])
 def test_too_few_seeds_say_nothing(differences: list[float]) -> None:
-    found = paired_t_test(differences)
-    assert (found.low, found.high, found.p, found.n) == (None, None, None, len(differences))
+    test = paired_t_test(differences)
+    assert (test.low, test.high, test.p, test.n) == (None, None, None, len(differences))
 
 
 @pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.25, 0.0)])
 def test_equal_differences_have_no_width(value: float, p: float) -> None:
-    found = paired_t_test([value] * 4)
-    assert (found.low, found.high, found.p) == (value, value, p)
+    test = paired_t_test([value] * 4)
+    assert (test.low, test.high, test.p) == (value, value, p)
 
 
 @given(st.floats(1e-6, 1e6), st.integers(1, 10**5))

@@ -1,4 +1,4 @@
-"""What trials cost."""
+"""The cost of trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.trials.trial import Trial
 
 
 def attempt(state: str, start: int, end: int | None, **fields: Any) -> dict[str, Any]:
-    """From one minute of the day to another."""
+    """Return an attempt from one minute of the day to another."""
     times = [
         None if minute is None else f"2026-01-01T{minute // 60:02d}:{minute % 60:02d}:00.000+00:00"
         for minute in (start, end)
@@ -45,20 +45,20 @@ def test_what_attempts_cost(
     make_directory(tmp_path, trials[2], attempts=[attempt("failed", 0, 60)])  # by an older version
     rebuild(store, tmp_path)
 
-    (nobody, first, second), whole = usage(store, "suite")
+    (nobody, first, second), total = usage(store, "suite")
     assert (nobody.name, nobody.cpu_hours, nobody.gpu_hours) == ("", 1.0, 0.0)
     assert (first.name, first.attempts, first.gpu_hours, first.cpu_hours) == ("a", 2, 3.0, 6.0)
     assert (first.peak_memory_bytes, first.waited_hours) == (2**31, 1.0)
     assert first.states == {"node_failure": 1, "succeeded": 1}
     assert (second.name, second.attempts, second.gpu_hours) == ("b", 3, 3.5)
-    assert (whole.attempts, whole.gpu_hours, whole.cpu_hours) == (4, 3.5, 8.0)
+    assert (total.attempts, total.gpu_hours, total.cpu_hours) == (4, 3.5, 8.0)
 
     users, again = usage(store, "user")
-    assert [(one.name, one.attempts) for one in users] == [("", 1), ("ann", 3)]
-    assert again == whole
+    assert [(usage_row.name, usage_row.attempts) for usage_row in users] == [("", 1), ("ann", 3)]
+    assert again == total
     each, _ = usage(store, "attempt")
-    assert {one.name for one in each} == {f"{ids[0]}/1", f"{ids[0]}/2", f"{ids[1]}/1", f"{ids[2]}/1"}
-    head, rows = table([first], whole, "suite")
+    assert {usage_row.name for usage_row in each} == {f"{ids[0]}/1", f"{ids[0]}/2", f"{ids[1]}/1", f"{ids[2]}/1"}
+    head, rows = table([first], total, "suite")
     assert dict(zip(head, rows[0], strict=True)) == {
         "suite": "a", "attempts": "2", "GPU-hours": "3.00", "CPU-hours": "6.00", "peak memory": "2.0 GiB",
         "hours waited": "1.00", "ended": "1 node_failure, 1 succeeded",

@@ -1,4 +1,4 @@
-"""The same store on PostgreSQL: a server of the test's own, where one is installed (with the extra `postgres`)."""
+"""The store on PostgreSQL: a private server, if PostgreSQL and the extra `postgres` are installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from harness.trials.trial import Trial
 
 @pytest.fixture
 def url(postgresql: Callable[[], str]) -> str:
-    """A fresh database on the server, in the place of a file."""
+    """A fresh database on the server instead of a file."""
     return postgresql()
 
 
@@ -42,8 +42,8 @@ def test_from_the_queue_to_results(
     make_trial: Callable[..., Trial], make_directory: Callable[..., RunDirectory], attempt: Callable[..., Any],
 ) -> None:  # fmt: skip
     trials = [make_trial(seed, overrides={"lr": 0.5, "amp": True}) for seed in range(4)]
-    found = store.enqueue([(trial, "mine") for trial in trials])
-    assert store.enqueue([(trial, "mine") for trial in trials]).present == found.added
+    enqueued = store.enqueue([(trial, "mine") for trial in trials])
+    assert store.enqueue([(trial, "mine") for trial in trials]).present == enqueued.added
     ids = [trial.id for trial in trials]
     assert store.intend(ids[:3], SubmissionRow("a" * 32, "local", "/", "here", 1)) == ids[:3]
     assert store.set_states({ids[0]: ("cancelled", "x"), ids[3]: ("cancelled", "x")}, {"submitted"}) == [ids[0]]

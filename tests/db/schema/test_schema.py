@@ -124,7 +124,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nobody() -> Iterator[None]:
-    """Not root, for whom nothing is read-only."""
+    """Run as another user than root, for whom nothing is read-only."""
     if os.geteuid() != 0:
         yield
         return
@@ -137,7 +137,7 @@ def nobody() -> Iterator[None]:
 
 @pytest.fixture
 def open_folder(tmp_path: Path) -> Path:
-    """A folder that everybody may enter, above too."""
+    """A folder that every user may enter, with its parents."""
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
             folder.chmod(folder.stat().st_mode | 0o055)

@@ -38,7 +38,7 @@ COLUMNS = {
     "v_results": [*OF_TRIALS, "metric", "value"],
     "v_curves": [*OF_TRIALS, "metric", "step", "value"],
 }  # fmt: skip
-"""Of these none may ever go, or be called otherwise."""
+"""The columns of the views, none of which may ever be removed or renamed."""
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -80,11 +80,11 @@ def test_views(filled: Store, url: str) -> None:
         (0, 0.3, 1), (1, 0.3, 1), (2, 0.3, 1), (7, None, None), (8, None, None),
     ]  # fmt: skip
     assert [row["attempts"] for row in trials] == [2, 2, 2, 0, 0]
-    whole = usage(filled, "user")[1]
-    assert sum(row["gpu_hours"] for row in trials) == pytest.approx(whole.gpu_hours)
-    assert sum(row["cpu_hours"] for row in trials) == pytest.approx(whole.cpu_hours)
-    assert sum(row["waited_hours"] for row in trials) == pytest.approx(whole.waited_hours)
-    assert trials[0]["peak_memory_bytes"] == whole.peak_memory_bytes
+    total = usage(filled, "user")[1]
+    assert sum(row["gpu_hours"] for row in trials) == pytest.approx(total.gpu_hours)
+    assert sum(row["cpu_hours"] for row in trials) == pytest.approx(total.cpu_hours)
+    assert sum(row["waited_hours"] for row in trials) == pytest.approx(total.waited_hours)
+    assert trials[0]["peak_memory_bytes"] == total.peak_memory_bytes
     assert (trials[0]["started_at"], trials[4]["ended_at"]) == ("2026-01-02T03:04:05.000+00:00", None)
     finals = ask(url, "SELECT seed, metric, value FROM v_results WHERE metric = 'accuracy' ORDER BY seed")
     assert [row["value"] for row in finals] == [80.0, 82.5, None]
@@ -100,14 +100,14 @@ def test_views(filled: Store, url: str) -> None:
 
 @sqlite_alone
 def test_a_source_is_read_without_its_views(filled: Store, url: str) -> None:
-    """They may be anything where a file comes from elsewhere."""
+    """The views of a file of unknown origin may contain anything."""
     with open_source(url.removeprefix("sqlite:///"), "sqlite://") as source, pytest.raises(Exception, match="unsafe"):
         source.connection.exec_driver_sql("SELECT * FROM v_results").all()
 
 
 def example(package: str) -> str:
-    (found,) = re.findall(rf"```python\n(import {package}\n.*?)```", PAGE, re.DOTALL)
-    return str(found)
+    (code,) = re.findall(rf"```python\n(import {package}\n.*?)```", PAGE, re.DOTALL)
+    return str(code)
 
 
 @sqlite_alone

@@ -1,6 +1,6 @@
-"""Many processes at one database: none waits in vain, nothing is lost, nothing is handed out twice.
+"""Many processes on the same database: none starves, no row is lost, no trial is claimed twice.
 
-``STRESS_SECONDS=60`` lets them go on for so long; ``pytest -s`` then shows what they did.
+``STRESS_SECONDS=60`` lets them run for a minute; ``pytest -s`` then prints their rates.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ SECONDS = float(os.environ.get("STRESS_SECONDS", "6"))
 ENQUEUE, COLLECT, QUERY = 6, 6, 4
 """Processes of each kind."""
 SHARED = 5
-"""Trials of a batch that every process asks for, beside those that it alone asks for."""
-ENOUGH = 1000
-"""Waiting trials, above which nothing more is enqueued."""
+"""Trials of a batch that every process requests; the others are requested by a single process."""
+MAX_QUEUED = 1000
+"""Queued trials above which none is added."""
 
 Make = Callable[..., Trial]
 Log = dict[str, Any]
 
 
 class Watch:
-    """How often something was done, and the longest that it took; until the time is up."""
+    """Iterate until the time is up, counting timed operations and keeping the longest duration."""
 
     def __init__(self) -> None:
         self.end = time.monotonic() + SECONDS
@@ -60,22 +60,22 @@ class Watch:
 
 
 def final(id: str) -> float:
-    """The value that a trial is to have at the end."""
+    """Return the expected final value of a trial."""
     return int(id, 16) / 16**12
 
 
 def enqueue(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
-    asked: dict[str, str] = {}
+    requested: dict[str, str] = {}
     for batch in watch:
-        if store.counts()["queued"] > ENOUGH:
+        if store.counts()["queued"] > MAX_QUEUED:
             time.sleep(0.01)
             continue
         trials = [make_trial(seed, data="shared", overrides={"batch": batch}) for seed in range(SHARED)]
         trials += [make_trial(seed, data=f"data-{number}", overrides={"batch": batch}) for seed in range(20)]
         with watch.timed():
             store.enqueue([(trial, f"suite-{number}") for trial in trials])
-        asked |= {trial.id: f"suite-{number}" for trial in trials}
-    return {"asked": asked}
+        requested |= {trial.id: f"suite-{number}" for trial in trials}
+    return {"asked": requested}
 
 
 def collect(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
@@ -104,7 +104,7 @@ def succeeded(trial: Trial, number: int) -> RunRecord:
 
 
 def query(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
-    """Look; what was seen once may not be gone later, and one look may not contradict itself."""
+    """Check that counts never decrease between queries, and that each query is consistent."""
     trials, finished = 0, 0
     for _ in watch:
         with watch.timed():
@@ -123,7 +123,7 @@ def query(store: Store, number: int, watch: Watch, make_trial: Make) -> Log:
 
 
 def work(kind: Any, url: str, number: int, make_trial: Make, out: Path) -> None:
-    """One process; writes what it did, or what went wrong."""
+    """Run a process that writes its log, or its traceback."""
     try:
         watch = Watch()
         with open_store(url) as store:
@@ -160,32 +160,32 @@ def test_nothing_lost_and_nothing_claimed_twice(
         worker.start()
     for worker in workers:
         worker.join(SECONDS + 120)
-    said = [file.read_text(encoding="utf-8") if file.exists() else "nothing" for file in files]
-    assert [worker.exitcode for worker in workers] == [0] * len(kinds), "\n".join(said)
-    logs = [json.loads(text) for text in said]
-    asked: dict[str, set[str]] = {}
+    reports = [file.read_text(encoding="utf-8") if file.exists() else "nothing" for file in files]
+    assert [worker.exitcode for worker in workers] == [0] * len(kinds), "\n".join(reports)
+    logs = [json.loads(text) for text in reports]
+    requested: dict[str, set[str]] = {}
     for log in logs:
         for id, suite in log.get("asked", {}).items():
-            asked.setdefault(id, set()).add(suite)
+            requested.setdefault(id, set()).add(suite)
     claimed = Counter(id for log in logs for id in log.get("claimed", ()))
     assert len(claimed) > 10
     assert set(claimed.values()) == {1}
     with open_store(where) as store:
-        assert set(store.states()) == set(asked)
-        suites = store.suites([*asked])
-        assert {id: {*names} - {"recorded"} for id, names in suites.items()} == asked
+        assert set(store.states()) == set(requested)
+        suites = store.suites([*requested])
+        assert {id: {*names} - {"recorded"} for id, names in suites.items()} == requested
         assert {id for id, names in suites.items() if "recorded" in names} == set(claimed)
         assert set(store.find("succeeded")) == set(claimed)
         counts = store.counts()
-        assert counts["queued"] + counts["succeeded"] == len(asked)
+        assert counts["queued"] + counts["succeeded"] == len(requested)
         assert store.open_submissions() == []
         with reading(store.engine) as connection:
             columns = Metrics.c.trial_id, Metrics.c.name, Metrics.c.step, Metrics.c.value
-            found = {(id, name, step): value for id, name, step, value in connection.execute(select(*columns))}
+            metrics = {(id, name, step): value for id, name, step, value in connection.execute(select(*columns))}
             attempts = connection.execute(select(Attempts.c.trial_id, Attempts.c.number, Attempts.c.pid)).all()
-        wanted = {(id, "train/loss", step): step + final(id) for id in claimed for step in range(5)}
-        wanted |= {(id, "test/accuracy", -1): final(id) for id in claimed}
-        assert found == wanted | {(id, "test/loss", -1): None for id in claimed}
+        expected = {(id, "train/loss", step): step + final(id) for id in claimed for step in range(5)}
+        expected |= {(id, "test/accuracy", -1): final(id) for id in claimed}
+        assert metrics == expected | {(id, "test/loss", -1): None for id in claimed}
         by_process = {id: number for number, log in enumerate(logs) for id in log.get("claimed", ())}
         assert {id: pid for id, _, pid in attempts} == by_process
         assert len(attempts) == len(claimed)
@@ -193,11 +193,11 @@ def test_nothing_lost_and_nothing_claimed_twice(
         assert row["n"] == len(claimed)
         assert row["mean"] == pytest.approx(math.fsum(map(final, claimed)) / len(claimed), rel=1e-12)
     turns = {does.__name__: [log for log, other in zip(logs, kinds, strict=True) if other is does] for does in kinds}
-    told = ", ".join(
+    summary = ", ".join(
         f"{name} {sum(log['done'] for log in some)} times, {max(log['longest'] for log in some):.2f} s at most"
         for name, some in turns.items()
     )
-    print(f"\n{kind}, {SECONDS:g} s, {len(kinds)} processes: {len(asked)} trials asked for, {len(claimed)} run; {told}")
+    print(f"\n{kind}, {SECONDS:g} s, {len(kinds)} processes: {len(requested)} trials, {len(claimed)} run; {summary}")
 
 
 def test_many_may_make_the_database_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The words of filters: what they leave, and what is none."""
+"""The words of filters: the trials that they match, and invalid words."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ RATIOS = (0.05, 0.1, 0.3, 1)
 def filled(tmp_path_factory: pytest.TempPathFactory, make_trial: Callable[..., Trial]) -> Iterator[Store]:
     file: Path = tmp_path_factory.mktemp("filters") / "some.db"
     with open_store(f"sqlite:///{file}") as store:
-        store.record(snapshots(make_trial))
+        store.record(run_records(make_trial))
         yield store
 
 
-def snapshots(make_trial: Callable[..., Trial]) -> list[RunRecord]:
+def run_records(make_trial: Callable[..., Trial]) -> list[RunRecord]:
     """Seeds 0 to 3 with as many ratios; 80.5 to 83.5; the last diverged; one without a regularizer waits."""
-    found = []
+    records = []
     for seed, ratio in enumerate(RATIOS):
         value = None if seed == 3 else 80.5 + seed
         metrics: list[Any] = [("test/accuracy", -1, value), ("dev/accuracy", -1, 90.0 - seed), ("train/loss", 5, 7.0)]
         trial = make_trial(seed, ratio=ratio, model=f"t2t-{seed}", overrides={"amp": seed > 1, "name": f"x{seed}"})
-        found.append(RunRecord(trial, "succeeded", None, [f"tables/{seed % 2}"], [], metrics))
+        records.append(RunRecord(trial, "succeeded", None, [f"tables/{seed % 2}"], [], metrics))
     waits = make_trial(10, model="volo", regularizer=RegularizerSpec(name="none"))
-    return [*found, RunRecord(waits, "queued", None, ["tables/0"])]
+    return [*records, RunRecord(waits, "queued", None, ["tables/0"])]
 
 
 def seeds(store: Store, words: str) -> list[int]:
@@ -45,7 +45,7 @@ def seeds(store: Store, words: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("words", "left"),
+    ("words", "selected"),
     [
         ("", [0, 1, 2, 3, 10]),
         ("queued", [10]),
@@ -91,12 +91,12 @@ def seeds(store: Store, words: str) -> list[int]:
         ("not quickstart", [0, 1, 2, 3, 10]),
     ],
 )
-def test_what_words_leave(filled: Store, words: str, left: list[int]) -> None:
-    assert seeds(filled, words) == left
+def test_matching_trials(filled: Store, words: str, selected: list[int]) -> None:
+    assert seeds(filled, words) == selected
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("quued", "did you mean queued"),
         ("not", "filter 'not': expected a word after it"),
@@ -122,10 +122,10 @@ def test_what_words_leave(filled: Store, words: str, left: list[int]) -> None:
         ("=3", "unknown key of a filter ''"),
     ],
 )
-def test_what_is_no_word(filled: Store, words: str, said: str) -> None:
+def test_invalid_words(filled: Store, words: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         filled.find(words)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -154,28 +154,28 @@ WORDS = st.builds(
 
 
 @given(st.one_of(WORDS, st.text(max_size=20), st.sampled_from(["not", "failed", "0", "f" * 13])))
-def test_whatever_is_asked_is_answered_or_told(filled: Store, word: str) -> None:
-    """And what a word leaves and what its negation leaves are all there is, each trial once."""
+def test_any_word_is_answered_or_refused(filled: Store, word: str) -> None:
+    """A word and its negation together match every trial once."""
     try:
-        left = seeds(filled, word)
+        selected = seeds(filled, word)
     except InputError:
         return
     if word.split() == [word]:
-        assert sorted(left + seeds(filled, f"not {word}")) == [0, 1, 2, 3, 10]
+        assert sorted(selected + seeds(filled, f"not {word}")) == [0, 1, 2, 3, 10]
 
 
 @given(st.sampled_from([("seed", (0, 1, 2, 3, 10)), ("ratio", RATIOS), ("accuracy", (80.5, 81.5, 82.5))]), st.data())
 def test_numbers_compare_as_numbers(filled: Store, of: tuple[str, tuple[float, ...]], data: st.DataObject) -> None:
     key, held = of
     limit = data.draw(st.one_of(st.sampled_from(held), st.floats(-1e6, 1e6)))
-    for comparison, left in (
-        ("<", [one < limit for one in held]),
-        ("<=", [one <= limit for one in held]),
-        (">", [one > limit for one in held]),
-        (">=", [one >= limit for one in held]),
-        ("=", [one == limit for one in held]),
+    for comparison, selected in (
+        ("<", [value < limit for value in held]),
+        ("<=", [value <= limit for value in held]),
+        (">", [value > limit for value in held]),
+        (">=", [value >= limit for value in held]),
+        ("=", [value == limit for value in held]),
     ):
-        assert len(seeds(filled, f"{key}{comparison}{limit!r}")) == sum(left)
+        assert len(seeds(filled, f"{key}{comparison}{limit!r}")) == sum(selected)
 
 
 def test_the_suites_that_are_shown_are_those_that_were_not_excluded(filled: Store) -> None:

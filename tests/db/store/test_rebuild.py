@@ -14,7 +14,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial, WeightsRef
 
 NOT_REBUILT = ("submissions",)
-"""Which processes were once started is not in the run directories; their attempts say where each trial ran."""
+"""Tables that run directories do not contain; the attempts still record where each trial ran."""
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def runs(
     make_directory: Callable[..., RunDirectory],
     attempt: Callable[..., dict[str, Any]],
 ) -> Path:
-    """Run directories in every state that they can tell of."""
+    """Run directories in every possible state."""
     folder = tmp_path / "runs"
     done = {"metrics": {"test/accuracy": 88.25, "dev/accuracy": 87.5}, "losses": [2.0, 1.0], "suites": ["a", "b"]}
     make_directory(folder, make_trial(0), attempts=[attempt("lost", "killed"), attempt("succeeded")], **done)
@@ -40,7 +40,7 @@ def runs(
 
 
 def collected(store: Store, runs: Path) -> None:
-    """What enqueueing, dispatching and collecting do to a database."""
+    """Fill a database as enqueueing, dispatching and collecting do."""
     directories = list(RunDirectory.all(runs))
     for directory in directories:
         suites: list[str | None] = [*directory.suites()]
@@ -84,7 +84,7 @@ def test_a_stale_database_is_brought_up_to_date(
     assert store.states()[waiting.id].state == "queued"
 
 
-def test_damaged_directories_are_told_of_and_left_out(
+def test_damaged_directories_are_reported_and_left_out(
     store: Store, runs: Path, make_trial: Callable[..., Trial]
 ) -> None:
     for seed, name in ((0, "result.json"), (1, "trial.json")):

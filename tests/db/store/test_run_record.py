@@ -46,9 +46,9 @@ def test_state_comes_from_result_and_last_attempt(
     directory = make_directory(
         tmp_path, make_trial(), attempts=attempts, metrics={"test/accuracy": 90} if result else None
     )
-    found = read_run_record(directory)
-    assert (found.state, found.reason) == (expected, reason)
-    assert [one["number"] for one in found.attempts] == list(range(1, len(states) + 1))
+    record = read_run_record(directory)
+    assert (record.state, record.reason) == (expected, reason)
+    assert [attempt["number"] for attempt in record.attempts] == list(range(1, len(states) + 1))
 
 
 def test_a_locked_directory_is_running(
@@ -94,8 +94,8 @@ def test_times_come_from_the_attempts(
     first = attempt("lost", started_at="2026-01-01T00:00:00.000+00:00", ended_at="2026-01-01T00:01:00.000+00:00")
     second = attempt("running", started_at="2026-01-02T00:00:00.000+00:00")
     directory = make_directory(tmp_path, make_trial(), attempts=[first, second])
-    found = read_run_record(directory)
-    assert (found.created_at, found.updated_at) == (first["started_at"], second["started_at"])
+    record = read_run_record(directory)
+    assert (record.created_at, record.updated_at) == (first["started_at"], second["started_at"])
     fresh = read_run_record(make_directory(tmp_path, make_trial(1)))
     assert fresh.created_at is not None
     assert fresh.created_at == fresh.updated_at
@@ -147,7 +147,7 @@ DAMAGES: dict[str, tuple[Callable[[RunDirectory], None], str]] = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damage_is_told_in_one_line_that_names_the_file(
+def test_damage_is_reported_in_one_line_that_names_the_file(
     tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt, what: str
 ) -> None:
     directory = make_directory(
@@ -172,7 +172,7 @@ def test_torn_lines_and_unknown_keys_are_no_damage(
     directory = make_directory(tmp_path, make_trial(), attempts=[attempt("failed", "x", newer=1)], losses=[1.0, 2.0])
     with (directory.path / "events.jsonl").open("ab") as file:
         file.write(b'{"event": "train", "step": 3, "lo')
-    found = read_run_record(directory)
-    assert len(found.metrics) == 4
-    assert "newer" not in found.attempts[0]
-    assert json.dumps(found.attempts)
+    record = read_run_record(directory)
+    assert len(record.metrics) == 4
+    assert "newer" not in record.attempts[0]
+    assert json.dumps(record.attempts)

@@ -1,4 +1,4 @@
-"""What was made for a million trials is as right as it is quick. `benchmarks.database.queue` has the rates."""
+"""Correctness of code that is optimized for a million trials. `benchmarks.database.queue` measures its speed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from harness.trials.trial import Trial
 
 Make = Callable[..., Trial]
 MANY = 40_000
-"""More than the parameters that a statement of SQLite's may have."""
+"""More than the number of parameters of a statement in SQLite."""
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=30))
-def test_a_summary_is_that_of_exact_reckoning(values: list[float]) -> None:
-    found = summarize(values)
-    assert found.mean == pytest.approx(statistics.fmean(values), rel=1e-15, abs=1e-300)
-    assert found.std == pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-7)
+def test_a_summary_equals_exact_arithmetic(values: list[float]) -> None:
+    summary = summarize(values)
+    assert summary.mean == pytest.approx(statistics.fmean(values), rel=1e-15, abs=1e-300)
+    assert summary.std == pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-7)
 
 
 @given(st.floats(-1e9, 1e9), st.integers(2, 50))
@@ -44,12 +44,12 @@ def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
     store.enqueue([(trial, "suite") for trial in trials])
     ids = [f"{number:012x}" for number in range(MANY)]
     ids[7:7], ids[MANY:] = [trials[0].id], [trials[1].id]
-    there = [trials[0].id, trials[1].id]
-    assert [*store.states(ids)] == [*store.trials(ids)] == there
+    existing = [trials[0].id, trials[1].id]
+    assert [*store.states(ids)] == [*store.trials(ids)] == existing
     assert store.counts(ids)["queued"] == 2
-    assert store.suites(ids) == {id: ["suite"] for id in there}
-    assert store.intend(ids, SubmissionRow("a" * 32, "local", "/", "here", 1)) == there
-    assert store.set_states(dict.fromkeys(ids, ("failed", None)), {"submitted"}) == there
+    assert store.suites(ids) == {id: ["suite"] for id in existing}
+    assert store.intend(ids, SubmissionRow("a" * 32, "local", "/", "here", 1)) == existing
+    assert store.set_states(dict.fromkeys(ids, ("failed", None)), {"submitted"}) == existing
     assert [row["n"] for row in results(store, ids=ids)] == [0]
     store.record([RunRecord(trial, "succeeded", metrics=[("test/accuracy", -1, 1.0)]) for trial in trials])
     assert [row["n"] for row in results(store, ids=ids)] == [2]
@@ -58,10 +58,10 @@ def test_any_number_of_ids(store: Store, make_trial: Make) -> None:
 def test_a_bulk_is_added_in_the_order_it_came(store: Store, make_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("db.store.store.BULK", 7)
     trials = [make_trial(seed, data=f"data-{seed % 3}") for seed in range(30)]
-    asked = [(trial, suite) for trial in trials for suite in ("one", "two")]
-    assert store.enqueue(asked).added == [trial.id for trial in trials]
-    found = store.enqueue(reversed(asked))
-    assert (found.added, found.present) == ([], [trial.id for trial in reversed(trials)])
+    requests = [(trial, suite) for trial in trials for suite in ("one", "two")]
+    assert store.enqueue(requests).added == [trial.id for trial in trials]
+    enqueued = store.enqueue(reversed(requests))
+    assert (enqueued.added, enqueued.present) == ([], [trial.id for trial in reversed(trials)])
     assert store.suites([trials[9].id]) == {trials[9].id: ["one", "two"]}
 
 
@@ -86,7 +86,7 @@ def test_a_trial_of_two_suites_is_counted_once(store: Store, make_trial: Make) -
 
 @pytest.mark.parametrize("key", ["regularizer", "model", "lr", "window"])
 def test_a_filter_that_leaves_all_changes_nothing(store: Store, make_trial: Make, key: str) -> None:
-    """Without one all is read from an index of the final values, with one by way of the trials."""
+    """Without a filter, values are read from the index of final values; with a filter, through the trials."""
     specs = [complete_spec("dropkey", {"ratio": 0.1, "window": 1 + n % 2}) for n in range(4)]
     specs[0] = complete_spec("dropout", {"ratio": 0.1})
     trials = [
@@ -103,15 +103,15 @@ def test_a_filter_that_leaves_all_changes_nothing(store: Store, make_trial: Make
             for n, trial in enumerate(trials)
         ]
     )  # fmt: skip
-    found = results(store, group_by=[key], metrics=["all"])
-    assert found == results(store, ["suite=suite"], group_by=[key], metrics=["all"])
-    assert found == results(store, ids=[trial.id for trial in trials], group_by=[key], metrics=["all"])
-    assert len(found) > 2
-    assert sum(row["n"] for row in found if row["metric"] == "accuracy") == len(trials)
-    means = {row[key]: row["mean"] for row in found if row["metric"] == "accuracy"}
+    rows = results(store, group_by=[key], metrics=["all"])
+    assert rows == results(store, ["suite=suite"], group_by=[key], metrics=["all"])
+    assert rows == results(store, ids=[trial.id for trial in trials], group_by=[key], metrics=["all"])
+    assert len(rows) > 2
+    assert sum(row["n"] for row in rows if row["metric"] == "accuracy") == len(trials)
+    means = {row[key]: row["mean"] for row in rows if row["metric"] == "accuracy"}
     for value, mean in means.items():
         assert mean == pytest.approx(
-            statistics.fmean(n / 7 for n, one in enumerate(trials) if key_of(one, key) == value)
+            statistics.fmean(n / 7 for n, trial in enumerate(trials) if key_of(trial, key) == value)
         )
 
 

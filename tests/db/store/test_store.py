@@ -22,9 +22,9 @@ def submission(id: str = "a" * 32) -> SubmissionRow:
 
 def test_enqueue_merges_by_id_and_adds_the_suite(store: Store, make_trial: Make) -> None:
     first, second = make_trial(0), make_trial(1)
-    found = store.enqueue([(first, "one"), (second, None), (first, "two")])
-    assert found.added == [first.id, second.id]
-    assert found.present == []
+    enqueued = store.enqueue([(first, "one"), (second, None), (first, "two")])
+    assert enqueued.added == [first.id, second.id]
+    assert enqueued.present == []
     again = store.enqueue([(first, "three"), (second, None)])
     assert (again.added, again.present, again.requeued) == ([], [first.id, second.id], [])
     assert store.suites([first.id, second.id]) == {first.id: ["one", "three", "two"]}
@@ -46,8 +46,8 @@ def test_enqueue_queues_cancelled_and_skipped_again_but_no_failed(store: Store, 
     store.enqueue([(trial, "s") for trial in (cancelled, failed, done)])
     store.skip(skipped, "s", "no grid")
     store.set_states({cancelled.id: ("cancelled", None), failed.id: ("failed", "boom"), done.id: ("succeeded", None)})
-    found = store.enqueue([(trial, "s") for trial in (cancelled, skipped, failed, done)])
-    assert set(found.requeued) == {cancelled.id, skipped.id}
+    enqueued = store.enqueue([(trial, "s") for trial in (cancelled, skipped, failed, done)])
+    assert set(enqueued.requeued) == {cancelled.id, skipped.id}
     states = store.states([cancelled.id, skipped.id, failed.id, done.id])
     assert [row.state for row in states.values()] == ["queued", "queued", "failed", "succeeded"]
     assert states[skipped.id].reason is None
@@ -118,20 +118,20 @@ def test_a_submission_from_intent_to_end(store: Store, make_trial: Make) -> None
 
 
 def test_set_states_is_guarded_and_lets_go_of_the_submission(store: Store, make_trial: Make) -> None:
-    one, two = make_trial(0), make_trial(1)
-    store.enqueue([(one, None), (two, None)])
-    store.intend([one.id], submission())
-    assert store.set_states({one.id: ("running", None)}) == [one.id]
-    assert store.states()[one.id].submission_id == "a" * 32
+    first, second = make_trial(0), make_trial(1)
+    store.enqueue([(first, None), (second, None)])
+    store.intend([first.id], submission())
+    assert store.set_states({first.id: ("running", None)}) == [first.id]
+    assert store.states()[first.id].submission_id == "a" * 32
     new: dict[str, tuple[TrialState, str | None]] = {
-        one.id: ("cancelled", "by hand"),
-        two.id: ("cancelled", "by hand"),
+        first.id: ("cancelled", "by hand"),
+        second.id: ("cancelled", "by hand"),
         "0" * 12: ("cancelled", None),
     }
-    assert store.set_states(new, only_from={"running"}) == [one.id]
-    row = store.states()[one.id]
+    assert store.set_states(new, only_from={"running"}) == [first.id]
+    row = store.states()[first.id]
     assert (row.state, row.reason, row.submission_id) == ("cancelled", "by hand", None)
-    assert store.states()[two.id].state == "queued"
+    assert store.states()[second.id].state == "queued"
     assert store.set_states(new, only_from=set()) == []
 
 

@@ -1,4 +1,4 @@
-"""Any sequence of what may be done to the queue, against a plain dictionary that does the same."""
+"""Any sequence of operations on the queue, compared with a plain dictionary as its model."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def machine(template: Path, folder: Path, make_trial: Callable[..., Trial]) -> t
 
         @rule(seeds=SEEDS, suite=st.sampled_from(["a", "b"]))
         def enqueue(self, seeds: list[int], suite: str) -> None:
-            found = self.store.enqueue([(trials[seed], suite) for seed in seeds])
-            asked = {ids[seed] for seed in seeds}
-            assert set(found.added) == asked - set(self.states)
-            assert set(found.present) == asked & set(self.states)
-            for id in asked:
+            enqueued = self.store.enqueue([(trials[seed], suite) for seed in seeds])
+            requested = {ids[seed] for seed in seeds}
+            assert set(enqueued.added) == requested - set(self.states)
+            assert set(enqueued.present) == requested & set(self.states)
+            for id in requested:
                 if self.states.get(id) in (None, "cancelled"):
                     self.states[id] = "queued"
                 self.suites.add((suite, id))
@@ -76,8 +76,8 @@ def machine(template: Path, folder: Path, make_trial: Callable[..., Trial]) -> t
                 held = row.state in ("submitted", "running")
                 assert row.submission_id == (self.holder[id] if held else None)
             assert sum(self.store.counts().values()) == len(self.states)
-            found = {(suite, id) for id, suites in self.store.suites(ids).items() for suite in suites}
-            assert found == self.suites
+            memberships = {(suite, id) for id, suites in self.store.suites(ids).items() for suite in suites}
+            assert memberships == self.suites
 
     return Queue
 

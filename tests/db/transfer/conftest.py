@@ -18,29 +18,29 @@ from tests.db.transfer.given import ODD, attempt, outcome
 
 
 @pytest.fixture
-def there(tmp_path: Path, template: Path) -> Iterator[Store]:
-    """The database that is imported from."""
+def source_store(tmp_path: Path, template: Path) -> Iterator[Store]:
+    """The source of the import."""
     shutil.copy(template, tmp_path / "there.db")
     with open_store(f"sqlite:///{tmp_path / 'there.db'}") as opened:
         yield opened
 
 
 @pytest.fixture
-def filled(there: Store, make_trial: Callable[..., Trial]) -> Store:
-    """Trials in all states that last, odd texts, numbers and values, an ended submission."""
+def filled(source_store: Store, make_trial: Callable[..., Trial]) -> Store:
+    """Trials in all lasting states, with unusual texts, numbers and values, and an ended submission."""
     trials = [make_trial(seed, overrides={"lr": 1e-5, "name": "a\nb"}) for seed in range(6)]
     submission = SubmissionRow("a" * 32, "local", "/some\nwhere", "laptop", 7, username="me")
-    there.enqueue([(trials[0], "other")])
-    assert there.intend([trials[0].id], submission)
-    there.submitted(submission.id, "12")
-    there.end_submission(submission.id)
+    source_store.enqueue([(trials[0], "other")])
+    assert source_store.intend([trials[0].id], submission)
+    source_store.submitted(submission.id, "12")
+    source_store.end_submission(submission.id)
     used: dict[str, Any] = {
         "cpu_seconds": 0.1 + 0.2,
         "gpu_seconds": 1e-300,
         "peak_memory_bytes": 2**40,
         "submission_id": submission.id,
     }
-    there.record(
+    source_store.record(
         [
             outcome(trials[0], attempts=[attempt(1, cause=ODD), attempt(2, "succeeded", 2, **used)]),
             outcome(trials[1], accuracy=None),
@@ -52,6 +52,6 @@ def filled(there: Store, make_trial: Callable[..., Trial]) -> Store:
             outcome(trials[5], "skipped", reason="no data", metrics=[]),
         ]
     )
-    with writing(there.engine) as connection:
+    with writing(source_store.engine) as connection:
         connection.execute(update(Attempts).where(Attempts.c.cause == "").values(cause=None))  # CSV has no empty text
-    return there
+    return source_store

@@ -1,4 +1,4 @@
-"""What the tests of imports share: snapshots, and the import itself."""
+"""Shared by the tests of imports: records, and the import itself."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def outcome(trial: Trial, state: Any = "succeeded", accuracy: float | None = 80.
     return RunRecord(trial, state, **{**times, "metrics": curve + values, "suites": ["mine"], **more})
 
 
-def put(there: Store, store: Store, kind: Kind, folder: Path, **more: Any) -> ImportSummary:
+def put(source_store: Store, store: Store, kind: Kind, folder: Path, **more: Any) -> ImportSummary:
     """Import one store into the other."""
-    given = str(there.engine.url.database)
+    given = str(source_store.engine.url.database)
     if kind != "database":
         given = str(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        export(there, folder, kind)
+        export(source_store, folder, kind)
     with open_source(given, str(store.engine.url)) as source:
         return transfer(source, store, **more)
 

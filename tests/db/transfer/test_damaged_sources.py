@@ -1,4 +1,4 @@
-"""Sources that are damaged, foreign or none: one line says what is wrong, and nothing is taken over."""
+"""Damaged, foreign and missing sources: the error is a single line, and nothing is imported."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ WRONG_FILES: dict[str, tuple[str, Callable[[list[list[str]]], object], str]] = {
 
 @pytest.mark.parametrize("wrong", WRONG_FILES.values(), ids=list(WRONG_FILES))
 def test_damaged_files(wrong: tuple[str, Any, str], filled: Store, store: Store, tmp_path: Path, dump: Dump) -> None:
-    name, change, said = wrong
+    name, change, message = wrong
     export(filled, tmp_path / "out", "csv")
     spoil(tmp_path / "out", name, change)
     empty = dump(store)
     with pytest.raises(InputError) as error, open_source(str(tmp_path / "out"), str(store.engine.url)) as source:
         transfer(source, store)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert dump(store) == empty, "nothing is written before all is read"
 
@@ -76,7 +76,7 @@ def test_files_that_are_none(filled: Store, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(filled, out, "csv")
 
-    def said(file: str | None = None, content: bytes = b"") -> str:
+    def error_message(file: str | None = None, content: bytes = b"") -> str:
         kept = (out / file).read_bytes() if file else b""
         if file:
             (out / file).write_bytes(content)
@@ -87,21 +87,23 @@ def test_files_that_are_none(filled: Store, tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    assert "metrics.csv: not UTF-8" in said("metrics.csv", (out / "metrics.csv").read_bytes() + b"\xff")
-    assert "attempts.csv: not valid CSV: unexpected end" in said(
+    assert "metrics.csv: not UTF-8" in error_message("metrics.csv", (out / "metrics.csv").read_bytes() + b"\xff")
+    assert "attempts.csv: not valid CSV: unexpected end" in error_message(
         "attempts.csv", (out / "attempts.csv").read_bytes() + b'"'
     )
     (out / "metrics.csv").rename(out / "metrics.txt")
-    assert "metrics.csv: No such file or directory: expected a file" in said()
+    assert "metrics.csv: No such file or directory: expected a file" in error_message()
     (out / "trials.parquet").touch()
-    assert "trials.csv and trials.parquet: expected one of them" in said()
+    assert "trials.csv and trials.parquet: expected one of them" in error_message()
     (out / "trials.csv").unlink()
     if pytest.importorskip("pyarrow", reason="pyarrow is not installed"):
-        assert "configs.parquet: " in said()
+        assert "configs.parquet: " in error_message()
         (out / "configs.parquet").write_bytes(b"PAR1" * 20)
-        assert "configs.parquet: not valid Parquet: " in said()
+        assert "configs.parquet: not valid Parquet: " in error_message()
     (out / "trials.parquet").unlink()
-    assert "no trials.csv or trials.parquet: expected one of them, as `dropbench db export` writes it" in said()
+    assert (
+        "no trials.csv or trials.parquet: expected one of them, as `dropbench db export` writes it" in error_message()
+    )
 
 
 def test_wrong_parquet(filled: Store, tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_wrong_parquet(filled: Store, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "out"
     export(filled, out, "parquet")
-    for column, values, said in (
+    for column, values, message in (
         ("value", pyarrow.array([math.nan]), "row 1: value = nan: expected a finite number, or nothing"),
         ("step", pyarrow.array(["1"]), "row 1: step = '1': expected a whole number"),
         ("step", pyarrow.array([True]), "row 1: step = True: expected a whole number"),
@@ -125,7 +127,7 @@ def test_wrong_parquet(filled: Store, tmp_path: Path) -> None:
         shutil.copy(tmp_path / "metrics.parquet", out / "metrics.parquet")
         with pytest.raises(InputError) as error, open_source(str(out), "sqlite://"):
             pass
-        assert said in str(error.value)
+        assert message in str(error.value)
         (out / "metrics.parquet").write_bytes(kept)
 
 
@@ -170,21 +172,21 @@ WRONG_ROWS: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("wrong", WRONG_ROWS.values(), ids=list(WRONG_ROWS))
 def test_rows_that_are_not_theirs(
     wrong: tuple[str, str, str],
-    there: Store,
+    source_store: Store,
     store: Store,
     make_trial: Callable[..., Trial],
     dump: Dump,
     tmp_path: Path,
 ) -> None:
-    _, statement, said = wrong
-    there.record([outcome(make_trial(), attempts=[attempt(1)])])
-    there.close()
+    _, statement, message = wrong
+    source_store.record([outcome(make_trial(), attempts=[attempt(1)])])
+    source_store.close()
     with closing(sqlite3.connect(tmp_path / "there.db")) as connection, connection:
         connection.execute(statement)
     empty = dump(store)
-    done = put(there, store, "database", Path())
+    done = put(source_store, store, "database", Path())
     (line,) = done.refused
-    assert said in line
+    assert message in line
     assert "\n" not in line
     assert len(line) < 500
     assert dump(store) == empty

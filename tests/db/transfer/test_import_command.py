@@ -47,7 +47,7 @@ def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Call
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("nowhere", "nowhere: does not exist: expected a database, or a folder of `dropbench db export`"),
         ("sqlite:///nowhere.db", "does not exist"),
@@ -67,7 +67,7 @@ def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Call
         ("empty", "empty: no trials.csv or trials.parquet"),
     ],
 )
-def test_what_is_no_source_is_one_line(call: Call, tmp_path: Path, template: Path, source: str, said: str) -> None:
+def test_what_is_no_source_is_one_line(call: Call, tmp_path: Path, template: Path, source: str, message: str) -> None:
     (tmp_path / "text.db").write_text("no database" * 100)
     (tmp_path / "empty").mkdir()
     with closing(sqlite3.connect("other.db")) as connection, connection:
@@ -81,4 +81,4 @@ def test_what_is_no_source_is_one_line(call: Call, tmp_path: Path, template: Pat
     (tmp_path / "link.db").symlink_to("dropbench.db")
     done = call("db", "import", source)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert said in done.err
+    assert message in done.err

@@ -38,20 +38,20 @@ def rename_as_before(folder: Path, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_an_old_export_is_imported_under_current_names(
-    there: Store, store: Store, kind: Kind, tmp_path: Path, make_trial: Callable[..., Trial], dump: Dump
+    source_store: Store, store: Store, kind: Kind, tmp_path: Path, make_trial: Callable[..., Trial], dump: Dump
 ) -> None:
     if kind == "parquet":
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    there.record([outcome(make_trial(), attempts=[attempt(1, micro_batch_splits=4)], metrics=METRICS)])
-    export(there, tmp_path / "out", kind)  # type: ignore[arg-type]
+    source_store.record([outcome(make_trial(), attempts=[attempt(1, micro_batch_splits=4)], metrics=METRICS)])
+    export(source_store, tmp_path / "out", kind)  # type: ignore[arg-type]
     rename_as_before(tmp_path / "out", kind)
     with open_source(str(tmp_path / "out"), "sqlite://") as source:
         assert transfer(source, store).added == 1
-    assert dump(store) == dump(there)
+    assert dump(store) == dump(source_store)
 
 
-def test_a_column_under_both_names_is_refused(there: Store, tmp_path: Path) -> None:
-    export(there, tmp_path / "out", "csv")
+def test_a_column_under_both_names_is_refused(source_store: Store, tmp_path: Path) -> None:
+    export(source_store, tmp_path / "out", "csv")
     file = tmp_path / "out" / "attempts.csv"
     file.write_text(file.read_text(encoding="utf-8").strip() + ",pieces\n", encoding="utf-8")
     with (

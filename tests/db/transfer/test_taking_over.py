@@ -1,4 +1,4 @@
-"""Results on their way from one database to another, through files or straight."""
+"""Import of results from another database, directly or through files."""
 
 from __future__ import annotations
 
@@ -49,15 +49,17 @@ def test_a_source_is_not_changed(filled: Store, store: Store, tmp_path: Path) ->
     assert file.read_bytes() == before
 
 
-def test_what_is_at_work_there_waits_here(there: Store, store: Store, make_trial: Callable[..., Trial]) -> None:
+def test_active_trials_of_the_source_are_queued(
+    source_store: Store, store: Store, make_trial: Callable[..., Trial]
+) -> None:
     first, second = make_trial(0), make_trial(1)
-    there.enqueue([(first, "mine"), (second, "mine")])
-    there.intend([first.id, second.id], SubmissionRow("b" * 32, "slurm", "/", "cluster", 1))
-    there.set_states({second.id: ("running", "a reason")})
-    with writing(there.engine) as connection:
+    source_store.enqueue([(first, "mine"), (second, "mine")])
+    source_store.intend([first.id, second.id], SubmissionRow("b" * 32, "slurm", "/", "cluster", 1))
+    source_store.set_states({second.id: ("running", "a reason")})
+    with writing(source_store.engine) as connection:
         rows = [{"trial_id": second.id, **attempt(1)}, {"trial_id": second.id, **attempt(2, "running", 2)}]
         connection.execute(insert(Attempts), rows)
-    done = put(there, store, "database", Path())
+    done = put(source_store, store, "database", Path())
     assert (done.added, done.submissions) == (2, 0)
     assert [(row.state, row.reason, row.submission_id) for row in store.states().values()] == [
         ("queued", None, None)
@@ -68,10 +70,10 @@ def test_what_is_at_work_there_waits_here(there: Store, store: Store, make_trial
 
 
 class Case(NamedTuple):
-    """A trial here and there, and what is to become of it: state here, hosts of its attempts."""
+    """A trial in the target and in the source, and the expected result: its state, and the hosts of its attempts."""
 
-    here: tuple[str, list[dict[str, Any]]]
-    there: tuple[str, list[dict[str, Any]]]
+    target: tuple[str, list[dict[str, Any]]]
+    source: tuple[str, list[dict[str, Any]]]
     state: str
     hosts: list[str]
 
@@ -95,35 +97,37 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_of_two_the_one_that_knows_more(case: Case, there: Store, store: Store, make_trial: Any, dump: Dump) -> None:
+def test_the_more_advanced_trial_wins(
+    case: Case, source_store: Store, store: Store, make_trial: Any, dump: Dump
+) -> None:
     trial = make_trial()
-    store.record([outcome(trial, case.here[0], attempts=case.here[1], suites=["ours"])])
-    there.record([outcome(trial, case.there[0], attempts=case.there[1])])
-    put(there, store, "database", Path())
+    store.record([outcome(trial, case.target[0], attempts=case.target[1], suites=["ours"])])
+    source_store.record([outcome(trial, case.source[0], attempts=case.source[1])])
+    put(source_store, store, "database", Path())
     assert store.states()[trial.id].state == case.state
     assert store.suites([trial.id]) == {trial.id: ["mine", "ours"]}
     with store.engine.connect() as connection:
-        found = connection.execute(select(Attempts.c.number, Attempts.c.host).order_by(Attempts.c.number)).all()
-    assert [host for _, host in found] == case.hosts
-    assert [number for number, _ in found] == list(range(1, len(found) + 1))
+        attempts = connection.execute(select(Attempts.c.number, Attempts.c.host).order_by(Attempts.c.number)).all()
+    assert [host for _, host in attempts] == case.hosts
+    assert [number for number, _ in attempts] == list(range(1, len(attempts) + 1))
     before = dump(store)
-    assert put(there, store, "database", Path()).updated == 0
+    assert put(source_store, store, "database", Path()).updated == 0
     assert dump(store) == before
 
 
-def test_results_that_differ(there: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump) -> None:
-    one, two, three = (make_trial(seed) for seed in range(3))
-    store.record([outcome(one, attempts=[OURS]), outcome(two), outcome(three)])
+def test_results_that_differ(source_store: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump) -> None:
+    first, second, third = (make_trial(seed) for seed in range(3))
+    store.record([outcome(first, attempts=[OURS]), outcome(second), outcome(third)])
     measured = [("entropy/mean", -1, 1.5)]
-    there.record(
+    source_store.record(
         [
-            outcome(one, accuracy=81.0, attempts=[THEIRS], metrics=[("test/accuracy", -1, 81.0), *measured]),
-            outcome(two, accuracy=None),
-            outcome(three, metrics=[*outcome(three).metrics, *measured]),
+            outcome(first, accuracy=81.0, attempts=[THEIRS], metrics=[("test/accuracy", -1, 81.0), *measured]),
+            outcome(second, accuracy=None),
+            outcome(third, metrics=[*outcome(third).metrics, *measured]),
         ]
     )
-    done = put(there, store, "database", Path())
-    assert [(one.metric, one.here, one.there) for one in done.conflicts] == [
+    done = put(source_store, store, "database", Path())
+    assert [(conflict.metric, conflict.here, conflict.there) for conflict in done.conflicts] == [
         ("test/accuracy", 80.5, 81.0),
         ("test/accuracy", 80.5, None),
     ]
@@ -131,33 +135,33 @@ def test_results_that_differ(there: Store, store: Store, make_trial: Callable[..
     assert ("'test/accuracy'", "80.5") in {row[1::2] for row in dump(store)["metrics"]}
     kept = dump(store, "metrics")
     assert kept == dump(store, "metrics")
-    assert counts(put(there, store, "database", Path())) == (0, 0, 1, 2, 0)
-    assert counts(put(there, store, "database", Path(), overwrite=True)) == (0, 0, 1, 2, 0)
-    ours = {row for row in dump(store)["metrics"] if row[0] == repr(one.id)}
-    assert ours == {row for row in dump(there)["metrics"] if row[0] == repr(one.id)}
+    assert counts(put(source_store, store, "database", Path())) == (0, 0, 1, 2, 0)
+    assert counts(put(source_store, store, "database", Path(), overwrite=True)) == (0, 0, 1, 2, 0)
+    ours = {row for row in dump(store)["metrics"] if row[0] == repr(first.id)}
+    assert ours == {row for row in dump(source_store)["metrics"] if row[0] == repr(first.id)}
     with store.engine.connect() as connection:
         assert connection.execute(select(Attempts.c.host).order_by(Attempts.c.number)).scalars().all() == [
             "laptop",
             "here",
         ]
-    assert counts(put(there, store, "database", Path(), overwrite=True)) == (0, 0, 3, 0, 0)
+    assert counts(put(source_store, store, "database", Path(), overwrite=True)) == (0, 0, 3, 0, 0)
 
 
-def test_lines_are_lines_whatever_is_named(there: Store, store: Store, make_trial: Callable[..., Trial]) -> None:
+def test_conflicts_are_single_lines(source_store: Store, store: Store, make_trial: Callable[..., Trial]) -> None:
     trial, name = make_trial(), "test/\x1b[2J\n"
     store.record([outcome(trial, metrics=[(name, -1, 1.0)])])
-    there.record([outcome(trial, metrics=[(name, -1, 2.0)])])
-    (line,) = messages(put(there, store, "database", Path()), False)
+    source_store.record([outcome(trial, metrics=[(name, -1, 2.0)])])
+    (line,) = messages(put(source_store, store, "database", Path()), False)
     assert line == f"conflict: trial {trial.id}: test/\ufffd[2J\ufffd is 1.0 here and 2.0 there: kept" + (
         " (`--replace` takes the other)"
     )
 
 
 def test_an_import_that_was_interrupted(
-    there: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump, monkeypatch: pytest.MonkeyPatch
+    source_store: Store, store: Store, make_trial: Callable[..., Trial], dump: Dump, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("db.transfer.merge.BATCH_SIZE", 2)
-    there.record([outcome(make_trial(seed)) for seed in range(7)])
+    source_store.record([outcome(make_trial(seed)) for seed in range(7)])
     seen: list[int] = []
 
     def stop(count: int) -> None:
@@ -166,11 +170,11 @@ def test_an_import_that_was_interrupted(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        put(there, store, "database", Path(), progress=stop)
+        put(source_store, store, "database", Path(), progress=stop)
     assert store.counts()["succeeded"] == 4, "whole trials, in order"
     assert {row[0] for row in dump(store)["metrics"]} == {row[0] for row in dump(store)["trials"]}
-    assert counts(put(there, store, "database", Path())) == (3, 0, 4, 0, 0)
-    assert dump(store) == dump(there)
+    assert counts(put(source_store, store, "database", Path())) == (3, 0, 4, 0, 0)
+    assert dump(store) == dump(source_store)
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30)
@@ -194,8 +198,11 @@ def test_any_text_and_number_comes_through(
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     for name in ("from.db", "to.db"):
         shutil.copy(template, tmp_path / name)
-    with open_store(f"sqlite:///{tmp_path}/from.db") as there, open_store(f"sqlite:///{tmp_path}/to.db") as here:
-        there.record(
+    with (
+        open_store(f"sqlite:///{tmp_path}/from.db") as source_store,
+        open_store(f"sqlite:///{tmp_path}/to.db") as target_store,
+    ):
+        source_store.record(
             RunRecord(
                 make_trial(seed, overrides={text: text}),
                 state,
@@ -211,5 +218,5 @@ def test_any_text_and_number_comes_through(
             )
             for seed, (state, text, reason, value) in enumerate(rows)
         )
-        assert put(there, here, kind, tmp_path / "out").added == len(rows)
-        assert dump(here) == dump(there)
+        assert put(source_store, target_store, kind, tmp_path / "out").added == len(rows)
+        assert dump(target_store) == dump(source_store)

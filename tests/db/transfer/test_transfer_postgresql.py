@@ -22,13 +22,13 @@ DAY = "2026-01-01T00:00:00.000+00:00"
 
 @pytest.fixture
 def url(postgresql: Callable[[], str]) -> str:
-    """A fresh database on the server of `tests/db/conftest.py`, in the place of a file."""
+    """A fresh database on the server of `tests/db/conftest.py` instead of a file."""
     return postgresql()
 
 
 @pytest.fixture
 def laptop(tmp_path: Path, template: Path, make_trial: Callable[..., Trial]) -> str:
-    """The URL of a database with some trials, and texts and numbers that are hard to take."""
+    """The URL of a database with some trials, and with unusual texts and numbers."""
     file = f"sqlite:///{shutil.copy(template, tmp_path / 'laptop.db')}"
     more: dict[str, Any] = {"suites": ["mine"], "created_at": DAY, "updated_at": DAY}
     with open_store(file) as filled:
@@ -78,8 +78,8 @@ def test_what_is_no_source(store: Store, url: str, postgresql: Callable[[], str]
     with pytest.raises(InputError, match=f"schema 0001, expected {REVISION}"), open_source(url, "sqlite://"):
         pass
     hollow = postgresql().replace("me@", "me:secret@")
-    for wrong, said in ((hollow, "not a DropBench database"), (hollow.replace("/test", "/no"), "does not exist")):
-        with pytest.raises(InputError, match=said) as error, open_source(wrong, "sqlite://"):
+    for wrong, message in ((hollow, "not a DropBench database"), (hollow.replace("/test", "/no"), "does not exist")):
+        with pytest.raises(InputError, match=message) as error, open_source(wrong, "sqlite://"):
             pass
         assert "secret" not in str(error.value)
         assert "\n" not in str(error.value)

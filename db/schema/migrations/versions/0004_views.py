@@ -9,8 +9,6 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 NUMBERS = {
     "sqlite": "CASE WHEN json_type(configs.params, '$.{0}') IN ('integer', 'real') "

@@ -1,54 +1,66 @@
-"""The published value of a configuration, from the cell of its suite that requests it."""
+"""Declared in code and suites rather than stored: the metrics of a task, and the published value of a configuration."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from harness.errors import InputError
 from harness.suites.cell import Cell
 from harness.suites.suite import Suite, load_suite
+from harness.trials.metric import Metric, MetricName
+from harness.trials.task import spec_of
 from harness.trials.trial import TrialRequest
+
+
+@cache
+def metrics_of(task: str) -> dict[str, Metric]:
+    """Return a task's metrics by name, the one that selects the model first; {} for an unknown task."""
+    with contextlib.suppress(InputError, ImportError):
+        return {metric.name: metric for metric in spec_of(task).metrics}
+    return {}
+
+
+def directed_metric(task: str, name: str) -> Metric | None:
+    """Return the metric that a value measures, on any split or under any condition; None if it has no direction.
+
+    Args:
+        task: the task's name.
+        name: as results print it: ``accuracy``, ``dev/accuracy``, ``occlusion/accuracy@0.3``.
+    """
+    metric = metrics_of(task).get(MetricName.parse(name).metric)
+    return metric if metric and metric.higher_is_better is not None else None
 
 
 class Published:
     """Published values by suite and configuration; each suite is read once, when it is first needed."""
 
     def __init__(self) -> None:
-        self._suites: dict[str, Suite | None] = {}
-        self._cells: dict[str, list[Cell]] = {}
+        self._suite = cache(_metric_and_published_cells)
 
     def metric(self, name: str | None) -> str | None:
         """Return the metric of a suite's cells; None for a user's suite whose file no longer exists."""
-        suite = self._suite(name)
-        return suite.metric if suite else None
+        return self._suite(name)[0]
 
     def value(self, config: Mapping[str, Any], metric: str | None) -> float | None:
         """Return the published value of a configuration (a row of `db.queries.results.results`) and metric.
 
         None for synthetic data, on which the source did not measure.
         """
-        suite = self._suite(config.get("suite"))
-        if suite is None:
-            return None
-        if suite.name not in self._cells:
-            self._cells[suite.name] = suite.published()
-        matching = [
-            cell for cell in self._cells[suite.name] if cell.metric == metric and _requests(cell.request, config)
-        ]
+        _, cells = self._suite(config.get("suite"))
+        matching = [cell for cell in cells if cell.metric == metric and _requests(cell.request, config)]
         # The cell that fixes the most keys is the closest one; the others leave those keys at their defaults.
         cell = max(matching, key=lambda cell: len(cell.request.params) + len(cell.request.overrides), default=None)
         if cell is None or cell.published is None:
             return None
         return cell.published[0] if isinstance(cell.published, tuple) else cell.published
 
-    def _suite(self, name: str | None) -> Suite | None:
-        if name is None:
-            return None
-        if name not in self._suites:
-            self._suites[name] = load_known(name)
-        return self._suites[name]
+
+def _metric_and_published_cells(name: str | None) -> tuple[str | None, list[Cell]]:
+    suite = load_known(name) if name is not None else None
+    return (suite.metric, suite.published()) if suite else (None, [])
 
 
 def load_known(name: str) -> Suite | None:
