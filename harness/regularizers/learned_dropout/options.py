@@ -7,13 +7,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.regularizers.base import Regularizer
+from harness.regularizers.base import PlainAttention
 
 MaskRounding = Literal["noise-and-linear", "sigmoid", "sigmoid-detach", "none"]
 SIGMOID_SCALE = 60.0
 
 
-class MaskOptions(Regularizer):
+class MaskOptions(PlainAttention):
     """The options of Learned Dropout: those of its author, and those he lists as next steps (Yan 2024)."""
 
     where: Literal["feed-forward", "attention", "everywhere"] = Field(
