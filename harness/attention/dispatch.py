@@ -128,13 +128,13 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     *flat_spec, backend, keep_scale, causal, _ = arguments
     batch, heads, seqlen_q, _ = q.shape
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
+    lse_shape = batch, heads, seqlen_q
     if backend == "triton":
-        rows = batch, heads, seqlen_q
-        return out, q.new_empty(rows, dtype=torch.float32), q.new_empty(rows, dtype=torch.int8)
+        return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
     if _rows_share_keys(unpack_spec(*flat_spec), mask, causal=causal):  # the layout of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
         return torch.empty_like(q), lse, q.new_empty(0)
-    stats_shape = (batch, heads, seqlen_q) if keep_scale is None else (2, batch, heads, seqlen_q)
+    stats_shape = lse_shape if keep_scale is None else (2, *lse_shape)
     return out, q.new_empty(stats_shape, dtype=lse_dtype(q)), q.new_empty(0)
 
 

@@ -1,4 +1,4 @@
-"""`Regularizer` and `Site`: what acts on attention, and the places in a model where it acts."""
+"""`Regularizer`, a rule for attention in training, and `Site`, a position in a model where it applies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ that the attention mask forbids."""
 @renamed_fields({"prefix": "num_prefix_tokens", "hidden": "masked_keys", "draws": "mc_samples"})
 @dataclass(eq=False)
 class Site:
-    """A place in a model where attention or an output is computed, and the regularizer that acts there.
+    """A position in a model where attention or an output is computed, and the regularizer that acts on it.
 
     Attributes:
         name: the module's path in the model.
@@ -39,7 +39,7 @@ class Site:
         heads: attention heads.
         grid: rows and columns of the key tokens if they form a grid (vision), else None.
         num_prefix_tokens: key tokens before the grid (class token, distillation token); never part of the grid.
-        regularizer: the regularizer that acts here; None: none.
+        regularizer: the regularizer of the site; None: none.
         ratio: the layer's drop ratio, from the schedule.
         probe: an observer of the attention weights, for analyses; while it is set, weights are computed explicitly.
         width: channels of the output (for attention, of all heads together); None: unknown.
@@ -139,10 +139,8 @@ class Regularizer(BaseModel, ABC):
         import torch
 
         unit = torch.eye(k.shape[-2], dtype=q.dtype, device=q.device).expand(*k.shape[:-1], -1)
-        total = torch.zeros((), dtype=q.dtype, device=q.device)
-        for _ in range(site.mc_samples):
-            total = total + self.attend(q, k, unit, site, mask=mask, scale=scale)
-        return total / site.mc_samples
+        samples = (self.attend(q, k, unit, site, mask=mask, scale=scale) for _ in range(site.mc_samples))
+        return sum(samples, start=torch.zeros((), dtype=q.dtype, device=q.device)) / site.mc_samples
 
     def attend_fused(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None

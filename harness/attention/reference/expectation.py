@@ -70,8 +70,8 @@ def _renormalized(
         if not pairs.any():
             continue
         for row, mask in zip(*(index.split(max_pairs) for index in pairs.nonzero(as_tuple=True)), strict=True):
-            kept = allowed[row] & keep_block[mask]
-            softmax = masked_softmax(logits[row].masked_fill(~kept, float("-inf")))
-            exact = torch.where(kept.any(dim=-1, keepdim=True), softmax, weights[row])
+            keep_mask = allowed[row] & keep_block[mask]
+            softmax = masked_softmax(logits[row].masked_fill(~keep_mask, float("-inf")))
+            exact = torch.where(keep_mask.any(dim=-1, keepdim=True), softmax, weights[row])
             recomputed.index_add_(0, row, exact)
     return torch.where(has_allowed, (weights * coefficients + recomputed) / len(keep_masks), weights)
