@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ def drop_attention(
     else:
         rows, store_mask = seqlen_q, batch * heads * seqlen_q * seqlen_k <= MAX_STORED_NUMEL
     if backend == "cpu" and rescale == "renormalize" and store_mask:
-        stored = torch.ops.dropbench.drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
+        stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
         return scaled_dot_product_attention(q, k, v, attn_mask=stored.to(q.dtype), scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -80,15 +81,14 @@ def _rows_share_keys(spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bo
 
 
 @torch.library.custom_op(
-    "dropbench::drop_mask", mutates_args=(),
+    "dropbench::additive_drop_mask", mutates_args=(),
     schema=f"(Tensor? mask, {SPEC_SCHEMA}, SymInt[] shape, bool causal) -> Tensor",
 )  # fmt: skip
 def _additive_drop_mask(mask: Tensor | None, *arguments: Any) -> Tensor:
-    *flat_spec, (batch, heads, seqlen_q, seqlen_k), causal = arguments
-    out = BUFFERS.take(batch * heads * seqlen_q * seqlen_k).view(batch * heads, seqlen_q, seqlen_k)
-    shape = batch, heads, seqlen_q, seqlen_k
-    MaskFiller(unpack_spec(*flat_spec), shape, mask, causal=causal).fill(out, 0, 0)
-    return out.view(shape)
+    *flat_spec, shape, causal = arguments
+    out = BUFFERS.take(math.prod(shape)).view(shape)
+    MaskFiller(unpack_spec(*flat_spec), shape, mask, causal=causal).fill(out.flatten(0, 1), 0, 0)
+    return out
 
 
 @_additive_drop_mask.register_fake
@@ -128,16 +128,13 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     *flat_spec, backend, keep_scale, causal, _ = arguments
     batch, heads, seqlen_q, _ = q.shape
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
+    lse_shape = batch, heads, seqlen_q
     if backend == "triton":
-        return (
-            out,
-            q.new_empty(batch, heads, seqlen_q, dtype=torch.float32),
-            q.new_empty(batch, heads, seqlen_q, dtype=torch.int8),
-        )
+        return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
     if _rows_share_keys(unpack_spec(*flat_spec), mask, causal=causal):  # the layout of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
         return torch.empty_like(q), lse, q.new_empty(0)
-    stats_shape = (batch, heads, seqlen_q) if keep_scale is None else (2, batch, heads, seqlen_q)
+    stats_shape = lse_shape if keep_scale is None else (2, *lse_shape)
     return out, q.new_empty(stats_shape, dtype=lse_dtype(q)), q.new_empty(0)
 
 
@@ -158,8 +155,7 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     *flat_spec, backend, _, causal, _ = arguments
     if backend == "cpu" and _rows_share_keys(unpack_spec(*flat_spec), mask, causal=causal):
-        dq, dk, dv = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
-        return dq, dk, dv
+        q, k, v = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 

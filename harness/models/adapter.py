@@ -1,18 +1,20 @@
-"""Adapters: the contract for reaching the attention modules of a family of models."""
+"""Adapters: the contract for reaching the attention modules of a family of models, and the modules of their sites."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from torch import nn
 
 from harness.registry import Registry
-from harness.regularizers.base import Site, SiteKind
+from harness.regularizers.base import Regularizer, Site, SiteKind
+from harness.regularizers.output import SiteModule
 
-if TYPE_CHECKING:
-    from torch import nn
-
+CHILD = "regularization"
+"""The name of a site's module among the children of the module that computes the site."""
 ADAPTERS: Registry[type[Adapter]] = Registry("adapter")
 """The fact `library` is the package whose modules an adapter handles; an adapter is imported only for models that
 contain such modules.
@@ -20,19 +22,14 @@ contain such modules.
 Adapters registered later take precedence, so register general adapters before special ones.
 """
 
-for _name, _target, _library, _help in (
-    ("dropbench", "harness.models.adapter:OwnModels", "", "models written for DropBench"),
-    ("torch", "adapters.libraries.torch_attention:TorchModels", "torch", "torch's nn.MultiheadAttention"),
-    ("timm", "adapters.libraries.timm_models:TimmModels", "timm", "timm's ViT, DeiT, EVA, Swin and VOLO"),
-    (
-        "transformers",
-        "adapters.libraries.transformers_models:TransformersModels",
-        "transformers",
-        "transformers models on its AttentionInterface",
-    ),
-    ("fairseq", "adapters.libraries.fairseq_attention:FairseqModels", "fairseq", "fairseq's MultiheadAttention"),
+ADAPTERS.add("dropbench", "harness.models.adapter:OwnModels", help="models written for DropBench", library="")
+for _library, _target, _help in (
+    ("torch", "torch_attention:TorchModels", "torch's nn.MultiheadAttention"),
+    ("timm", "timm_models:TimmModels", "timm's ViT, DeiT, EVA, Swin and VOLO"),
+    ("transformers", "transformers_models:TransformersModels", "transformers models on its AttentionInterface"),
+    ("fairseq", "fairseq_attention:FairseqModels", "fairseq's MultiheadAttention"),
 ):
-    ADAPTERS.add(_name, _target, help=_help, library=_library)
+    ADAPTERS.add(_library, f"adapters.libraries.{_target}", help=_help, library=_library)
 
 
 @dataclass(frozen=True)
@@ -110,6 +107,39 @@ def site_of(module: nn.Module) -> Site | None:
     return site if isinstance(site, Site) else None
 
 
+def install(model: nn.Module, module: nn.Module, site: Site, regularizer: Regularizer) -> None:
+    """Install the regularizer's module for a site, on the device and in the dtype of the model.
+
+    The module becomes a child of the module that computes the site, so that its parameters are parameters of the model:
+    in state_dict, for optimizers, in copies and in distributed training.
+    """
+    uninstall(module, site)
+    built = regularizer.site_module(site)
+    if built is None:
+        return
+    if not isinstance(built, SiteModule):
+        raise TypeError(f"{site.name}: {type(built).__name__} is not a SiteModule")
+    reference = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), None)
+    if reference is not None:
+        built.to(device=reference.device, dtype=reference.dtype)
+    built.train(module.training)
+    module.add_module(CHILD, built)
+    site.module = built
+
+
+def uninstall(module: nn.Module, site: Site) -> None:
+    """Remove the module of a site with its parameters; do nothing if there is none."""
+    site.module = None
+    if isinstance(getattr(module, CHILD, None), SiteModule):
+        delattr(module, CHILD)
+
+
+def attention_width(module: nn.Module) -> int | None:
+    """Return the channels of all heads together: the inputs of the output projection (last linear layer), or None."""
+    linear = [child for child in module.children() if isinstance(child, nn.Linear)]
+    return linear[-1].in_features if linear else None
+
+
 def can_use_original_forward(module: nn.Module) -> bool:
     """Return whether a patched module can use its original forward: in evaluation, and if its site has no hooks."""
     return not module.training and has_no_hooks(module)
@@ -123,12 +153,10 @@ def has_no_hooks(module: nn.Module) -> bool:
 
 def stack_of(model: nn.Module, path: str) -> str:
     """Return the path of the outermost nn.ModuleList that contains a module, as its stack of layers; "" for none."""
-    from torch.nn import ModuleList
-
     module = model
     names = path.split(".") if path else []
     for index, name in enumerate(names):
-        if isinstance(module, ModuleList):
+        if isinstance(module, nn.ModuleList):
             return ".".join(names[:index])
         module = getattr(module, name)
     return ""

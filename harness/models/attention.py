@@ -58,20 +58,20 @@ def attend(
     if site.masked_keys is not None and not training:
         mask = _mask_keys(mask, site.masked_keys)
     if site.mc_samples and not training and site.regularizer is not None and site.ratio > 0.0:
-        joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        weights = _expected_weights(q, k, site, site.regularizer, mask=joined, scale=scale)
+        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        weights = _expected_weights(q, k, site, site.regularizer, mask=merged, scale=scale)
         if site.probe is not None:
-            site.probe(site, _probe_weights(weights, joined))
+            site.probe(site, _probe_weights(weights, merged))
         return weights.to(v.dtype) @ v
     if site.probe is not None:
         with torch.no_grad():
-            joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-            site.probe(site, _probe_weights(attention_weights(q, k, mask=joined, scale=scale), joined))
+            merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            site.probe(site, _probe_weights(attention_weights(q, k, mask=merged, scale=scale), merged))
     if training and site.regularizer is not None and site.ratio > 0.0:
         fused = site.regularizer.attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
         if fused is None:
-            joined = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-            fused = site.regularizer.attend(q, k, v, site, mask=joined, scale=scale)
+            merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            fused = site.regularizer.attend(q, k, v, site, mask=merged, scale=scale)
         out = fused
     else:
         out = plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
@@ -117,16 +117,8 @@ def attend_logits(
     scale 1. That is exact, because each sum has one nonzero term, and it works for every regularizer. It costs S / d
     times the product q kᵀ, which is negligible for the 9 keys of outlook attention.
 
-    Args:
-        logits: (B, H, T, S), scaled and finite; forbidden pairs belong in `mask`.
-        v: values (B, H, S, e).
-        site: the site.
-        training: whether to regularize.
-        mask: as in `attend`.
-        causal: as in `attend`.
-
-    Returns:
-        (B, H, T, e).
+    `logits` (B, H, T, S) are scaled and finite: forbidden pairs belong in `mask`. Other arguments and the result are
+    those of `attend`.
     """
     unit = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     keys = unit.expand(*v.shape[:-1], -1)

@@ -12,15 +12,14 @@ from typing import Any, TypeVar, get_args
 from torch import backends, nn
 
 from harness.errors import InputError, unknown_name
-from harness.models.adapter import ADAPTERS, Patch, site_of
-from harness.models.site_modules import attention_width, install, uninstall
-from harness.regularizers.base import Probe, Regularizer, Site, SiteKind
+from harness.models.adapter import ADAPTERS, Patch, attention_width, install, site_of, uninstall
+from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer
 
 Model = TypeVar("Model", bound=nn.Module)
 
-ATTENTION_KINDS: tuple[SiteKind, ...] = ("encoder-self", "decoder-self", "cross", "class", "outlook", "token")
+ATTENTION_KINDS: tuple[SiteKind, ...] = get_args(AttentionKind)
 DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind not in ("class", "token"))
 """All kinds except attention of only a class token (VOLO's last two layers) and attention that makes the tokens
 (T2T-ViT's T2T module), which the papers do not regularize either."""
@@ -45,14 +44,18 @@ class Report:
 
     def __str__(self) -> str:
         """Return one line per site."""
-        lines = [self.title]
-        width = max((len(site.name) for site in [*self.bound, *(site for site, _ in self.skipped)]), default=0)
+        outcomes = []
         for site in self.bound:
-            paths = self.shared.get(site.name, [])
+            paths = self.shared.get(site.name)
             same = f"  (one module with {', '.join(paths)})" if paths else ""
-            lines.append(f"  {_describe(site, width)}  ratio {site.ratio:.3f}{same}")
-        for site, reason in self.skipped:
-            lines.append(f"  {_describe(site, width)}  skipped: {reason}")
+            outcomes.append((site, f"ratio {site.ratio:.3f}{same}"))
+        outcomes += [(site, f"skipped: {reason}") for site, reason in self.skipped]
+        lines, width = [self.title], max((len(site.name) for site, _ in outcomes), default=0)
+        for site, outcome in outcomes:
+            prefix = f"+{site.num_prefix_tokens}" if site.num_prefix_tokens else ""
+            keys = f"  keys {site.grid[0]}×{site.grid[1]}{prefix}" if site.grid else ""
+            position = f"layer {site.layer + 1}/{site.depth}  heads {site.heads}"
+            lines.append(f"  {site.name:{width}}  {site.kind}  {position}{keys}  {outcome}")
         return "\n".join(lines)
 
 
@@ -114,7 +117,7 @@ def bind(
     if isinstance(regularizer, str):
         name, built = regularizer, build_regularizer(regularizer, **params)
     elif params:
-        raise InputError(f"parameters {', '.join(params)}: set them in the regularizer, which is an object here")
+        raise InputError(f"parameters {', '.join(params)}: set them when you create the regularizer object")
     else:
         name, built = type(regularizer).__name__, regularizer
     for kind in kinds:
@@ -125,7 +128,7 @@ def bind(
     for patch in patches:
         if patch.site.width is None:
             patch.site.width = attention_width(patch.module)
-    reasons = [_reason(patch, built, include, exclude, kinds) for patch in patches]
+    reasons = [_skip_reason(patch, built, include, exclude, kinds) for patch in patches]
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
     if not bound:
@@ -141,12 +144,8 @@ def bind(
     ratio: float | None = getattr(built, "ratio", None)
     amount = "" if ratio is None else f", ratio {ratio:g}, {schedule}"
     title = f"{name}{amount}: {len(bound)} of {_count(patches)} of {type(model).__name__}"
-    return Report(
-        title,
-        [patch.site for patch in bound],
-        [(patch.site, reason) for patch, reason in skipped],
-        _shared(model, bound),
-    )
+    skipped_sites = [(patch.site, reason) for patch, reason in skipped]
+    return Report(title, [patch.site for patch in bound], skipped_sites, _shared_paths(model, bound))
 
 
 def unregularize(model: Model) -> Model:
@@ -206,7 +205,7 @@ def _release(patch: Patch) -> None:
     patch.detach()
 
 
-def _reason(
+def _skip_reason(
     patch: Patch, regularizer: Regularizer, include: Sequence[str], exclude: Sequence[str], kinds: Sequence[SiteKind]
 ) -> str | None:
     """Return why a site is skipped, or None."""
@@ -222,7 +221,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _shared(model: nn.Module, bound: list[Patch]) -> dict[str, list[str]]:
+def _shared_paths(model: nn.Module, bound: list[Patch]) -> dict[str, list[str]]:
     paths: dict[int, list[str]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         paths.setdefault(id(module), []).append(path)
@@ -250,12 +249,3 @@ def _looks_like_attention(module: nn.Module) -> bool:
     return bool(re.search("attention|attn|performer", name, re.IGNORECASE)) and not any(
         map(_looks_like_attention, module.children())
     )
-
-
-def _describe(site: Site, width: int) -> str:
-    keys = (
-        ""
-        if site.grid is None
-        else f"  keys {site.grid[0]}×{site.grid[1]}" + (f"+{site.num_prefix_tokens}" * (site.num_prefix_tokens > 0))
-    )
-    return f"{site.name:{width}}  {site.kind}  layer {site.layer + 1}/{site.depth}  heads {site.heads}{keys}"

@@ -1,4 +1,4 @@
-"""Regularizers: what acts on attention and on outputs, and their registry; importing this package loads no torch."""
+"""Regularizers of attention and of outputs, and their registry; importing this package loads no torch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ for _name, _help in {
     "dropkey": "keys dropped before the softmax, for each query (DropKey, Section 3.2)",
     "dropkey-block": "square windows of keys dropped before the softmax (DropKey, Section 3.2)",
     "dropkey-cross": "rows and columns of keys dropped before the softmax (DropKey, Section 3.2)",
-    "dropattention-c": "whole key columns dropped in windows, rows normalised (DropAttention, Section 4)",
-    "dropattention-e": "elements dropped in windows, rows normalised (DropAttention, Algorithm 1)",
+    "dropattention-c": "whole key columns dropped in windows, rows normalized (DropAttention, Section 4)",
+    "dropattention-e": "elements dropped in windows, rows normalized (DropAttention, Algorithm 1)",
 }.items():
     REGULARIZERS.add(_name, f"harness.regularizers.presets:{_name.replace('-', '_')}", help=_help)
 

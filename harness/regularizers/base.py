@@ -1,4 +1,4 @@
-"""`Regularizer` and `Site`: what acts on attention, and the places in a model where it acts."""
+"""`Regularizer`, a rule for attention in training, and `Site`, a position in a model where it applies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,42 +14,22 @@ from harness.deprecation import alias_renamed_methods, renamed_fields
 from harness.regularizers.schedules import Schedule
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
-SiteKind = Literal[
-    "encoder-self", "decoder-self", "cross", "class", "outlook", "token",
-    "feed-forward", "attention-output", "embedding", "mask-input",
-]  # fmt: skip
-"""Kinds of attention (token: where tokens are still being made, as in T2T-ViT's T2T module); then
-outputs (of the feed-forward block, of attention after its projection, of the embeddings), and the place where a model
-offers its embeddings for masks that are computed before all layers."""
+AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]
+"""Kinds of attention; token: attention that makes the tokens, as in T2T-ViT's T2T module."""
+SiteKind = Literal[AttentionKind, "feed-forward", "attention-output", "embedding", "mask-input"]
+"""Kinds of attention, and of outputs: of the feed-forward block, of attention after its projection, of the embeddings.
+A mask-input site is where a model offers its embeddings for masks that are computed before all layers."""
 Probe = Callable[["Site", "Tensor"], None]
 """Called with the site and its attention weights (B, H, T, S) at every forward pass. Weights are 0 exactly for pairs
 that the attention mask forbids."""
 
 
-class OutputRegularization(Protocol):
-    """The part of a regularizer that lives in the model; `output.SiteModule` is the class to derive."""
-
-    def __call__(
-        self,
-        x: Tensor,
-        *,
-        training: bool,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        embed: Tensor | None = None,
-    ) -> Tensor:
-        """Return a site's output, regularized."""
-
-    def penalty(self, step: int) -> Tensor | None:
-        """Return the term that is added to the loss at an optimizer step."""
-
-
 @renamed_fields({"prefix": "num_prefix_tokens", "hidden": "masked_keys", "draws": "mc_samples"})
 @dataclass(eq=False)
 class Site:
-    """A place in a model where attention or an output is computed, and the regularizer that acts there.
+    """A position in a model where attention or an output is computed, and the regularizer that acts on it.
 
     Attributes:
         name: the module's path in the model.
@@ -59,12 +39,12 @@ class Site:
         heads: attention heads.
         grid: rows and columns of the key tokens if they form a grid (vision), else None.
         num_prefix_tokens: key tokens before the grid (class token, distillation token); never part of the grid.
-        regularizer: the regularizer that acts here; None: none.
+        regularizer: the regularizer of the site; None: none.
         ratio: the layer's drop ratio, from the schedule.
         probe: an observer of the attention weights, for analyses; while it is set, weights are computed explicitly.
         width: channels of the output (for attention, of all heads together); None: unknown.
         embedded: whether the model passes the output of its mask-input site to this one.
-        module: the part of the regularizer that lives in the model and acts in evaluation too; most have none.
+        module: the regularizer's `output.SiteModule`, which acts in evaluation too; most have none.
         masked_keys: in evaluation, keys that no query may attend to: boolean (B or 1, S), True if masked (`occlusion`).
         mc_samples: in evaluation, how many draws of the regularizer the weights are averaged over; 0: they are plain.
     """
@@ -81,7 +61,7 @@ class Site:
     probe: Probe | None = field(default=None, repr=False)
     width: int | None = None
     embedded: bool = False
-    module: OutputRegularization | None = field(default=None, repr=False)
+    module: nn.Module | None = field(default=None, repr=False)
     masked_keys: Tensor | None = field(default=None, repr=False)
     mc_samples: int = field(default=0, repr=False)
 
@@ -112,9 +92,7 @@ class Regularizer(BaseModel, ABC):
         if Regularizer in cls.__bases__ and not cls.__module__.startswith("harness."):
             _inherit_ratio(cls)
 
-    sites: ClassVar[frozenset[SiteKind]] = frozenset(
-        {"encoder-self", "decoder-self", "cross", "class", "outlook", "token"}
-    )
+    sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
@@ -129,11 +107,8 @@ class Regularizer(BaseModel, ABC):
         """Return why the regularizer cannot work at a site, or None if it can."""
         return None if site.kind in self.sites else f"it does not regularize {site.kind} sites"
 
-    def site_module(self, site: Site) -> OutputRegularization | None:
-        """Return the module to install at a site, for trainable parameters or effects in evaluation; None: none.
-
-        The module is called with the output of the site, in training and in evaluation (`harness.regularizers.output`).
-        """
+    def site_module(self, site: Site) -> nn.Module | None:
+        """Return the `output.SiteModule` to install at a site, for parameters or effects in evaluation; None: none."""
         return None
 
     @abstractmethod
@@ -147,7 +122,7 @@ class Regularizer(BaseModel, ABC):
             k: keys (B, H, S, d).
             v: values (B, H, S, e).
             site: the site, with its `ratio`.
-            mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); causality is in it already.
+            mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); it includes causality.
             scale: factor of the logits; None: d^-1/2.
 
         Returns:
@@ -158,47 +133,41 @@ class Regularizer(BaseModel, ABC):
         """Return the mean of the regularized attention weights over `site.mc_samples` samples (DropKey, Section 3.2).
 
         Monte Carlo evaluation attends with it. By default `attend` is called once per sample with unit vectors
-        as values, so that its output is its weights.
-
-        Args:
-            q: queries (B, H, T, d), at least in float32.
-            k: keys (B, H, S, d).
-            site: the site, with its ratio and number of samples.
-            mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); causality is in it already.
-            scale: factor of the logits; None: d^-1/2.
-
-        Returns:
-            (B, H, T, S).
+        as values, so that its output is its weights. Arguments as in `attend`, with q and k at least in float32; the
+        result is (B, H, T, S).
         """
         import torch
 
         unit = torch.eye(k.shape[-2], dtype=q.dtype, device=q.device).expand(*k.shape[:-1], -1)
-        total = torch.zeros((), dtype=q.dtype, device=q.device)
-        for _ in range(site.mc_samples):
-            total = total + self.attend(q, k, unit, site, mask=mask, scale=scale)
-        return total / site.mc_samples
+        samples = (self.attend(q, k, unit, site, mask=mask, scale=scale) for _ in range(site.mc_samples))
+        return sum(samples, start=torch.zeros((), dtype=q.dtype, device=q.device)) / site.mc_samples
 
     def attend_fused(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
     ) -> Tensor | None:
-        """Compute `attend` by faster kernels. With the same random numbers it is the same function; it is tried first.
+        """Compute `attend` by faster kernels: with the same random numbers the same function. It is called first.
 
-        Args:
-            q: as in `attend`.
-            k: as in `attend`.
-            v: as in `attend`.
-            site: as in `attend`.
-            mask: as in `attend`, without causality.
-            causal: query i attends to keys 0 … i only, in addition to `mask`.
-            scale: as in `attend`.
-
-        Returns:
-            (B, H, T, e); None if there is no faster way than `attend`, before any random number is drawn.
+        Arguments and result as in `attend`, except that the mask contains no causality: if `causal`, query i attends
+        to keys 0 … i only, in addition. Return None, without having drawn random numbers, to have `attend` called.
         """
         return None
 
 
 alias_renamed_methods(Regularizer, RENAMED_METHODS)
+
+
+class PlainAttention(Regularizer):
+    """A regularizer that leaves attention itself plain. Shapes and arguments as in `Regularizer`."""
+
+    def ratio_at(self, site: Site, schedule: Schedule) -> float:
+        return 0.0
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
+    ) -> Tensor:
+        from harness.attention.reference.sdpa import plain_attention  # which needs torch
+
+        return plain_attention(q, k, v, mask=mask, scale=scale)
 
 
 def _inherit_ratio(cls: type[Regularizer]) -> None:

@@ -23,7 +23,7 @@ class AttentionDrop(Regularizer):
 
     `renormalize` runs the softmax over the kept keys (DropKey, Eq. 12 to 14), which is the same function as dropping
     weights after the softmax and dividing each row by its sum (DropKey, Eq. 1; DropAttention, Section 4.2). A row
-    that would lose every key that it may attend to keeps its unregularised weights.
+    that would lose every key that it may attend to keeps its unregularized weights.
 
     `inverse` drops weights after the softmax and divides by 1 − ratio (Dropout; DropAttention's "traditional"
     rescaling); a row that loses every key is 0, as in Dropout.
@@ -52,8 +52,8 @@ class AttentionDrop(Regularizer):
         """Attend to the keys that one sampled mask keeps; shapes as in `Regularizer.attend`."""
         from harness.attention.reference import eager  # which needs torch
 
-        kept = ~self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
-        return eager.drop_attention(q, k, v, kept, self.rescale, site.ratio, mask=mask, scale=scale)
+        keep_mask = ~self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
+        return eager.drop_attention(q, k, v, keep_mask, self.rescale, site.ratio, mask=mask, scale=scale)
 
 
 class UnitDrop(AttentionDrop):
@@ -79,8 +79,8 @@ class UnitDrop(AttentionDrop):
             return None
         from harness.attention.dispatch import drop_attention  # which needs torch
 
-        draw = self._draw(k.shape[-2], site)
-        return drop_attention(q, k, v, draw, self.rescale, site.ratio, mask=mask, causal=causal, scale=scale)
+        spec = self._sample_spec(k.shape[-2], site)
+        return drop_attention(q, k, v, spec, self.rescale, site.ratio, mask=mask, causal=causal, scale=scale)
 
     def expected_weights(self, q: Tensor, k: Tensor, site: Site, *, mask: Tensor | None, scale: float | None) -> Tensor:
         """Compute `Regularizer.expected_weights` by two matrix products for all rows and samples.
@@ -96,35 +96,27 @@ class UnitDrop(AttentionDrop):
 
         logits = attention_logits(q, k, mask=mask, scale=scale)
         allowed = None if mask is None else allowed_keys(mask)
-        keys = k.shape[-2]
-        kept = ~self.sample_drop_mask((site.mc_samples, 1, 1, keys), site, q.device).view(site.mc_samples, keys)
-        return average_weights(logits, kept, rescale=self.rescale, ratio=site.ratio, allowed=allowed)
+        keep_masks = ~self.sample_drop_mask((site.mc_samples, 1, 1, k.shape[-2]), site, q.device).flatten(0, 2)
+        return average_weights(logits, keep_masks, rescale=self.rescale, ratio=site.ratio, allowed=allowed)
 
     def _is_unchanged(self) -> bool:
         """Return whether no subclass overrides what is dropped and how the rest is attended to."""
         kind = type(self)
         return kind.sample_drop_mask is UnitDrop.sample_drop_mask and kind.attend is UnitDrop.attend
 
-    def _covers(self, high: int, wide: int) -> bool:
+    def _covers(self, grid_h: int, grid_w: int) -> bool:
         """Return whether one window covers the grid, so that a row would lose all of its keys or none."""
-        side = min(self.window, high, wide)
-        return side == high == wide if self.unit == "block" else side in (high, wide)
+        side = min(self.window, grid_h, grid_w)
+        return side == grid_h == grid_w if self.unit == "block" else side in (grid_h, grid_w)
 
     def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
         """Sample units; see `harness.attention.reference.drop_masks.sample_drop_mask`."""
         from harness.attention.reference.drop_masks import drop_mask  # which needs torch
 
-        return drop_mask(self._draw(shape[-1], site), shape, device)
+        return drop_mask(self._sample_spec(shape[-1], site), shape, device)
 
-    def _draw(self, keys: int, site: Site) -> DropSpec:
+    def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
         from harness.attention.reference.drop_masks import sample_spec  # which needs torch
 
-        return sample_spec(
-            self.unit,
-            site.ratio,
-            self.window,
-            keys,
-            grid=site.grid,
-            num_prefix_tokens=site.num_prefix_tokens,
-            stream=site.layer,
-        )
+        keys = seqlen_k, site.grid, site.num_prefix_tokens
+        return sample_spec(self.unit, site.ratio, self.window, *keys, stream=site.layer)

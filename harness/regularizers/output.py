@@ -69,18 +69,9 @@ def regularized_output(
 def regularized_heads(
     out: Tensor, site: Site, *, training: bool, keys: int, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
-    """Return the output of attention regularized, all heads concatenated for the regularizer.
+    """Return the output of self-attention (B, H, T, e) regularized, as (B, T, H·e) for the regularizer.
 
-    Args:
-        out: (B, H, T, e).
-        site: a self-attention site; its width is H·e.
-        training: whether the model is in training.
-        keys: number of keys that the queries attended to.
-        mask: as attention had it.
-        causal: as attention had it.
-
-    Returns:
-        (B, H, T, e).
+    `keys` is the number of keys that the queries attended to; `mask` and `causal` are those of the attention.
 
     Raises:
         InputError: there are more keys than queries, as with a key-value cache.
@@ -90,6 +81,6 @@ def regularized_heads(
             f"{site.name}: {out.shape[-2]} queries on {keys} keys: a regularizer of attention outputs needs the whole"
             " sequence at once: turn the key-value cache off"
         )
-    joined = out.transpose(1, 2).flatten(2)
-    joined = regularized_output(joined, site, training=training, mask=mask, causal=causal)
-    return joined.view(*joined.shape[:2], out.shape[1], out.shape[3]).transpose(1, 2)
+    concatenated = out.transpose(1, 2).flatten(2)
+    concatenated = regularized_output(concatenated, site, training=training, mask=mask, causal=causal)
+    return concatenated.view(*concatenated.shape[:2], out.shape[1], out.shape[3]).transpose(1, 2)

@@ -25,11 +25,7 @@ class RegularizerSpec(BaseModel):
     params: dict[str, Scalar] = {}
 
     def build(self) -> Regularizer:
-        """Return the regularizer.
-
-        Raises:
-            InputError: the name or a parameter is unknown, or a value impossible.
-        """
+        """Return the regularizer; raise InputError as `build_regularizer`."""
         return build_regularizer(self.name, **self.params)
 
     def label(self) -> str:
@@ -68,8 +64,7 @@ def _class(name: str) -> type[Regularizer]:
 def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:
     """Return the spec with every default written out, so that equal regularizers have equal specs.
 
-    Raises:
-        InputError: see `build_regularizer`.
+    Raise InputError as `build_regularizer`.
     """
     name = REGULARIZERS.entry(name).name
     built = build_regularizer(name, **(params or {}))

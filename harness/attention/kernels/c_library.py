@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -44,7 +45,8 @@ class _BuildError(Exception):
 
 
 def _build(name: str) -> Path:
-    compiler = _compiler()
+    candidates = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
+    compiler = next(filter(None, map(shutil.which, candidates)), None)
     if compiler is None:
         raise _BuildError("no C compiler: install cc, gcc or clang")
     source = SOURCE_DIR / f"{name}.c"
@@ -56,26 +58,17 @@ def _build(name: str) -> Path:
         return library
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
-        os.close(handle)
-        try:
-            command = [compiler, *FLAGS, "-o", draft, str(source)]
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as draft_folder:
+            draft = Path(draft_folder, library.name)
+            command = [compiler, *FLAGS, "-o", str(draft), str(source)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
             if done.returncode:
                 raise _BuildError(f"{compiler} failed: {' '.join(done.stderr.split())[:200] or 'no error message'}")
-            Path(draft).chmod(0o755)
-            Path(draft).replace(library)
-        finally:
-            Path(draft).unlink(missing_ok=True)
+            draft.chmod(0o755)
+            draft.replace(library)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _BuildError(f"{folder}: {' '.join(str(error).split())[:200]}") from None
     return library
-
-
-def _compiler() -> str | None:
-    from_environment = os.environ.get("CC")
-    candidates = [from_environment] if from_environment else ["cc", "gcc", "clang"]
-    return next((path for name in candidates if (path := shutil.which(name))), None)
 
 
 @cache
@@ -89,7 +82,5 @@ def _cpu_model() -> bytes:
     try:
         lines = Path("/proc/cpuinfo").read_bytes().split(b"\n\n")[0].splitlines()
     except OSError:
-        import platform
-
         return platform.processor().encode()
     return b"\n".join(line for line in lines if line.startswith((b"model name", b"flags", b"Features", b"CPU")))

@@ -5,9 +5,9 @@ Instead of T × S cells per head, a few MiB exist at a time; the backward pass r
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,20 +21,8 @@ MIN_ROWS = 1024
 """Rows of a head in a tile, even if they exceed the cache: each tile adds to the gradients of all its keys."""
 
 
-class Tile(NamedTuple):
-    """Samples, heads and queries computed together."""
-
-    batch: slice
-    heads: slice
-    rows: slice
-
-    def of_queries(self, tensor: Tensor) -> Tensor:
-        """Return the tile's part of a tensor (B, H, T, …)."""
-        return tensor[self.batch, self.heads, self.rows]
-
-    def of_keys(self, tensor: Tensor) -> Tensor:
-        """Return the tile's part of a tensor (B, H, S, …): all keys of its heads."""
-        return tensor[self.batch, self.heads]
+Tile = tuple[slice, slice, slice]
+"""Samples, heads and queries computed together: `tensor[tile]` of (B, H, T, …), `tensor[tile[:2]]` of (B, H, S, …)."""
 
 
 def tiles(shape: tuple[int, int, int, int], numel: int, min_heads: int, min_rows: int) -> Iterator[Tile]:
@@ -50,12 +38,13 @@ def tiles(shape: tuple[int, int, int, int], numel: int, min_heads: int, min_rows
         rows = max(min_rows, numel // (num_bh * seqlen_k))
     if num_bh >= heads:
         samples = num_bh // heads
-        groups = [(slice(b, b + samples), slice(0, heads)) for b in range(0, batch, samples)]
+        groups = [(slice(b, min(b + samples, batch)), slice(0, heads)) for b in range(0, batch, samples)]
     else:
-        groups = [(slice(b, b + 1), slice(h, h + num_bh)) for b in range(batch) for h in range(0, heads, num_bh)]
+        starts = itertools.product(range(batch), range(0, heads, num_bh))
+        groups = [(slice(b, b + 1), slice(h, min(h + num_bh, heads))) for b, h in starts]
     for b, h in groups:
         for row in range(0, seqlen_q, rows):
-            yield Tile(b, h, slice(row, row + rows))
+            yield b, h, slice(row, min(row + rows, seqlen_q))
 
 
 class BlockedAttention:
@@ -75,12 +64,7 @@ class BlockedAttention:
         # Softmax and drop traverse a tile twice, so the cache matters more for `inverse`.
         min_rows = MIN_ROWS if keep_scale is None else MIN_ROWS // 4
         self.tiles = list(tiles(self.shape, threads * L2_BYTES // 4, threads, min_rows))
-        if keep_scale is None:
-            self.filler = MaskFiller(spec, self.shape, mask, causal=causal)
-        else:
-            self.filler = MaskFiller(
-                spec, self.shape, mask, causal=causal, keep_value=keep_scale, drop_value=0.0, keep_fully_dropped=False
-            )
+        self.filler = MaskFiller(spec, self.shape, mask, keep_scale, causal=causal)
 
     def forward(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output (B, H, T, e), the softmax statistics that `backward` needs, and an empty tensor.
@@ -94,18 +78,17 @@ class BlockedAttention:
         stats = torch.empty(stats_shape, dtype=lse_dtype(self.q))
         scratch = self._scratch()
         for tile in self.tiles:
-            q, k, v = tile.of_queries(self.q), tile.of_keys(self.k), tile.of_keys(self.v)
+            q, k, v = self.q[tile], self.k[tile[:2]], self.v[tile[:2]]
             if self.keep_scale is None:
                 tile_out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
                     q, k, v, attn_mask=self._mask(tile, scratch), scale=self.scale
                 )
-                tile.of_queries(stats).copy_(lse)
-                tile.of_queries(out).copy_(tile_out)
+                stats[tile], out[tile] = lse, tile_out
                 continue
             weights = self._view(tile, scratch)
             torch.bmm(_flat(q), _flat(k).mT, out=weights)
             self.filler.softmax_(weights, stats, *self._offset(tile), scale=self.scale)
-            _matmul(weights, _flat(v), tile.of_queries(out))
+            _matmul(weights, _flat(v), out[tile])
         return out, stats, self.q.new_empty(0)
 
     def backward(self, d_out: Tensor, out: Tensor, stats: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,13 +98,13 @@ class BlockedAttention:
         dp_scratch = scratch if self.keep_scale is None else self._scratch()
         delta = torch.linalg.vecdot(d_out, out).contiguous()
         for tile in self.tiles:
-            inputs = tile.of_queries(d_out), tile.of_queries(self.q), tile.of_keys(self.k), tile.of_keys(self.v)
-            tile_dq, tile_dk, tile_dv = tile.of_queries(dq), tile.of_keys(dk), tile.of_keys(dv)
+            inputs = d_out[tile], self.q[tile], self.k[tile[:2]], self.v[tile[:2]]
+            tile_dq, tile_dk, tile_dv = dq[tile], dk[tile[:2]], dv[tile[:2]]
             # Tiles of the same heads accumulate.
-            accumulate = tile.rows.start > 0
+            accumulate = tile[2].start > 0
             if self.keep_scale is None:
                 grad_q, *grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                    *inputs, tile.of_queries(out), tile.of_queries(stats), 0.0, False,
+                    *inputs, out[tile], stats[tile], 0.0, False,
                     attn_mask=self._mask(tile, scratch), scale=self.scale,
                 )  # fmt: skip
                 tile_dq.copy_(grad_q)
@@ -153,12 +136,13 @@ class BlockedAttention:
 
     def _offset(self, tile: Tile) -> tuple[int, int]:
         """Return the first head b · H + h and the first row."""
-        return tile.batch.start * self.shape[1] + tile.heads.start, tile.rows.start
+        batch, heads, rows = tile
+        return batch.start * self.shape[1] + heads.start, rows.start
 
     def _size(self, tile: Tile) -> tuple[int, int, int]:
         """Return the numbers of heads, rows and keys."""
-        b, h, t = (len(range(*part.indices(size))) for part, size in zip(tile, self.shape, strict=False))
-        return b * h, t, self.shape[-1]
+        samples, heads, rows = (part.stop - part.start for part in tile)
+        return samples * heads, rows, self.shape[-1]
 
 
 def lse_dtype(q: Tensor) -> torch.dtype:

@@ -56,14 +56,14 @@ class MaskFiller:
         spec: what is dropped.
         shape: (B, H, T, S) of the full mask.
         mask: boolean or additive, broadcastable to `shape`; merged into the result.
+        keep_scale: factor of the kept weights for `inverse`, 1 / (1 − ratio). None for `renormalize`: dropped keys are
+            −inf, and rows whose allowed keys would all be dropped keep all of them.
         causal: query i attends to keys 0 … i only, in addition to `mask`.
-        keep_value, drop_value: of a kept and a dropped key without `mask`.
-        keep_fully_dropped: rows whose allowed keys would all be dropped keep all of them.
     """
 
     def __init__(
-        self, spec: DropSpec, shape: tuple[int, int, int, int], mask: Tensor | None = None, *, causal: bool = False,
-        keep_value: float = 0.0, drop_value: float = float("-inf"), keep_fully_dropped: bool = True,
+        self, spec: DropSpec, shape: tuple[int, int, int, int], mask: Tensor | None = None,
+        keep_scale: float | None = None, *, causal: bool = False,
     ) -> None:  # fmt: skip
         _, num_heads, seqlen_q, seqlen_k = shape
         seed = int(spec.philox_seed)
@@ -73,9 +73,9 @@ class MaskFiller:
                 seqlen_k, seed % 2**64, spec.stream, threshold, UNITS.index(spec.unit), spec.window,
                 *(spec.grid or (0, 0)), spec.num_prefix_tokens,
             ),
-            num_heads=num_heads, seqlen_q=seqlen_q, masked_logit_gap=MASKED_LOGIT_GAP, keep_value=keep_value,
-            drop_value=drop_value, keep_fully_dropped=keep_fully_dropped, causal=causal,
-            num_threads=torch.get_num_threads(),
+            num_heads=num_heads, seqlen_q=seqlen_q, masked_logit_gap=MASKED_LOGIT_GAP, keep_value=keep_scale or 0.0,
+            drop_value=float("-inf") if keep_scale is None else 0.0, keep_fully_dropped=keep_scale is None,
+            causal=causal, num_threads=torch.get_num_threads(),
         )  # fmt: skip
         if mask is None:
             return
@@ -92,7 +92,7 @@ class MaskFiller:
         self._run(FILL_MASK, out, off_bh, off_m)
 
     def softmax_(self, logits: Tensor, row_stats: Tensor, off_bh: int, off_m: int, *, scale: float) -> None:
-        """Overwrite logits, before scaling and masking, with weights: the softmax, times `keep_value` or `drop_value`.
+        """Overwrite logits, before scaling and masking, with weights: the softmax, times `keep_scale` or 0.
 
         `row_stats`, contiguous float32 (2, B, H, T), receives each row's maximum and scale, such that the softmax is
         exp(logit − maximum) · scale. The log-sum-exp, which combines them, would lose all digits for masks that add

@@ -9,7 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-ELEMENT = tl.constexpr(0)
 COLUMN = tl.constexpr(1)
 BLOCK = tl.constexpr(2)
 
@@ -18,22 +17,14 @@ WORD_BITS = tl.constexpr(32)
 
 
 @triton.jit
-def make_drop_spec(seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens):
-    """Return the arguments as one tuple; words of 32 bits arrive as int32."""
-    return (
-        seed_lo.to(tl.uint32, bitcast=True), seed_hi.to(tl.uint32, bitcast=True),
-        stream.to(tl.uint32, bitcast=True), threshold.to(tl.uint32, bitcast=True), seqlen_k, grid_h, grid_w,
-        num_prefix_tokens,
-    )  # fmt: skip
-
-
-@triton.jit
 def _window_starts(word_idx, offs_m, off_bh, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
     """Return the window starts of queries offs_m (BLOCK_M,) and words word_idx (words,), uint32 (BLOCK_M, words).
 
-    Words before key 0 have no starts; off_bh is b · H + h.
+    Words before key 0 have no starts; off_bh is b · H + h. The first four items of the spec are uint32 passed as int32.
     """
-    k0, k1, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens = drop_spec
+    seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens = drop_spec
+    k0, k1 = seed_lo.to(tl.uint32, bitcast=True), seed_hi.to(tl.uint32, bitcast=True)
+    stream, threshold = stream.to(tl.uint32, bitcast=True), threshold.to(tl.uint32, bitcast=True)
     word_idx = word_idx[None, :]
     # Four Philox blocks of eight keys per word.
     byte_idx = tl.arange(0, 4)[None, None, :]
@@ -84,11 +75,9 @@ def compute_drop_mask(start_n, offs_m, off_bh, drop_spec, UNIT: tl.constexpr, WI
     """
     word_idx = start_n // WORD_BITS + tl.arange(0, BLOCK_N // WORD_BITS)
     if UNIT == COLUMN:
-        words = _dilate_right(word_idx, tl.zeros([1], tl.int32), off_bh, drop_spec, UNIT, WINDOW)
-    elif UNIT == ELEMENT:
-        words = _dilate_right(word_idx, offs_m, off_bh, drop_spec, UNIT, WINDOW)
-    else:
-        words = _dilate_right(word_idx, offs_m, off_bh, drop_spec, UNIT, WINDOW)
+        offs_m = tl.zeros([1], tl.int32)
+    words = _dilate_right(word_idx, offs_m, off_bh, drop_spec, UNIT, WINDOW)
+    if UNIT == BLOCK:
         grid_w = drop_spec[6]
         for row in tl.static_range(1, WINDOW):
             # Keys `row` grid rows up: their word consists of the ends of two words.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from harness.attention.kernels.triton_drop_mask import compute_drop_mask, make_drop_spec
+from harness.attention.kernels.triton_drop_mask import compute_drop_mask
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -117,7 +117,7 @@ def fwd_kernel(
     V += off_b * stride_vb + off_h * stride_vh
     Out += off_b * stride_ob + off_h * stride_oh
     q = _load_tile(Q, offs_m[:, None], stride_qm, seqlen_q, offs_d[None, :], stride_qd, head_dim)
-    drop_spec = make_drop_spec(seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens)
+    drop_spec = (seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens)
     Mask += off_b * stride_mb + off_h * stride_mh
     MaskRowMax += off_b * stride_maxb + off_h * stride_maxh
     mask_args = (Mask, stride_mm, stride_mn, MaskRowMax, stride_maxm, masked_logit_gap, masked_logit_max)
@@ -139,11 +139,8 @@ def fwd_kernel(
                 softmax_scale, head_dim, head_dim_v, mask_args, off_bh, drop_spec, UNIT, WINDOW, INVERSE, MASK_TYPE,
                 IS_CAUSAL, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, PRECISION,
             )  # fmt: skip
-        tl.store(
-            FullyDropped + off_bh * seqlen_q + offs_m[:, None],
-            fully_dropped.to(tl.int8),
-            mask=offs_m[:, None] < seqlen_q,
-        )
+        fully_dropped_ptrs = FullyDropped + off_bh * seqlen_q + offs_m[:, None]
+        tl.store(fully_dropped_ptrs, fully_dropped.to(tl.int8), mask=offs_m[:, None] < seqlen_q)
     # Rows without an allowed key: the output is 0, and lse = inf makes all weights 0 in the backward pass.
     is_empty = l_i == 0.0
     l_nonzero = tl.where(is_empty, 1.0, l_i)
@@ -210,7 +207,7 @@ def bwd_dq_kernel(
     q = _load_tile(Q, offs_m[:, None], stride_qm, seqlen_q, offs_d[None, :], stride_qd, head_dim)
     do = _load_tile(DO, offs_m[:, None], stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v)
     lse, delta, fully_dropped = _load_row_stats(Lse, Delta, FullyDropped, off_bh, offs_m[:, None], seqlen_q)
-    drop_spec = make_drop_spec(seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens)
+    drop_spec = (seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens)
     Mask += off_b * stride_mb + off_h * stride_mh
     MaskRowMax += off_b * stride_maxb + off_h * stride_maxh
     mask_args = (Mask, stride_mm, stride_mn, MaskRowMax, stride_maxm, masked_logit_gap, masked_logit_max)
@@ -253,7 +250,7 @@ def bwd_dkdv_kernel(
     DO += off_b * stride_dob + off_h * stride_doh
     k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim)
     v = _load_tile(V, offs_n[None, :], stride_vn, seqlen_k, offs_dv[:, None], stride_vd, head_dim_v)
-    drop_spec = make_drop_spec(seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens)
+    drop_spec = (seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens)
     Mask += off_b * stride_mb + off_h * stride_mh
     MaskRowMax += off_b * stride_maxb + off_h * stride_maxh
     mask_args = (Mask, stride_mm, stride_mn, MaskRowMax, stride_maxm, masked_logit_gap, masked_logit_max)

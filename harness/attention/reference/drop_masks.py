@@ -60,8 +60,8 @@ def unpack_spec(
 
 
 def sample_spec(
-    unit: Unit, ratio: float, window: int, seqlen_k: int, *, grid: tuple[int, int] | None = None,
-    num_prefix_tokens: int = 0, stream: int = 0,
+    unit: Unit, ratio: float, window: int, seqlen_k: int, grid: tuple[int, int] | None = None,
+    num_prefix_tokens: int = 0, *, stream: int = 0,
 ) -> DropSpec:  # fmt: skip
     """Return a spec with a new seed from torch's default CPU generator, regardless of the device.
 
@@ -78,13 +78,13 @@ def sample_spec(
 
 def drop_mask(spec: DropSpec, shape: tuple[int, int, int, int], device: torch.device | None = None) -> Tensor:
     """Return the drop mask of a spec, shaped as by `sample_drop_mask`, computed in torch operations."""
-    mask: Tensor = torch.ops.dropbench.drawn_keys(*spec.flatten(), list(shape), device or torch.device("cpu"))
+    mask: Tensor = torch.ops.dropbench.drop_mask(*spec.flatten(), list(shape), device or torch.device("cpu"))
     return mask
 
 
 # One opaque operation: torch.compile (2.13) generates invalid C++ for these operations on integers and booleans.
 @torch.library.custom_op(
-    "dropbench::drawn_keys", mutates_args=(), schema=f"({SPEC_SCHEMA}, SymInt[] shape, Device device) -> Tensor"
+    "dropbench::drop_mask", mutates_args=(), schema=f"({SPEC_SCHEMA}, SymInt[] shape, Device device) -> Tensor"
 )
 def _drop_mask(*arguments: Any) -> Tensor:
     *flat_spec, shape, device = arguments
@@ -170,15 +170,7 @@ def dilate(
     For block and cross only valid starts count: those whose window fits in the grid, with the start as its upper left
     corner. Windows are truncated at the end of a sequence (DropAttention, Algorithm 1, line 6).
 
-    Args:
-        unit: drop unit.
-        starts: boolean (…, S).
-        window: window size w or s, in tokens.
-        grid: rows and columns of the key grid; required for block and cross.
-        num_prefix_tokens: key tokens before the grid.
-
-    Returns:
-        boolean (…, S), True where dropped.
+    `starts` is boolean, (…, S); so is the result, True where dropped. Other arguments as in `sample_drop_mask`.
 
     Raises:
         ValueError: block or cross without a grid.

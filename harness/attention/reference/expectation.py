@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -68,20 +66,12 @@ def _renormalized(
         kept_weight = weights @ keep.T
         inaccurate = kept_weight < MIN_KEPT_WEIGHT
         coefficients += kept_weight.reciprocal().masked_fill_(inaccurate, 0.0) @ keep
-        for row, mask in _true_indices(inaccurate & has_allowed, max_pairs):
-            exact = _softmax_of_pairs(weights[row], logits[row], allowed[row] & keep_block[mask])
+        pairs = inaccurate & has_allowed
+        if not pairs.any():
+            continue
+        for row, mask in zip(*(index.split(max_pairs) for index in pairs.nonzero(as_tuple=True)), strict=True):
+            keep_mask = allowed[row] & keep_block[mask]
+            softmax = masked_softmax(logits[row].masked_fill(~keep_mask, float("-inf")))
+            exact = torch.where(keep_mask.any(dim=-1, keepdim=True), softmax, weights[row])
             recomputed.index_add_(0, row, exact)
     return torch.where(has_allowed, (weights * coefficients + recomputed) / len(keep_masks), weights)
-
-
-def _softmax_of_pairs(weights: Tensor, logits: Tensor, keep: Tensor) -> Tensor:
-    """Return the renormalized weights of (row, mask) pairs (N, S) by their softmax; `keep`: kept and allowed keys."""
-    softmax = masked_softmax(logits.masked_fill(~keep, float("-inf")))
-    return torch.where(keep.any(dim=-1, keepdim=True), softmax, weights)
-
-
-def _true_indices(pairs: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the row and mask indices of True in (R, n), `size` at a time."""
-    if pairs.any():
-        row, mask = pairs.nonzero(as_tuple=True)
-        yield from zip(row.split(size), mask.split(size), strict=True)

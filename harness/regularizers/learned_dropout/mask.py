@@ -39,22 +39,14 @@ class LearnedMask(SiteModule):
         self.statistics: MaskStatistics | None = None
         self.records: list[tuple[Tensor, Tensor]] = []
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        training: bool,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        embed: Tensor | None = None,
-    ) -> Tensor:
-        """Mask an output, (B, T, C) → (B, T, C); see `SiteModule.forward`."""
+    def forward(self, x: Tensor, *, training: bool, embed: Tensor | None = None, **attention: Any) -> Tensor:
+        """Mask an output, (B, T, C) → (B, T, C); see `SiteModule.forward`. `attention`: its `mask` and `causal`."""
         source = x
         if self.options.dropout_input == "embed":
             if embed is None:
                 raise InputError("learned-dropout: dropout_input=embed, but the model passes no embeddings")
             source = embed
-        values = self.values(source.detach() if self.options.detached_input else source, mask=mask, causal=causal)
+        values = self.values(source.detach() if self.options.detached_input else source, **attention)
         rounded = self.rounded(values, training=training)
         if training:
             self.record(values)
@@ -86,10 +78,10 @@ class LearnedMask(SiteModule):
             steep = torch.sigmoid(self.options.sigmoid_scale * (values - 0.5))
             return steep if rounding == "sigmoid" else straight_through(steep, values)
         if training or self.options.evaluation == "probabilistic":
-            kept = torch.rand_like(values) <= values
+            keep_mask = torch.rand_like(values) <= values
         else:
-            kept = values >= 0.5
-        return straight_through(kept.to(values.dtype), values)
+            keep_mask = values >= 0.5
+        return straight_through(keep_mask.to(values.dtype), values)
 
     def l1_norm(self, values: Tensor) -> Tensor:
         """Return the L1 norm penalty (ibid., "Dropout L1 norm penalty"), a mean over elements; 0 for an empty batch."""
@@ -119,13 +111,9 @@ class LearnedMask(SiteModule):
         if not records:
             return None
         options = self.options
-        l1_norm, spread = (torch.stack(norms).mean() for norms in zip(*records, strict=True))
-        if (
-            self.training
-            and torch.is_grad_enabled()
-            and self.shift.requires_grad
-            and not (l1_norm + spread).requires_grad
-        ):
+        l1_norm, mean_entropy = (torch.stack(norms).mean() for norms in zip(*records, strict=True))
+        needs_grad = self.training and torch.is_grad_enabled() and self.shift.requires_grad
+        if needs_grad and not (l1_norm + mean_entropy).requires_grad:
             raise InputError(
                 "learned-dropout: its penalty has no gradient: expected forward passes with gradients, and activation"
                 " checkpointing with use_reentrant=False"
@@ -133,7 +121,7 @@ class LearnedMask(SiteModule):
         total = l1_norm * coefficient(step, options.max_coeff, options.min_coeff, options.exp_rate)
         if options.entropy_penalty:
             factor = coefficient(step, options.entropy_max_coeff, options.entropy_min_coeff, options.entropy_exp_rate)
-            total = total + spread * factor
+            total = total + mean_entropy * factor
         return total
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,15 +144,7 @@ class EmbeddingAttention(SiteModule):
         _initialize(self.out)
         self.requires_grad_(trained)
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        training: bool,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        embed: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False, **unused: Any) -> Tensor:
         """Return the input of the masks (B, T, C) for embeddings (B, T, C)."""
         derived: Tensor = self.out(attention_of(self.qkv(x), self.heads, mask=mask, causal=causal))
         return derived

@@ -7,24 +7,24 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.regularizers.base import Regularizer
+from harness.regularizers.base import PlainAttention
 
 MaskRounding = Literal["noise-and-linear", "sigmoid", "sigmoid-detach", "none"]
 SIGMOID_SCALE = 60.0
 
 
-class MaskOptions(Regularizer):
+class MaskOptions(PlainAttention):
     """The options of Learned Dropout: those of its author, and those he lists as next steps (Yan 2024)."""
 
     where: Literal["feed-forward", "attention", "everywhere"] = Field(
-        default="feed-forward", description="which outputs: everywhere stands in place of every dropout of the model"
+        default="feed-forward", description="which outputs; everywhere: instead of every dropout of the model"
     )
     mask_rounding: MaskRounding = Field(default="noise-and-linear", description="how the mask becomes 0 or 1")
     sigmoid_scale: float = Field(default=SIGMOID_SCALE, gt=0, description="steepness of the sigmoid roundings")
     shift_init: float = Field(default=0.0, ge=0, le=math.pi, description="initial shift B: 0 keeps all, pi nothing")
     harmonics: int = Field(default=1, ge=1, description="terms of the Fourier series; 1: the source's cosine")
     dropout_input: Literal["hidden-state", "embed"] = Field(
-        default="hidden-state", description="what masks come from; embed: the source's pre-computed masks"
+        default="hidden-state", description="input of the masks; embed: the source's pre-computed masks"
     )
     detached_input: bool = Field(default=False, description="no gradient from a mask to what it comes from")
     evaluation: Literal["deterministic", "probabilistic"] = Field(
@@ -36,9 +36,9 @@ class MaskOptions(Regularizer):
         default="squared", description="mean of M²/2, of |M|, or no penalty"
     )
     max_coeff: float = Field(default=0.1, gt=0, description="coefficient of the L1 norm penalty, at most")
-    min_coeff: float = Field(default=0.0, ge=0, description="at step 0, where exp_rate lets it grow")
-    exp_rate: float = Field(default=0.0, ge=0, lt=1, description="growth of the coefficient a step; 0: constant")
-    entropy_penalty: bool = Field(default=False, description="mean of -M log2 M beside it")
+    min_coeff: float = Field(default=0.0, ge=0, description="coefficient at step 0 if it grows (exp_rate)")
+    exp_rate: float = Field(default=0.0, ge=0, lt=1, description="growth of the coefficient per step; 0: constant")
+    entropy_penalty: bool = Field(default=False, description="mean of -M log2 M in addition")
     entropy_max_coeff: float = Field(default=0.1, gt=0)
     entropy_min_coeff: float = Field(default=0.0, ge=0)
     entropy_exp_rate: float = Field(default=0.0, ge=0, lt=1)

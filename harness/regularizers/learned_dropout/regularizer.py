@@ -8,11 +8,8 @@ from harness.errors import InputError
 from harness.regularizers.learned_dropout.options import MaskOptions
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from harness.regularizers.base import Site, SiteKind
     from harness.regularizers.output import SiteModule
-    from harness.regularizers.schedules import Schedule
 
 _ATTENTION: frozenset[SiteKind] = frozenset({"encoder-self", "decoder-self"})
 _WHERE: dict[str, frozenset[SiteKind]] = {
@@ -29,10 +26,6 @@ class LearnedDropout(MaskOptions):
     projection: M = 0.5 cos(out + B) + 0.5, one shift B per channel, then rounded to 0 and 1. Nothing is rescaled.
     The drop ratio is learned: there is none to set, and schedules over layers have no effect.
     """
-
-    def ratio_at(self, site: Site, schedule: Schedule) -> float:
-        """Return 0: attention itself stays plain."""
-        return 0.0
 
     def skip(self, site: Site) -> str | None:
         """Return why Learned Dropout cannot work at a site, or None if it can."""
@@ -59,11 +52,3 @@ class LearnedDropout(MaskOptions):
         if site.kind == "mask-input":
             return EmbeddingAttention(site.width, site.heads, trained=not self.detached_input)
         return LearnedMask(self, site.width, self.heads or site.heads)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        """Return plain attention: only its output is regularized. Shapes as in `Regularizer.attend`."""
-        from torch.nn.functional import scaled_dot_product_attention
-
-        return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)

@@ -51,7 +51,7 @@ def site_for(regularizer: Regularizer, ratio: float | None = None) -> Site:
 
 
 def drops_attention(name: str) -> bool:
-    """Whether a registered regularizer acts on attention weights; those that act on outputs have tests of their own."""
+    """Return whether a regularizer acts on attention weights; those that act on outputs have tests of their own."""
     built = build_regularizer(name)
     return "ratio" in type(built).model_fields and name != "none" and built.skip(site_for(built)) is None
 
@@ -204,7 +204,7 @@ def test_hidden_keys_never_get_weight(site: Site, mask: str, causal: bool, token
 
 @dropping
 def test_weights_are_weights(site: Site) -> None:
-    """Never negative; rows sum to 1 where they are renormalised."""
+    """Never negative; rows sum to 1 if they are renormalized."""
     q, k, _ = qkv()
     weights = attend(q, k, torch.eye(TOKENS).expand(BATCH, HEADS, -1, -1), site, training=True)
     assert (weights >= 0).all()

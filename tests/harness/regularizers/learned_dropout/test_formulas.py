@@ -208,8 +208,8 @@ def test_values_and_gradients_are_the_formulas(
     total.backward()
 
     np.testing.assert_allclose(out.detach().numpy(), expected, rtol=0, atol=1e-10)
-    found = {name: parameter.grad for name, parameter in ours.named_parameters()} | {"x": x.grad}
-    for name, gradient in found.items():
+    gradients = {name: parameter.grad for name, parameter in ours.named_parameters()} | {"x": x.grad}
+    for name, gradient in gradients.items():
         assert gradient is not None
         np.testing.assert_allclose(gradient.numpy(), slow.gradients[name], rtol=1e-10, atol=1e-10, err_msg=name)
 

@@ -134,11 +134,11 @@ def test_penalties_are_means_over_elements_of_the_unrounded_mask() -> None:
         module = spread(make(l1_norm_penalty=kind, max_coeff=0.3, entropy_penalty=True, entropy_max_coeff=0.2))
         values = module.values(x).detach()
         module(x, training=True)
-        found = module.penalty(0)
-        assert found is not None
+        actual = module.penalty(0)
+        assert actual is not None
         norms = values**2 / 2 if kind == "squared" else values.abs()
         expected = 0.3 * norms.mean() + 0.2 * (-values * torch.log2(values + 1e-9)).mean()
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(actual, expected)
         assert module.penalty(0) is None  # it was taken
 
 

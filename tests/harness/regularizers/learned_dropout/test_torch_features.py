@@ -34,9 +34,9 @@ def test_it_compiles_whole(options: dict[str, Any]) -> None:
         extra = penalty(model, 0)
         torch.manual_seed(3)
         torch.testing.assert_close(compiled(tokens()), expected)
-        found = penalty(model, 0)
-        assert (found is None) == (extra is None) == (not training)
-        torch.testing.assert_close(found, extra)
+        compiled_extra = penalty(model, 0)
+        assert (compiled_extra is None) == (extra is None) == (not training)
+        torch.testing.assert_close(compiled_extra, extra)
 
 
 def test_it_exports_in_evaluation() -> None:
@@ -53,9 +53,9 @@ def test_activation_checkpointing_gives_the_same_gradients() -> None:
         for each in (model, saved):
             torch.manual_seed(5)
             loss_of(each).backward()
-    for one, other in zip(model.parameters(), saved.parameters(), strict=True):
-        assert one.grad is not None
-        torch.testing.assert_close(other.grad, one.grad)
+    for expected, actual in zip(model.parameters(), saved.parameters(), strict=True):
+        assert expected.grad is not None
+        torch.testing.assert_close(actual.grad, expected.grad)
     saved.blocks = nn.ModuleList(Checkpointed(block, reentrant=True) for block in model.blocks)
     with pytest.raises(InputError, match="use_reentrant=False"):
         loss_of(saved)
@@ -74,8 +74,8 @@ def test_distributed_training_reduces_every_gradient(tmp_path: Path, options: di
             loss_of(model, wrapped).backward()
             torch.manual_seed(5)
             loss_of(alone).backward()
-        for one, other in zip(model.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(one.grad, other.grad)
+        for actual, expected in zip(model.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(actual.grad, expected.grad)
     finally:
         distributed.destroy_process_group()
 
