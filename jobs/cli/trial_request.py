@@ -14,6 +14,7 @@ from harness.suites.search_space import parse_search, parse_space
 from harness.suites.suite import Suite, load_suite
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial, TrialRequest
+from jobs.cli.options import TrialOptions
 from tasks.data.locate import parse_folders
 
 
@@ -38,59 +39,52 @@ class TrialRequestSet:
         return list(dict.fromkeys(trial.id for trial, _ in self.items))
 
 
-@dataclass(frozen=True)
-class Options:
-    """The command-line options that select trials, unparsed."""
-
-    preset: str = "mini"
-    seeds: int | None = None
-    data: Sequence[str] = ()
-    model: Sequence[str] = ()
-    regularizer: Sequence[str] = ()
-    overrides: Sequence[str] = ()
-    task: str | None = None
-    schedule: str | None = None
-    weights: str | None = None
-    sweep: Sequence[str] = ()
-    search: str | None = None
-
-    def to_choice(self, settings: Settings) -> tuple[Settings, SuiteOptions]:
-        """Return the choice of a suite's cells, and the settings with the folders of ``--data NAME=PATH``."""
-        settings, names = with_folders(settings, self.data)
-        choice = SuiteOptions(
-            preset=self.preset,
-            seeds=tuple(range(self.seeds or 0)),
-            data=tuple(names),
-            models=tuple(self.model),
-            regularizers=tuple(self.regularizer),
-            overrides=parse_overrides(self.overrides),
-            weights=self.weights,
-            sweep=parse_space(self.sweep) if self.sweep else None,
-            search=parse_search(self.search) if self.search else None,
-        )
-        return settings, choice
+def suite_options(options: TrialOptions, settings: Settings) -> tuple[Settings, SuiteOptions]:
+    """Return the requested part of a suite, after the settings with the folders of ``--data NAME=PATH``."""
+    settings, names = with_folders(settings, options.data)
+    choice = SuiteOptions(
+        preset=options.preset,
+        seeds=tuple(range(options.seeds or 0)),
+        data=tuple(names),
+        models=tuple(options.model or ()),
+        regularizers=tuple(options.regularizer or ()),
+        overrides=parse_overrides(options.overrides),
+        weights=options.weights,
+        sweep=parse_space(options.sweep) if options.sweep else None,
+        search=parse_search(options.search) if options.search else None,
+    )
+    return settings, choice
 
 
-def resolve_request(suite: str | None, options: Options, settings: Settings) -> TrialRequestSet:
+def resolve_request(suite: str | None, options: TrialOptions, settings: Settings) -> TrialRequestSet:
     """Resolve options into the trials of a suite, or of one configuration if no suite is named.
 
     Raises:
         InputError: an option is unknown, missing, or in conflict with another.
     """
-    return _resolve_suite(suite, options, settings) if suite else _resolve_configuration(options, settings)
+    if not suite:
+        return _resolve_configuration(options, settings)
+    for option, value in (("--task", options.task), ("--schedule", options.schedule)):
+        if value is not None:
+            raise InputError(f"{option} {value}: suite {suite} defines it; use {option} only without a SUITE")
+    loaded = load_suite(suite)
+    settings, choice = suite_options(options, settings)
+    cells = loaded.trials(choice, settings)
+    searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
+    return TrialRequestSet(loaded, choice, [(trial, loaded.name) for _, trials in cells for trial in trials], searched)
 
 
-def with_folders(settings: Settings, data: Sequence[str]) -> tuple[Settings, list[str]]:
+def with_folders(settings: Settings, data: Sequence[str] | None) -> tuple[Settings, list[str]]:
     """Add the paths of ``--data NAME=PATH`` to the settings; return these, and the names alone."""
-    folders = parse_folders([item for item in data if "=" in item])
-    names = [item.partition("=")[0] for item in data]
+    folders = parse_folders([item for item in data or () if "=" in item])
+    names = [item.partition("=")[0] for item in data or ()]
     return replace(settings, folders={**settings.folders, **folders}), names
 
 
-def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
+def parse_overrides(items: Sequence[str] | None) -> dict[str, Any]:
     """Parse ``--set key=value``; raise InputError if an item does not have this form."""
     overrides = {}
-    for item in items:
+    for item in items or ():
         key, separator, value = item.partition("=")
         if not separator or not key.strip() or not value.strip():
             raise InputError(f"--set {item}: expected key=value, such as lr=0.001")
@@ -98,35 +92,27 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
     return overrides
 
 
-def _resolve_suite(name: str, options: Options, settings: Settings) -> TrialRequestSet:
-    for option, value in (("--task", options.task), ("--schedule", options.schedule)):
+def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRequestSet:
+    for option, value in (("--sweep", next(iter(options.sweep or ()), None)), ("--search", options.search or None)):
         if value is not None:
-            raise InputError(f"{option} {value}: suite {name} defines it; use {option} only without a SUITE")
-    suite = load_suite(name)
-    settings, choice = options.to_choice(settings)
-    cells = suite.trials(choice, settings)
-    searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
-    return TrialRequestSet(suite, choice, [(trial, suite.name) for _, trials in cells for trial in trials], searched)
-
-
-def _resolve_configuration(options: Options, settings: Settings) -> TrialRequestSet:
-    for option in [f"--sweep {item}" for item in options.sweep] + [f"--search {options.search}"] * bool(options.search):
-        raise InputError(f"{option}: a SUITE is required, as its cells are searched")
+            raise InputError(f"{option} {value}: a SUITE is required, as its cells are searched")
     settings, names = with_folders(settings, options.data)
-    required = {"--task": [options.task] if options.task else [], "--data": names, "--model": list(options.model)}
+    required = {"--task": [options.task] if options.task else [], "--data": names, "--model": options.model or []}
     missing = [option for option, values in required.items() if not values]
     if missing:
         raise InputError(f"nothing to run: pass a SUITE (`dropbench list suites`), or {', '.join(missing)} as well")
-    for option, values in (*required.items(), ("--regularizer", list(options.regularizer))):
+    regularizers = options.regularizer or ["none"]
+    for option, values in (*required.items(), ("--regularizer", regularizers)):
         if len(values) > 1:
             raise InputError(f"{option} {values[1]}: expected once without a SUITE")
-    spec = parse_spec(next(iter(options.regularizer), "none"))
+    (task,), (data,), (model,), (regularizer,) = *required.values(), regularizers
+    spec = parse_spec(regularizer)
     trials = [
-        spec_of(required["--task"][0]).trial_for(
+        spec_of(task).trial_for(
             TrialRequest(
-                task=required["--task"][0],
-                data=names[0],
-                model=options.model[0],
+                task=task,
+                data=data,
+                model=model,
                 regularizer=spec.name,
                 params=spec.params,
                 schedule=options.schedule or spec.schedule or "constant",
