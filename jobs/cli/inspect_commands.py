@@ -16,7 +16,6 @@ from jobs.cli.options import TrialOptions
 
 app = typer.Typer(rich_markup_mode=None)
 
-
 Kind = Literal["tasks", "models", "data", "regularizers", "schedules", "suites", "published"]
 """The kinds of items that can be listed."""
 

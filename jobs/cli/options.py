@@ -78,7 +78,6 @@ class RuntimeOptions:
             InputError: a name is unknown, or an option is invalid.
         """
         from harness.training.tracking import checked_trackers
-        from jobs.cli.trial_request import with_folders
 
         if self.device not in ("auto", "cpu", "cuda"):
             raise unknown_name("device", self.device, ("auto", "cpu", "cuda"))
@@ -86,7 +85,16 @@ class RuntimeOptions:
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
         names = [name for text in self.track or () for name in text.split(",") if name]
         settings = replace(settings, trackers=checked_trackers([*settings.trackers, *names]))
-        return with_folders(settings, data)[0] if data else settings
+        return with_folders(settings, data)[0]
+
+
+def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, list[str]]:
+    """Add the paths of ``--data NAME=PATH`` to the settings; return these, and the names alone."""
+    from tasks.data.locate import parse_folders
+
+    folders = parse_folders([item for item in data or () if "=" in item])
+    names = [item.partition("=")[0] for item in data or ()]
+    return replace(settings, folders={**settings.folders, **folders}), names
 
 
 def expand_options(*omitted: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -15,8 +15,8 @@ import typer
 from db.cli.output import Json
 from harness.errors import InputError
 from harness.settings import Settings
+from jobs import count_of
 from jobs.cli.options import Filter
-from jobs.wording import count_of
 
 if TYPE_CHECKING:
     from db.store.store import Store

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
-
 ReportFormat = Literal["table", "md", "tex", "csv", "json", "parquet", "html", "png"]
 """The formats of a suite's table."""
 

@@ -12,8 +12,8 @@ import typer
 
 from db.cli.output import Json
 from harness.errors import unknown_name
+from jobs import count_of
 from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
-from jobs.wording import count_of
 
 if TYPE_CHECKING:
     from jobs.queue.run_loop import RunSummary
@@ -55,7 +55,7 @@ def run(
         if not summary.trained:
             _log(f"nothing to train: {count_of(len(summary.rows), 'trial')} already done")
         if request.suite is None:
-            print_trials(request.ids, store, as_json=as_json)
+            print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
     complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
     _log(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}")
     _report_failures(summary)
@@ -141,15 +141,13 @@ def submit(
         groups = list(group_by_profile(store, ids, plan, profile))
         if not groups:
             typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry FILTER`.")
-        for group, group_plan in groups:
-            typer.echo(
-                preview(settings, group, group_plan) if dry_run else submit_trials(store, settings, group, group_plan)
-            )
+        for group, plan in groups:
+            typer.echo(preview(settings, group, plan) if dry_run else submit_trials(store, settings, group, plan))
 
 
 def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
     from jobs.submission.dispatch import Plan
-    from jobs.worker.resources import visible_devices
+    from jobs.worker.process_group import visible_devices
 
     if executor not in executors:
         raise unknown_name("executor", executor, executors)

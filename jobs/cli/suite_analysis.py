@@ -25,10 +25,7 @@ from harness.trials.trial import Trial
 def analyze_trial(
     start: str, kind: str, options: Options, settings: Settings, output: Path | None = None
 ) -> dict[str, Any]:
-    """Run an analysis, and store its findings in the run directory and the database, or in the folder `output`.
-
-    See `harness.analysis.run.analyze` for arguments, result and errors.
-    """
+    """Run `harness.analysis.run.analyze`, and store the scalars in the database if `output` is None."""
     from db.store.refresh import refresh
     from harness.analysis.run import analyze
 
@@ -43,11 +40,7 @@ def show_suite(
 ) -> bool:
     """Analyze the trained trials of a suite, print its table, and draw its figure if it has one.
 
-    Returns:
-        whether every analysis succeeded; failures are reported on standard error.
-
-    Raises:
-        InputError: see `analyze_suite`.
+    Report failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
     """
     from db.report.printing import print_suite
     from db.store.store import open_store
@@ -76,10 +69,7 @@ def show_suite(
 def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None = None) -> list[str]:
     """Run the missing analyses of a suite's trained trials, and `kind` on each even if no cell needs it.
 
-    Each analysis is stored at once, so that an interrupted command can continue.
-
-    Returns:
-        one line per failed analysis.
+    Each analysis is stored at once, so that an interrupted command can continue. Return one line per failed analysis.
 
     Raises:
         InputError: an analysis is unknown, or the suite does not have what the choice names.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import InputError
@@ -14,8 +14,7 @@ from harness.suites.search_space import parse_search, parse_space
 from harness.suites.suite import Suite, load_suite
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial, TrialRequest
-from jobs.cli.options import TrialOptions
-from tasks.data.locate import parse_folders
+from jobs.cli.options import TrialOptions, with_folders
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,6 @@ class TrialRequestSet:
     choice: SuiteOptions
     items: list[tuple[Trial, str | None]]
     searched: list[Cell] = field(default_factory=list)
-
-    @property
-    def ids(self) -> list[str]:
-        """Return the trials' ids, without duplicates."""
-        return list(dict.fromkeys(trial.id for trial, _ in self.items))
 
 
 def suite_options(options: TrialOptions, settings: Settings) -> tuple[Settings, SuiteOptions]:
@@ -72,13 +66,6 @@ def resolve_request(suite: str | None, options: TrialOptions, settings: Settings
     cells = loaded.trials(choice, settings)
     searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
     return TrialRequestSet(loaded, choice, [(trial, loaded.name) for _, trials in cells for trial in trials], searched)
-
-
-def with_folders(settings: Settings, data: Sequence[str] | None) -> tuple[Settings, list[str]]:
-    """Add the paths of ``--data NAME=PATH`` to the settings; return these, and the names alone."""
-    folders = parse_folders([item for item in data or () if "=" in item])
-    names = [item.partition("=")[0] for item in data or ()]
-    return replace(settings, folders={**settings.folders, **folders}), names
 
 
 def parse_overrides(items: Sequence[str] | None) -> dict[str, Any]:

@@ -133,7 +133,7 @@ def running_trials(live: Live) -> list[TrialLine]:
 
 
 def line_of(trial: Any, label: str) -> TrialLine:
-    """Return a running trial (`jobs.queue.train_events.TrainProgress`) as text."""
+    """Return a running trial (`jobs.queue.activity.TrainProgress`) as text."""
     rate = ""
     if trial.rate:
         rate = f"{trial.rate:.3g} steps/s" if trial.rate >= 1 else f"{1 / trial.rate:.3g} s/step"
