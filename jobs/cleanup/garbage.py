@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import time
@@ -47,7 +48,7 @@ class RetentionPolicy:
 
     def all_old(self, files: Iterable[Path]) -> bool:
         """Return whether all files are old enough to be deleted."""
-        return all(_modified_at(file) < self.before for file in files)
+        return all(_lstat(file).st_mtime < self.before for file in files)
 
     def deletable(self, files: Iterable[Path]) -> Iterator[Path]:
         """Yield the files that are not the initial weights of a trial."""
@@ -71,7 +72,7 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
     for folder in (directory.path, checkpoints, directory.path / "attempts"):
         yield from (("half-written", file) for file in _files(folder, ".*"))
     # An analysis holds no lock.
-    yield from (("half-written", file) for file in _stale(directory.analyses, ".*"))
+    yield from (("half-written", file) for file in _files(directory.analyses, ".*", before=time.time() - DAY))
     # Weights are deleted after training states, so that a worker can resume from any training state that is left.
     states = [*_files(checkpoints, "step-*.pt"), *_files(checkpoints, "part-*.pt")]
     weights = _files(checkpoints, "weights-*.pt")
@@ -110,20 +111,13 @@ def of_submission(folder: Path, policy: RetentionPolicy, *, in_database: bool) -
 
 def of_commands(jobs_folder: Path) -> Iterator[Garbage]:
     """Yield the probe files of killed command lines."""
-    yield from (("half-written", file) for file in _stale(jobs_folder, "probe-*"))
+    yield from (("half-written", file) for file in _files(jobs_folder, "probe-*", before=time.time() - DAY))
 
 
-def _stale(folder: Path, pattern: str) -> list[Path]:
-    return [file for file in _files(folder, pattern) if _modified_at(file) < time.time() - DAY]
-
-
-def _files(folder: Path, pattern: str) -> list[Path]:
-    """Return regular files, sorted by name."""
-    return sorted(file for file in folder.glob(pattern) if stat.S_ISREG(_lstat(file).st_mode))
-
-
-def _modified_at(file: Path) -> float:
-    return _lstat(file).st_mtime
+def _files(folder: Path, pattern: str, *, before: float = math.inf) -> list[Path]:
+    """Return the regular files modified before a time, sorted by name."""
+    files = [(file, _lstat(file)) for file in folder.glob(pattern)]
+    return sorted(file for file, status in files if stat.S_ISREG(status.st_mode) and status.st_mtime < before)
 
 
 def _lstat(file: Path) -> os.stat_result:

@@ -23,7 +23,6 @@ from db.store.store import Store, SubmissionRow
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
-from harness.trials.trial import TrialState
 from jobs.cleanup import garbage
 from jobs.cleanup.garbage import DAY, KINDS, Garbage, RetentionPolicy
 from jobs.queue.reconcile import collect, inspect_active
@@ -111,14 +110,13 @@ def gc(
         raise InputError(f"{settings.runs}: no such folder: expected the run directories (set DROPBENCH_RUNS)")
     policy = RetentionPolicy(time.time() - days * DAY, weights, _initial_weights(store))
     freed = Freed(dry_run)
-    if dry_run:
-        _delete_garbage(store, settings, ids, policy, freed)
-        return freed
-    try:
-        collect(store, settings)
-    except InputError as error:  # a full disk, which this command is to relieve
-        freed.left_out.append(str(error))
-    with slots.dispatch_lock(settings.runs):  # nothing is dispatched meanwhile
+    if not dry_run:
+        try:
+            collect(store, settings)
+        except InputError as error:  # a full disk, which this command is to relieve
+            freed.left_out.append(str(error))
+    # Nothing is dispatched meanwhile.
+    with contextlib.nullcontext() if dry_run else slots.dispatch_lock(settings.runs):
         _delete_garbage(store, settings, ids, policy, freed)
     return freed
 
@@ -129,38 +127,28 @@ def _delete_garbage(
     active = inspect_active(store, settings)
     states = {id: row.state for id, row in store.states().items()}
     states |= {id: trial.observed.state for id, trial in active.items()}
-    for id in _run_directories(settings.runs) if ids is None else ids:
+    names = (path.name for path in settings.runs.iterdir() if re.fullmatch("[0-9a-f]{12}", path.name) and path.is_dir())
+    for id in sorted(names) if ids is None else ids:
         directory = RunDirectory(settings.runs / id)
         try:
-            _clean(directory, states.get(id) or garbage.state_from_files(directory), policy, freed)
+            state = states.get(id) or garbage.state_from_files(directory)
+            if next(garbage.of_trial(directory, state, policy), None) is None:
+                continue
+            with contextlib.nullcontext(not directory.locked()) if freed.dry_run else directory.lock() as locked:
+                if locked:
+                    freed.delete(garbage.of_trial(directory, state, policy))
+                else:
+                    freed.busy += 1
         except (OSError, ValueError, LookupError, TypeError) as error:
             freed.leave_out(directory.path, error)
     if ids is None:
-        busy = {
-            trial.row.submission_id for trial in active.values() if trial.observed.state in ("submitted", "running")
-        }
+        busy = {row.submission_id for row, _, observed in active.values() if observed.state in ("submitted", "running")}
         for folder, in_database in _ended_submissions(store, settings, busy, collected=not freed.dry_run):
             freed.delete(garbage.of_submission(folder, policy, in_database=in_database))
             if not freed.dry_run:
                 with contextlib.suppress(OSError):  # not empty yet
                     folder.rmdir()
         freed.delete(garbage.of_commands(slots.jobs_folder(settings.runs)))
-
-
-def _clean(directory: RunDirectory, state: TrialState, policy: RetentionPolicy, freed: Freed) -> None:
-    """Delete the garbage of a run directory, holding its lock."""
-    if next(garbage.of_trial(directory, state, policy), None) is None:
-        return
-    with contextlib.nullcontext(not directory.locked()) if freed.dry_run else directory.lock() as locked:
-        if locked:
-            freed.delete(garbage.of_trial(directory, state, policy))
-        else:
-            freed.busy += 1
-
-
-def _run_directories(runs: Path) -> list[str]:
-    with os.scandir(runs) as entries:
-        return sorted(entry.name for entry in entries if re.fullmatch("[0-9a-f]{12}", entry.name) and entry.is_dir())
 
 
 def _ended_submissions(
@@ -171,19 +159,17 @@ def _ended_submissions(
         states = {row.id: row.state for row in connection.execute(select(Submissions.c.id, Submissions.c.state))}
     named = [path for path in slots.jobs_folder(settings.runs).glob("*") if re.fullmatch("[0-9a-f]{32}", path.name)]
     folders = [folder for folder in named if folder.is_dir() and not folder.is_symlink()]
-    rows = [_foreign_submission(folder) for folder in folders if folder.name not in states]
+    rows = []
+    for folder in folders:
+        if folder.name not in states:  # of another database: is it alive?
+            executor = "slurm" if (folder / ELEMENTS_FILE).exists() else "local"
+            rows.append(SubmissionRow(id=folder.name, executor=executor, folder=str(folder), host="", pid=0))
     if not collected:
         rows += [row for row in store.open_submissions() if row.id not in busy]
     alive = {id: submission.alive for id, submission in inspect_submissions(rows, settings).items()}
     for folder in sorted(folders):
         if states.get(folder.name) == "ended" or not alive.get(folder.name, True):
             yield folder, folder.name in states
-
-
-def _foreign_submission(folder: Path) -> SubmissionRow:
-    """Return a row for a submission of another database, to ask whether it is alive."""
-    executor = "slurm" if (folder / ELEMENTS_FILE).exists() else "local"
-    return SubmissionRow(id=folder.name, executor=executor, folder=str(folder), host="", pid=0)
 
 
 def _initial_weights(store: Store) -> frozenset[str]:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from db.cli.output import Json
 from harness.analysis import ANALYSES
+from harness.errors import InputError, unknown_name
+from harness.settings import Settings
+from jobs.cli.options import TrialOptions
 
 app = typer.Typer(rich_markup_mode=None)
 
-
-class Kind(StrEnum):
-    """The kinds of items that can be listed."""
-
-    tasks = "tasks"
-    models = "models"
-    data = "data"
-    regularizers = "regularizers"
-    schedules = "schedules"
-    suites = "suites"
-    published = "published"
+Kind = Literal["tasks", "models", "data", "regularizers", "schedules", "suites", "published"]
+"""The kinds of items that can be listed."""
 
 
 @app.command("list")
@@ -39,18 +33,10 @@ def list_(
     from harness.cli.table import print_items
     from jobs.cli.listing import list_items, list_sites, published_lines
 
-    items = list_sites(sites, regularizer) if sites else list_items(kind.value)
-    if kind is Kind.published and not sites and not as_json:
+    items = list_sites(sites, regularizer) if sites else list_items(kind)
+    if kind == "published" and not sites and not as_json:
         items = published_lines(items)
     print_items(items, as_json)
-
-
-class SplitName(StrEnum):
-    """The splits of a task's data."""
-
-    train = "train"
-    dev = "dev"
-    test = "test"
 
 
 @app.command()
@@ -59,7 +45,7 @@ def analyze(
     kind: Annotated[
         str | None, typer.Argument(metavar="KIND", help=", ".join(ANALYSES) + "; for a suite, default: those it shows.")
     ] = None,
-    split: Annotated[SplitName, typer.Option(help="Split of the data.")] = SplitName.test,
+    split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Split of the data.")] = "test",
     samples: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of random samples; default: all, for maps 4.")
     ] = None,
@@ -74,7 +60,7 @@ def analyze(
     seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="For a suite: seeds 0 to N-1.")] = None,
     model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="For a suite: only these models.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Analyze a trained trial, or all trained trials of a suite.
 
@@ -82,28 +68,22 @@ def analyze(
     """
     from harness.analysis.options import Options
     from harness.cli.table import print_items
-    from harness.errors import InputError, unknown_name
-    from harness.settings import Settings
-    from harness.suites.suite import is_suite
+    from harness.suites.suite import is_suite, load_suite
+    from jobs.cli.suite_analysis import analyze_trial, show_suite
+    from jobs.cli.trial_request import suite_options
     from tasks.data.locate import parse_folders
 
     if device not in ("auto", "cpu", "cuda"):
         raise unknown_name("device", device, ("auto", "cpu", "cuda"))
     if is_suite(target):
-        options = {
-            "--samples": samples,
-            "--output": output,
-            "--split": None if split is SplitName.test else split.value,
-        }
-        for option, value in options.items():
-            if value is not None:
+        for option, value in (("--samples", samples), ("--output", output), ("--split", split)):
+            if value is not None and value != "test":
                 raise InputError(
                     f"{option} {value}: analyses of a suite use all test samples: pass a trial's id instead"
                 )
-        settings = Settings.from_environment(device=device)
-        from jobs.cli.suite_analysis import analyze as analyze_suite
-
-        if not analyze_suite(target, kind, settings, preset, seeds, data, model, as_json=as_json):
+        options = TrialOptions(preset or "mini", seeds, data, model)
+        settings, choice = suite_options(options, Settings.from_environment(device=device))
+        if not show_suite(load_suite(target), choice, settings, kind, as_json=as_json):
             raise typer.Exit(1)
         return
     for option, given in (("--preset", preset), ("--seeds", seeds), ("--model", model)):
@@ -111,10 +91,8 @@ def analyze(
             raise InputError(f"{option}: trial '{target}' defines it: use {option} only with a suite")
     if kind is None:
         raise InputError(f"analyze {target}: KIND is missing: expected one of {', '.join(ANALYSES)}")
-    from jobs.cli.suite_analysis import analyze_trial
-
     settings = Settings.from_environment(device=device, folders=parse_folders(data or ()))
-    report = analyze_trial(target, kind, Options(split.value, samples), settings, output)
+    report = analyze_trial(target, kind, Options(split, samples), settings, output)
     if as_json:
         typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
         return

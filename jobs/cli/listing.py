@@ -47,7 +47,6 @@ def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
     spec = parse_spec(regularizer)
     built = build_regularizer(spec.name, **spec.params)
     report = bind(build_for_sample(model), built, schedule=spec.schedule or "constant")
-    bound = [(site, "") for site in report.bound]
     return [
         {
             "name": site.name,
@@ -60,7 +59,7 @@ def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
             "ratio": site.ratio,
             "left alone": reason,
         }
-        for site, reason in [*bound, *report.skipped]
+        for site, reason in [*((site, "") for site in report.bound), *report.skipped]
     ]
 
 

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any
 
 import typer
 
-Preset = Annotated[str, typer.Option(help="mini: at most hours on two cores; paper: as published.")]
-Seeds = Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1; default: the preset's.")]
-Data = Annotated[
-    list[str] | None, typer.Option(metavar="NAME[=PATH]", help="Only these data sets; PATH: folder of this data set.")
-]
-DataFolder = Annotated[list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.")]
-Model = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these models.")]
-Spec = Annotated[list[str] | None, typer.Option(metavar="SPEC", help="Additional row, such as dropkey:ratio=0.3.")]
-Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Changed hyperparameter.")]
-Sweep = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUES", help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3."),
-]
-Search = Annotated[
-    str | None,
-    typer.Option(metavar="KEY=VALUE,…", help="Search instead of a grid: sampler, candidates, pruner, seed, batch."),
-]
-Weights = Annotated[str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or a transformers folder.")]
-Parallel = Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum workers; default: GPUs, else cores.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Backend = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Backend of attention with dropout: auto, eager, cpu or triton.")
-]
-Compile = Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")]
-CheckpointSeconds = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")]
-Track = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Also log to tensorboard, wandb or mlflow.")]
+from harness.errors import unknown_name
+from harness.settings import Settings
+
+Data = Annotated[list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.")]
 Filter = Annotated[
     list[str],
     typer.Argument(
@@ -39,3 +21,104 @@ Filter = Annotated[
         help="Conditions that must all hold: a suite, a state, an id's beginning, KEY=VALUE, 'KEY<VALUE', not WORD.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class TrialOptions:
+    """The options that select trials, unparsed."""
+
+    preset: Annotated[str, typer.Option(help="mini: at most hours on two cores; paper: as published.")] = "mini"
+    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1; default: the preset's.")] = None
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[=PATH]", help="Only these data sets; PATH: folder of this data set."),
+    ] = None
+    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these models.")] = None
+    regularizer: Annotated[
+        list[str] | None, typer.Option(metavar="SPEC", help="Additional row, such as dropkey:ratio=0.3.")
+    ] = None
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Changed hyperparameter.")
+    ] = None
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.")] = None
+    schedule: Annotated[str | None, typer.Option(metavar="NAME", help="Schedule of the ratio, without a SUITE.")] = None
+    weights: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or a transformers folder.")
+    ] = None
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUES", help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3."),
+    ] = None
+    search: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=VALUE,…", help="Search instead of a grid: sampler, candidates, pruner, seed, batch."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """The options that do not change what a trial is."""
+
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+    backend: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Backend of attention with dropout: auto, eager, cpu or triton.")
+    ] = None
+    compile: Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")] = False
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")
+    ] = 300.0
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Also log to tensorboard, wandb or mlflow.")
+    ] = None
+
+    def to_settings(self, data: list[str] | None = None) -> Settings:
+        """Return the settings of the environment with these options, and with the folders of ``--data NAME=PATH``.
+
+        Raises:
+            InputError: a name is unknown, or an option is invalid.
+        """
+        from harness.training.tracking import checked_trackers
+
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise unknown_name("device", self.device, ("auto", "cpu", "cuda"))
+        options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
+        settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
+        names = [name for text in self.track or () for name in text.split(",") if name]
+        settings = replace(settings, trackers=checked_trackers([*settings.trackers, *names]))
+        return with_folders(settings, data)[0]
+
+
+def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, list[str]]:
+    """Add the paths of ``--data NAME=PATH`` to the settings; return these, and the names alone."""
+    from tasks.data.locate import parse_folders
+
+    folders = parse_folders([item for item in data or () if "=" in item])
+    names = [item.partition("=")[0] for item in data or ()]
+    return replace(settings, folders={**settings.folders, **folders}), names
+
+
+def expand_options(*omitted: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take `TrialOptions` or `RuntimeOptions`: they become one option per field, except those omitted."""
+
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        groups: dict[str, Any] = {}
+        parameters: dict[str, Parameter] = {}
+        for name, parameter in signature(command, eval_str=True).parameters.items():
+            if parameter.annotation in (TrialOptions, RuntimeOptions):
+                groups[name] = parameter.annotation
+                parameters |= signature(parameter.annotation, eval_str=True).parameters
+            else:
+                parameters[name] = parameter
+        visible = [parameters[name].replace(kind=Parameter.KEYWORD_ONLY) for name in parameters if name not in omitted]
+
+        @wraps(command)
+        def call(**values: Any) -> None:
+            for name, group in groups.items():
+                fields = signature(group).parameters.keys() & values.keys()
+                values[name] = group(**{field: values.pop(field) for field in fields})
+            command(**values)
+
+        call.__signature__ = Signature(visible)  # type: ignore[attr-defined]
+        return call
+
+    return expand

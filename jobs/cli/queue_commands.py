@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from db.cli.output import Json
+from harness.errors import InputError
+from harness.settings import Settings
+from jobs import count_of
 from jobs.cli.options import Filter
-from jobs.wording import count_of
 
 if TYPE_CHECKING:
     from db.store.store import Store
-    from harness.settings import Settings
 
 app = typer.Typer(no_args_is_help=True)
+
+LOG_POLL_INTERVAL_S = 0.3
 
 RUN_THEM = "run `dropbench submit` or `dropbench run SUITE`"
 
@@ -26,7 +31,6 @@ RUN_THEM = "run `dropbench submit` or `dropbench run SUITE`"
 @contextlib.contextmanager
 def _open_store(*, create: bool = False) -> Iterator[tuple[Store, Settings]]:
     from db.store.store import open_store
-    from harness.settings import Settings
 
     settings = Settings.from_environment()
     with open_store(settings.database, create=create) as store:
@@ -72,10 +76,23 @@ def logs(
 ) -> None:
     """Print the log of a trial, with all its attempts."""
     from harness.runs.run_directory import find_run
-    from harness.settings import Settings
-    from jobs.cli.logs import show
 
-    show(find_run(Settings.from_environment().runs, id), sys.stdout, follow=follow)
+    directory = find_run(Settings.from_environment().runs, id)
+    position = 0
+    running = True
+    while running:
+        running = follow and directory.locked()
+        try:
+            with open(directory.path / "log.txt", encoding="utf-8", errors="replace") as file:
+                file.seek(position)
+                shutil.copyfileobj(file, sys.stdout)
+                position = file.tell()
+        except FileNotFoundError:
+            if not running:
+                raise InputError(f"{directory.id}: no log yet: the trial has not started") from None
+        sys.stdout.flush()
+        if running:
+            time.sleep(LOG_POLL_INTERVAL_S)
 
 
 @app.command()

@@ -11,28 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from db.cli.output import Json
-from jobs.cli.options import (
-    Backend,
-    CheckpointSeconds,
-    Compile,
-    Data,
-    DataFolder,
-    Device,
-    Model,
-    Override,
-    Parallel,
-    Preset,
-    Search,
-    Seeds,
-    Spec,
-    Sweep,
-    Track,
-    Weights,
-)  # fmt: skip
-from jobs.wording import count_of
+from harness.errors import unknown_name
+from jobs import count_of
+from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
 
 if TYPE_CHECKING:
-    from harness.settings import Settings
     from jobs.queue.run_loop import RunSummary
     from jobs.submission.dispatch import Plan
 
@@ -40,43 +23,27 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
+@expand_options()
 def run(
     suite: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.")] = None,
-    preset: Preset = "mini",
-    seeds: Seeds = None,
-    data: Data = None,
-    model: Model = None,
-    regularizer: Spec = None,
-    overrides: Override = None,
-    task: Annotated[str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Schedule of the ratio, without a SUITE.")
+    *,
+    options: TrialOptions,
+    parallel: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum workers; default: GPUs, else cores.")
     ] = None,
-    weights: Weights = None,
-    sweep: Sweep = None,
-    search: Search = None,
-    parallel: Parallel = None,
     executor: Annotated[str, typer.Option(help="local: background workers; debug: this process.")] = "local",
-    device: Device = "auto",
-    backend: Backend = None,
-    compile: Compile = False,
-    checkpoint_seconds: CheckpointSeconds = 300.0,
-    track: Track = None,
+    runtime: RuntimeOptions,
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from db.report.formats.listing import print_trials
     from db.store.store import open_store
     from jobs.cli.suite_analysis import show_suite
+    from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
-    from jobs.queue.trial_request import Options, resolve_request
 
     plan = _plan(executor, parallel, ("local", "debug"))
-    settings = _settings(data, device, checkpoint_seconds, track, backend, compile)
-    options = Options(
-        preset, seeds, data or (), model or (), regularizer or (), overrides or (), task, schedule, weights,
-        sweep or (), search,
-    )  # fmt: skip
+    settings = runtime.to_settings(options.data)
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
         summary = run_trials(store, settings, request.items, plan, request.searched)
@@ -88,7 +55,7 @@ def run(
         if not summary.trained:
             _log(f"nothing to train: {count_of(len(summary.rows), 'trial')} already done")
         if request.suite is None:
-            print_trials(request.ids, store, as_json=as_json)
+            print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
     complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
     _log(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}")
     _report_failures(summary)
@@ -97,31 +64,20 @@ def run(
 
 
 @app.command()
+@expand_options("task", "schedule")
 def enqueue(
     suites: Annotated[list[str], typer.Argument(metavar="SUITE…", help="Suites by name, or your own .yaml files.")],
-    preset: Preset = "mini",
-    seeds: Seeds = None,
-    data: Data = None,
-    model: Model = None,
-    regularizer: Spec = None,
-    overrides: Override = None,
-    weights: Weights = None,
-    sweep: Sweep = None,
-    search: Search = None,
+    options: TrialOptions,
     as_json: Json = False,
 ) -> None:
     """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
     from db.store.store import open_store
+    from jobs.cli.trial_request import resolve_request
     from jobs.queue.operations import enqueue as enqueue_trials
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
-    from jobs.queue.trial_request import Options, resolve_request
 
-    settings = _settings(data)
-    options = Options(
-        preset, seeds, data or (), model or (), regularizer or (), overrides or (), weights=weights,
-        sweep=sweep or (), search=search,
-    )  # fmt: skip
+    settings = RuntimeOptions().to_settings(options.data)
     requests = [resolve_request(name, options, settings) for name in suites]
     items = [item for request in requests for item in request.items]
     searched = [cell for request in requests for cell in request.searched]
@@ -148,6 +104,7 @@ def enqueue(
 
 
 @app.command()
+@expand_options()
 def submit(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.")
@@ -164,12 +121,9 @@ def submit(
     trials_per_job: Annotated[
         int, typer.Option(min=1, metavar="N", help="On a cluster: trials per job, one after another.")
     ] = 1,
-    device: Device = "auto",
-    backend: Backend = None,
-    compile: Compile = False,
-    checkpoint_seconds: CheckpointSeconds = 300.0,
-    track: Track = None,
-    data: DataFolder = None,
+    *,
+    runtime: RuntimeOptions,
+    data: Data = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be submitted.")] = False,
 ) -> None:
     """Submit queued trials to workers and return at once; no process needs to keep running here."""
@@ -179,7 +133,7 @@ def submit(
     from jobs.submission.submit import submit as submit_trials
 
     plan = _plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
-    settings = _settings(data, device, checkpoint_seconds, track, backend, compile)
+    settings = runtime.to_settings(data)
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
@@ -187,40 +141,13 @@ def submit(
         groups = list(group_by_profile(store, ids, plan, profile))
         if not groups:
             typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry FILTER`.")
-        for group, group_plan in groups:
-            typer.echo(
-                preview(settings, group, group_plan) if dry_run else submit_trials(store, settings, group, group_plan)
-            )
-
-
-def _settings(
-    data: list[str] | None = None,
-    device: str = "auto",
-    checkpoint_seconds: float = 300.0,
-    track: list[str] | None = None,
-    backend: str | None = None,
-    compile: bool = False,
-) -> Settings:
-    from dataclasses import replace
-
-    from harness.errors import unknown_name
-    from harness.settings import Settings
-    from harness.training.tracking import checked_trackers
-    from jobs.queue.trial_request import with_folders
-
-    if device not in ("auto", "cpu", "cuda"):
-        raise unknown_name("device", device, ("auto", "cpu", "cuda"))
-    options = {"device": device, "checkpoint_seconds": checkpoint_seconds, "compile": compile}
-    settings = Settings.from_environment(**options, **({} if backend is None else {"backend": backend}))
-    names = [name for text in track or () for name in text.split(",") if name]
-    settings = replace(settings, trackers=checked_trackers([*settings.trackers, *names]))
-    return with_folders(settings, data)[0] if data else settings
+        for group, plan in groups:
+            typer.echo(preview(settings, group, plan) if dry_run else submit_trials(store, settings, group, plan))
 
 
 def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
-    from harness.errors import unknown_name
     from jobs.submission.dispatch import Plan
-    from jobs.worker.resources import visible_devices
+    from jobs.worker.process_group import visible_devices
 
     if executor not in executors:
         raise unknown_name("executor", executor, executors)

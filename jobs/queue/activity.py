@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from db.store.store import Store
 from harness.runs.timestamps import utc_now_iso
@@ -11,7 +16,35 @@ from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.queue.reconcile import inspect_active
 from jobs.queue.status import Status, correct_counts
-from jobs.queue.train_events import TrainProgress, train_progress
+
+_TAIL_BYTES = 16384
+
+
+@dataclass(frozen=True)
+class TrainProgress:
+    """The progress of a running trial; fields are None before its first train event.
+
+    Attributes:
+        step: steps done.
+        steps: steps in all.
+        rate: steps per second since the last start.
+        loss: loss of the last train event.
+        at: time of the last train event, seconds since 1970.
+    """
+
+    id: str
+    step: int | None = None
+    steps: int | None = None
+    rate: float | None = None
+    loss: float | None = None
+    at: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the time until the end of training at the current rate."""
+        if not self.rate or self.step is None or self.steps is None:
+            return None
+        return (self.steps - self.step) / self.rate
 
 
 @dataclass(frozen=True)
@@ -37,3 +70,50 @@ def activity(store: Store, settings: Settings) -> Activity:
     states = {id: (trial.observed.state, trial.observed.reason) for id, trial in active.items()}
     running = [train_progress(settings.runs / id) for id, (state, _) in states.items() if state == "running"]
     return Activity(correct_counts(as_of, counts, active), states, running)
+
+
+def last_train_event(directory: Path) -> dict[str, Any] | None:
+    """Return the newest train event of a run directory, None before the first."""
+    return next(reversed(_train_events(directory)), None)
+
+
+def train_progress(directory: Path) -> TrainProgress:
+    """Return the progress of a run since its last start."""
+    events = [event for event in _train_events(directory) if _is_number(event.get("step"))]
+    if not events:
+        return TrainProgress(directory.name)
+    last = events[-1]
+    first = next(event for event in events if event.get("phase") == last.get("phase") and event["step"] <= last["step"])
+    steps, seconds = last["step"] - first["step"], 0.0
+    if _is_number(last.get("time")) and _is_number(first.get("time")):
+        seconds = last["time"] - first["time"]
+    rate = steps / seconds if steps > 0 and seconds > 0 else None
+    total, loss, at = (last[key] if _is_number(last.get(key)) else None for key in ("steps", "loss", "time"))
+    return TrainProgress(directory.name, int(last["step"]), None if total is None else int(total), rate, loss, at)
+
+
+def _train_events(directory: Path) -> list[dict[str, Any]]:
+    """Return the newest train events since the last start."""
+    try:
+        with open(directory / "events.jsonl", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return []
+    events: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            event = json.loads(line) if b'"train"' in line or b'"resume"' in line else None
+        except ValueError:
+            continue
+        if not isinstance(event, dict):
+            continue
+        if event.get("event") == "resume":  # steps after the checkpoint are repeated
+            events = [{**event, "steps": events[-1].get("steps")}] if events and event.get("step") else []
+        elif event.get("event") == "train":
+            events.append(event)
+    return events
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -12,7 +12,7 @@ from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory
 from harness.settings import Settings
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
-from jobs.queue.reconcile import collect, import_results
+from jobs.queue.reconcile import ACTIVE, collect, import_results
 from jobs.slurm import client
 from jobs.submission.submission import job_name, revoke
 from jobs.worker import slots
@@ -74,24 +74,18 @@ def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = B
     queued = [id for id, row in rows.items() if row.state == "queued"]
     store.set_states(dict.fromkeys(queued, ("cancelled", reason)), only_from={"queued"})
     collect(store, settings, always_inspect=rows)
-    _cancel_idle_jobs(store)
+    submissions = [row for row in store.open_submissions() if row.executor == "slurm"]
+    busy = {row.submission_id for row in store.states(store.find(ACTIVE)).values()} if submissions else ()
+    for row in submissions:
+        if row.id not in busy:  # none of its trials is left
+            revoke(Path(row.folder))
+            with contextlib.suppress(client.SlurmCommandError):  # its jobs exit as soon as they start
+                client.cancel(job_name(row.id))
     after = store.states(list(rows))
     return Cancelled(
         cancelled=[id for id, row in after.items() if row.state == "cancelled"],
         stopping=[id for id, row in after.items() if row.state in ("submitted", "running")],
     )
-
-
-def _cancel_idle_jobs(store: Store) -> None:
-    """Cancel the jobs on a cluster that have no trials left."""
-    submissions = [row for row in store.open_submissions() if row.executor == "slurm"]
-    if submissions:
-        busy = {row.submission_id for row in store.states(store.find("state=submitted,running")).values()}
-        for row in submissions:
-            if row.id not in busy:
-                revoke(Path(row.folder))
-                with contextlib.suppress(client.SlurmCommandError):  # then they exit as soon as they start
-                    client.cancel(job_name(row.id))
 
 
 def _withdraw_cancellation(directory: RunDirectory) -> None:

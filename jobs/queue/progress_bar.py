@@ -12,8 +12,8 @@ from db.store.store import TrialRow
 from harness.errors import InputError
 from harness.trials.task import spec_of
 from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.train_events import last_train_event
-from jobs.wording import count_of
+from jobs import count_of
+from jobs.queue.activity import last_train_event
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -60,10 +60,8 @@ class ProgressBar:
 
     def add(self, trials: Mapping[str, Trial], remaining: int) -> None:
         """Report new trials of a search, already in `trials`, and the number of remaining candidates."""
-        self.print_line(
-            f"Added {count_of(len(trials), 'trial')} of the next candidates; "
-            f"{count_of(remaining, 'candidate')} remaining."
-        )
+        candidates = count_of(remaining, "candidate")
+        self.print_line(f"Added {count_of(len(trials), 'trial')} of the next candidates; {candidates} remaining.")
         self.width = len(str(len(self.trials)))
         if self.bars is not None and self.total_bar is not None:
             self.bars.update(self.total_bar, total=len(self.trials))

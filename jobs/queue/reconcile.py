@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from db.store.run_record import NEXT_STATE, RunRecord, read_run_record
 from db.store.store import Store, TrialRow
@@ -22,11 +22,9 @@ ACTIVE = "state=submitted,running"
 
 @dataclass(frozen=True)
 class ObservedState:
-    """The observed state of a trial.
+    """The observed state of a trial, and its reason.
 
     Attributes:
-        state: the state.
-        reason: its reason.
         died: the last attempt has ended without recording its end.
         inspected: its run directory was read; it is not for a job that has never started.
     """
@@ -52,43 +50,36 @@ def determine_state(directory: RunDirectory, submission: Submission | None) -> O
     worker that is just starting or just ending is never taken for dead.
     """
     locked = directory.locked()
-    attempts = directory.attempts()
-    last = attempts[-1] if attempts else None
+    last: dict[str, Any] = next(reversed(directory.attempts()), {})
     has_result = directory.succeeded()
-    unfinished = last is not None and last["state"] == "running"
-    alive = submission is not None and submission.is_alive(directory.id)
-    is_remote = submission is not None and not submission.is_local
-    if locked or (unfinished and directory.locked()):
-        return ObservedState("running")
-    if unfinished and not has_result and last and submission is not None and submission.may_run(directory.id, last):
+    unfinished = last.get("state") == "running"
+    job = submission or Submission("", alive=False)
+    alive = job.is_alive(directory.id)
+    if locked or (unfinished and (directory.locked() or (not has_result and job.may_run(directory.id, last)))):
         return ObservedState("running")
     if has_result:
         return ObservedState("succeeded", died=unfinished)
     if unfinished:
-        end = submission.exit_cause(last) if submission is not None and last is not None else None
+        end = job.exit_cause(last)
         if end is None and (reason := directory.cancelled()) is not None:
             return ObservedState("cancelled", reason, died=True)
         state = NEXT_STATE.get(end[0], "queued") if end else "queued"
-        if state == "queued" and alive and is_remote:
+        if state == "queued" and alive and not job.is_local:
             state = "submitted"  # requeued
         return ObservedState(state, end[1] if end else "its worker was killed", died=True)
     if (reason := directory.cancelled()) is not None:
         return ObservedState("cancelled", reason)
-    if last is None or (submission is not None and last.get("submission") != submission.id):
+    if not last or (submission is not None and last.get("submission") != submission.id):
         if alive:
             return ObservedState("submitted")
-        failure = submission.failed_before_start(directory.id) if submission is not None else None
-        return ObservedState(*(failure or ("queued", None)))
-    if last["state"] == "failed":
-        return ObservedState("failed", last["cause"])
-    if last["state"] == "cancelled":
-        return ObservedState("cancelled", last["cause"])
-    if submission is not None and not alive and (end := submission.exit_cause(last)) and end[0] == "cancelled":
+        return ObservedState(*(job.failed_before_start(directory.id) or ("queued", None)))
+    if last["state"] in ("failed", "cancelled"):
+        return ObservedState(last["state"], last["cause"])
+    if not alive and (end := job.exit_cause(last)) and end[0] == "cancelled":
         return ObservedState("cancelled", end[1])
     # After a preemption the same job resumes the trial; on a cluster also after SIGTERM, with which a requeue begins.
-    if alive and (last["state"] == "preempted" or is_remote):
-        return ObservedState("submitted", last["cause"])
-    return ObservedState("queued", last["cause"])
+    resumes = alive and (last["state"] == "preempted" or not job.is_local)
+    return ObservedState("submitted" if resumes else "queued", last["cause"])
 
 
 def inspect_active(store: Store, settings: Settings, *, always_inspect: Collection[str] = ()) -> dict[str, ActiveTrial]:
@@ -151,7 +142,12 @@ def collect(
             try:
                 snapshots.append(replace(read_run_record(directory), state=observed.state, reason=observed.reason))
             except InputError as error:
-                unreadable[id] = _state_of_unreadable(directory, observed, error)
+                if directory.path.exists():
+                    unreadable[id] = ("failed", str(error))
+                elif observed.state == "submitted":
+                    unreadable[id] = ("submitted", None)
+                else:
+                    unreadable[id] = ("queued", "its run directory was deleted")
         store.record(snapshots)
         store.set_states(unreadable)
         idle = [row for row in store.open_submissions() if row.id not in busy]
@@ -190,12 +186,3 @@ def import_results(store: Store, settings: Settings, ids: Iterable[str]) -> list
         store.record(snapshots)
         store.set_states(unreadable)
     return [*(imported.trial.id for imported in snapshots), *unreadable]
-
-
-def _state_of_unreadable(
-    directory: RunDirectory, observed: ObservedState, error: InputError
-) -> tuple[TrialState, str | None]:
-    """Return the state of a trial whose run directory cannot be read: queued if it was deleted, failed if damaged."""
-    if not directory.path.exists():
-        return ("submitted", None) if observed.state == "submitted" else ("queued", "its run directory was deleted")
-    return "failed", str(error)

@@ -80,7 +80,9 @@ def run(
         with ProgressBar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
             try:
                 _run_until_done(store, settings, trials, plan, progress, searches)
-                _drain(store, settings)
+                # Idle workers exit, so that no submission of this process is open when it ends.
+                _wait(settings, [row for row in store.open_submissions() if _is_mine(row)], DRAIN_S)
+                collect(store, settings)
             except KeyboardInterrupt:
                 summary.interrupted = True
                 submissions = _request_stop(store, list(trials))
@@ -118,20 +120,13 @@ def _run_until_done(
             time.sleep(max(POLL_INTERVAL_S, 9 * (time.monotonic() - start)))
 
 
-def _drain(store: Store, settings: Settings) -> None:
-    """Wait for this process's idle workers to exit, so that no submission is open when it ends."""
-    _wait(settings, [row for row in store.open_submissions() if _is_mine(row)], DRAIN_S)
-    collect(store, settings)
-
-
 def _request_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
     """Ask the workers of this process, and orphaned workers of these trials, to stop; defer Ctrl-C meanwhile."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         used = {row.submission_id for row in store.states(ids).values()}
-        submissions = [
-            row for row in store.open_submissions() if _is_mine(row) or (row.id in used and _is_orphaned(row))
-        ]
+        rows = store.open_submissions()
+        submissions = [row for row in rows if _is_mine(row) or (row.id in used and _is_orphaned(row))]
         for row in submissions:
             (Path(row.folder) / STOP_FILE).touch()
     finally:
@@ -155,8 +150,6 @@ def _is_orphaned(row: SubmissionRow) -> bool:
         return False
     try:
         os.kill(row.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:  # or it is another user's
+        return isinstance(error, ProcessLookupError)
     return False

@@ -39,9 +39,7 @@ class Status:
 
 def read_status(store: Store, settings: Settings) -> Status:
     """Count the trials by their true state, without changing anything."""
-    as_of = utc_now_iso()
-    counts = store.counts()
-    return correct_counts(as_of, counts, inspect_active(store, settings))
+    return correct_counts(utc_now_iso(), store.counts(), inspect_active(store, settings))
 
 
 def correct_counts(as_of: str, counts: dict[TrialState, int], active: Mapping[str, ActiveTrial]) -> Status:

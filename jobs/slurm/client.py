@@ -1,4 +1,7 @@
-"""SLURM's command-line programs: run them, and parse their answers into plain values."""
+"""SLURM's command-line programs: run them, and parse their answers into plain values.
+
+Functions raise `SlurmCommandError` if their program fails, unless they return a default then.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +21,18 @@ COMMAND_TIMEOUT_S = 60.0
 DEFAULT_MAX_ARRAY_SIZE = 1000
 """Elements of an array if the cluster does not report its limit. SLURM's default is 1001, counted from 0."""
 
-_JOB_LIMIT = re.compile(r"job submit limit|MaxSubmit|MaxJobCount")
-"""In SLURM's answer if a user, an account or the cluster has reached its limit of jobs."""
-
 
 class SlurmCommandError(Exception):
     """A program is missing, failed or timed out; the message says which and why, in one line."""
 
-    @property
-    def job_limit_reached(self) -> bool:
-        """Return whether SLURM refused because of its limit of jobs."""
-        return bool(_JOB_LIMIT.search(str(self)))
-
 
 class SubmissionRefusedError(InputError):
-    """sbatch refuses a script; `job_limit_reached`: because of its limit of jobs."""
+    """sbatch refuses a script; the message contains its answer."""
 
-    def __init__(self, message: str, *, job_limit_reached: bool) -> None:
-        super().__init__(message)
-        self.job_limit_reached = job_limit_reached
+    @property
+    def job_limit_reached(self) -> bool:
+        """Return whether it refuses because a user, an account or the cluster has reached its limit of jobs."""
+        return re.search(r"job submit limit|MaxSubmit|MaxJobCount", str(self)) is not None
 
 
 def run_command(*command: str, timeout: float = COMMAND_TIMEOUT_S) -> str:
@@ -49,7 +45,7 @@ def run_command(*command: str, timeout: float = COMMAND_TIMEOUT_S) -> str:
     if command[0] != "sbatch":  # sbatch passes its environment on to the job
         # Times in UTC, and no output format of the user's.
         formats = re.compile(r"S(QUEUE|ACCT|LURM_TIME)_")
-        environment = {**{key: value for key, value in environment.items() if not formats.match(key)}, "TZ": "UTC"}
+        environment = {key: value for key, value in os.environ.items() if not formats.match(key)} | {"TZ": "UTC"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=True, env=environment)
     except FileNotFoundError:
@@ -68,11 +64,7 @@ def sleep(seconds: float) -> None:
 
 
 def list_jobs(names: Iterable[str]) -> Iterator[tuple[str, str, int, Execution]]:
-    """Yield the name, job id, array element and current execution of every job with one of these names (squeue).
-
-    Raises:
-        SlurmCommandError: squeue does not answer.
-    """
+    """Yield the name, job id, array element and current execution of every job with one of these names (squeue)."""
     output = run_command(
         *("squeue", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%N|%S|%j"), f"--name={','.join(names)}"
     )
@@ -82,11 +74,7 @@ def list_jobs(names: Iterable[str]) -> Iterator[tuple[str, str, int, Execution]]
 
 
 def list_executions(job_ids: Iterable[str]) -> dict[str, list[Execution]]:
-    """Return every execution of some jobs by id, those of an array's elements as ``12_3``, in order (sacct).
-
-    Raises:
-        SlurmCommandError: there is no accounting, or it does not answer.
-    """
+    """Return every execution of some jobs by id, those of an array's elements as ``12_3``, in order (sacct)."""
     # --duplicates: a requeued job has one line per execution.
     output = run_command(
         *("sacct", "--duplicates", "--noheader", "--parsable2", f"--jobs={','.join(job_ids)}"),
@@ -137,11 +125,7 @@ def submit(script: str) -> str:
 
 
 def cancel(name: str) -> None:
-    """Cancel the jobs of a name, pending or running.
-
-    Raises:
-        SlurmCommandError: they may still run.
-    """
+    """Cancel the jobs of a name, pending or running; after an error they may still run."""
     run_command("scancel", f"--name={name}")
 
 

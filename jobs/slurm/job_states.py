@@ -6,6 +6,7 @@ directory knows whether the trial is done.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -60,40 +61,31 @@ class JobStates:
         includes the element: ``12_3``. If sacct lags behind, wait for it, within one budget for all jobs.
         """
         array_id, _, element = job_id.partition("_")
-        while (
-            (last := last_started_by(self.history.get(job_id, []), started_at)) is not None
-            and last.alive
-            and self.lag_budget_s > 0
-        ):
-            self.lag_budget_s -= _POLL_INTERVAL_S
-            client.sleep(_POLL_INTERVAL_S)
-            try:
+        last = last_started_by(self.history.get(job_id, []), started_at)
+        with contextlib.suppress(client.SlurmCommandError):
+            while last is not None and last.alive and self.lag_budget_s > 0:
+                self.lag_budget_s -= _POLL_INTERVAL_S
+                client.sleep(_POLL_INTERVAL_S)
                 self.history |= client.list_executions([array_id])
-            except client.SlurmCommandError:
-                break
-        if last is not None and not last.alive:
-            return last
-        current = self.current.get(name, {}).get(int(element or 0), Execution("PENDING"))
-        last = last_started_by([current], started_at)
+                last = last_started_by(self.history.get(job_id, []), started_at)
+        if last is None or last.alive:
+            current = self.current.get(name, {}).get(int(element or 0), Execution("PENDING"))
+            last = last_started_by([current], started_at)
         return last if last is not None and not last.alive else None
 
 
 def query_jobs(jobs: Sequence[tuple[str, str | None]], *, with_history: bool = False) -> JobStates:
     """Ask SLURM about jobs by name and, if known, id; `with_history`: also ask sacct how they ended."""
     states = JobStates(queried_at=utc_now_iso()[:19])
-    for names in chunks((name for name, _ in jobs), MAX_IDS_PER_CALL):
-        try:
+    try:
+        for names in chunks((name for name, _ in jobs), MAX_IDS_PER_CALL):
             for name, job_id, element, execution in client.list_jobs(names):
                 states.job_ids[name] = job_id
                 states.current.setdefault(name, {})[element] = execution
-        except client.SlurmCommandError:
-            states.answered = False
-            break
+    except client.SlurmCommandError:
+        states.answered = False
     states.job_ids |= {name: job_id for name, job_id in jobs if job_id}
-    if with_history:
-        for job_ids in chunks(states.job_ids.values(), MAX_IDS_PER_CALL):
-            try:
-                states.history |= client.list_executions(job_ids)
-            except client.SlurmCommandError:
-                break
+    with contextlib.suppress(client.SlurmCommandError):
+        for job_ids in chunks(states.job_ids.values(), MAX_IDS_PER_CALL) if with_history else ():
+            states.history |= client.list_executions(job_ids)
     return states

@@ -39,16 +39,11 @@ class Profile(BaseModel):
         """Return the parameters of Submitit's SlurmExecutor."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in self.environment.items()]
         parameters = {
-            "time": self.time,
-            "nodes": self.nodes,
+            **self.model_dump(include={"time", "nodes", "partition", "account", "qos", "constraint"}),
             "ntasks_per_node": self.tasks,
             "cpus_per_task": self.cpus,
             "gpus_per_node": self.gpus or None,
             "mem": f"{self.memory * 1024:.0f}MB" if self.memory else None,
-            "partition": self.partition,
-            "account": self.account,
-            "qos": self.qos,
-            "constraint": self.constraint,
             "signal_delay_s": self.signal_delay,
             "setup": [*exports, *self.setup] or None,
         }
@@ -73,11 +68,7 @@ def load_profile(name: str, file: Path = FILE) -> Profile:
 
 
 def profiles_for_trials(file: Path = FILE) -> dict[str, Profile]:
-    """Load the profiles of a file that have a filter `trials`, in the file's order.
-
-    Raises:
-        InputError: see `load_profile`.
-    """
+    """Load the profiles of a file that have a filter `trials`, in the file's order. Errors as in `load_profile`."""
     profiles = {name: _profile(name, table, file) for name, table in _tables(file, "default").items()}
     return {name: profile for name, profile in profiles.items() if profile.trials is not None}
 

@@ -23,7 +23,7 @@ from jobs.slurm import client
 from jobs.slurm.job_states import query_jobs
 from jobs.submission import executors
 from jobs.submission.submission import job_name, revoke, write_elements
-from jobs.worker import resources, retry, slots
+from jobs.worker import process_group, retry, slots
 from jobs.worker.attempt import remove_temp_files
 from jobs.worker.worker import Worker
 
@@ -111,11 +111,11 @@ def _start_local(
             if acquired:
                 share = len(acquired) / min(len(queued), plan.parallel) if plan.will_poll else 1.0
                 claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
-            devices = resources.visible_devices() if settings.device != "cpu" else []
+            devices = process_group.visible_devices() if settings.device != "cpu" else []
             settings = replace(settings, threads=plan.threads)
             for slot in acquired[: len(claimed)]:
-                worker = _worker(settings, claimed, submission, slot)
-                job_ids.append(executors.start_local(worker, slot, plan.threads, devices))
+                executor = executors.DetachedExecutor(Path(submission.folder), slot, plan.threads, devices)
+                job_ids.append(str(executor.submit(_worker(settings, claimed, submission, slot)).job_id))
             if claimed:
                 store.submitted(submission.id, ",".join(job_ids))
         finally:
@@ -134,13 +134,12 @@ def _start_debug(
         (slot,) = slots.acquire(settings.runs, submission.id, 1, slots.count_workers(settings.runs) + 1)
         claimed = _claim(store, settings, queued[:1], submission)
     try:
-        if not claimed:
-            return None
-        store.submitted(submission.id, None)
-        executors.run_debug(_worker(settings, claimed, submission, terminal=True))
+        if claimed:
+            store.submitted(submission.id, None)
+            executors.run_debug(_worker(settings, claimed, submission))
     finally:
         slot.close()
-    return Dispatched(submission.id, claimed, 1)
+    return Dispatched(submission.id, claimed, 1) if claimed else None
 
 
 def _start_slurm(
@@ -149,14 +148,13 @@ def _start_slurm(
     """Submit an array of jobs. If this process dies meanwhile, they are found by their name."""
     assert plan.profile is not None
     folder, name = Path(submission.folder), job_name(submission.id)
-    queued, excluded = _with_same_exclusions(settings, queued)
+    # All jobs of an array exclude the same nodes, but never all nodes.
+    excluded = {id: retry.excluded_nodes(RunDirectory(settings.runs / id).attempts()) for id in queued}
+    nodes = excluded[queued[0]]
+    queued = [id for id in queued if excluded[id] == nodes]
+    exclude = ",".join(sorted(nodes)) if nodes and client.list_nodes(plan.profile.partition) - nodes else ""
     executor = executors.ArrayExecutor(
-        folder,
-        plan.profile,
-        name,
-        throttle=plan.throttle,
-        after=plan.after,
-        exclude=excluded if excluded and client.list_nodes(plan.profile.partition) - excluded else (),
+        folder, plan.profile, name, throttle=plan.throttle, after=plan.after, exclude=exclude
     )
     settings = replace(settings, threads=plan.profile.cpus)
     with slots.dispatch_lock(settings.runs):
@@ -180,18 +178,10 @@ def _start_slurm(
                 unknown = f"{error}; {len(packs)} jobs '{name}' may have been submitted"
                 raise InputError(f"{unknown}: run `dropbench collect` when SLURM answers again") from None
             if name not in jobs.job_ids:
-                raise client.SubmissionRefusedError(
-                    f"sbatch refuses: {error}", job_limit_reached=error.job_limit_reached
-                ) from None
+                raise client.SubmissionRefusedError(f"sbatch refuses: {error}") from None
             job_id = jobs.job_ids[name]
         store.submitted(submission.id, job_id)
     return Dispatched(submission.id, claimed, len(packs), job_id)
-
-
-def _with_same_exclusions(settings: Settings, queued: Sequence[str]) -> tuple[list[str], frozenset[str]]:
-    """Return the trials that exclude the same nodes as the first one, and these nodes."""
-    excluded = {id: retry.excluded_nodes(RunDirectory(settings.runs / id).attempts()) for id in queued}
-    return [id for id in queued if excluded[id] == excluded[queued[0]]], excluded[queued[0]]
 
 
 def _queued(store: Store, settings: Settings, ids: Sequence[str], max_trials: int) -> list[str]:
@@ -229,12 +219,7 @@ def _claim(
 
 
 def _worker(
-    settings: Settings,
-    ids: Sequence[str],
-    submission: SubmissionRow,
-    slot: WorkerSlot | None = None,
-    *,
-    terminal: bool = False,
+    settings: Settings, ids: Sequence[str], submission: SubmissionRow, slot: WorkerSlot | None = None
 ) -> Worker:
     return Worker(
         [str(settings.runs.absolute() / id) for id in ids],
@@ -244,5 +229,5 @@ def _worker(
         executor=submission.executor,
         slot_file=str(slot.path.absolute()) if slot else None,
         submitted_at=submission.created_at,
-        terminal=terminal,
+        terminal=submission.executor == "debug",
     )

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +91,6 @@ class DetachedExecutor(submitit.LocalExecutor):
         }
 
 
-def start_local(worker: Worker, slot: WorkerSlot, threads: int, devices: Sequence[str]) -> str:
-    """Start one worker in the background and return its job id."""
-    return str(DetachedExecutor(Path(worker.folder), slot, threads, devices).submit(worker).job_id)
-
-
 @atexit.register
 def _disown() -> None:
     """Mark running controllers as reaped: they may outlive this process, and Python would warn about them."""
@@ -134,14 +129,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
     """
 
     def __init__(
-        self,
-        folder: Path,
-        profile: Profile,
-        name: str,
-        *,
-        throttle: int | None,
-        after: str | None,
-        exclude: Iterable[str] = (),
+        self, folder: Path, profile: Profile, name: str, *, throttle: int | None, after: str | None, exclude: str = ""
     ) -> None:
         for program in ("srun", "sbatch", "squeue"):
             if shutil.which(program) is None:
@@ -158,7 +146,7 @@ class ArrayExecutor(submitit.SlurmExecutor):
         self.update_parameters(
             **{**parameters, "setup": [*parameters.get("setup", []), rename]},
             job_name=name,
-            exclude=",".join(sorted(exclude)) or None,
+            exclude=exclude or None,
             additional_parameters={"kill-on-invalid-dep": "yes", **dependency},
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +33,6 @@ class Submission:
     """A submission as its executor sees it now.
 
     Attributes:
-        id: the submission's id.
         alive: whether any of its jobs runs or will run.
         folder: the folder of its logs.
         jobs: what SLURM reports; None for other executors.
@@ -111,16 +109,15 @@ def inspect_submissions(
     rows: Sequence[SubmissionRow], settings: Settings, *, with_history: bool = False
 ) -> dict[str, Submission]:
     """Look up submissions by id, with one query to SLURM for all; `with_history`: also how their jobs ended."""
-    on_slurm = [row for row in rows if row.executor == "slurm"]
-    names = [(job_name(row.id), row.job_id) for row in on_slurm]
-    jobs = query_jobs(names, with_history=with_history) if on_slurm else JobStates()
+    names = [(job_name(row.id), row.job_id) for row in rows if row.executor == "slurm"]
+    jobs = query_jobs(names, with_history=with_history)
     submissions = {}
     for row in rows:
         if row.executor == "slurm":
-            folder = Path(row.folder)
-            submissions[row.id] = Submission(
-                row.id, jobs.alive(job_name(row.id)), folder, jobs, read_elements(folder), _started_elements(folder)
-            )
+            alive, folder = jobs.alive(job_name(row.id)), Path(row.folder)
+            elements = [file.stem.partition("_")[2] for file in folder.glob(f"*{STARTED_SUFFIX}")]
+            started = frozenset(int(element) for element in elements if element.isdigit())
+            submissions[row.id] = Submission(row.id, alive, folder, jobs, read_elements(folder), started)
         else:
             submissions[row.id] = Submission(row.id, slots.is_alive(settings.runs, row.id))
     return submissions
@@ -148,14 +145,3 @@ def read_elements(folder: Path) -> dict[str, int]:
         return {str(id): int(element) for id, element in elements.items()}
     except (OSError, ValueError, AttributeError):
         return {}
-
-
-def _started_elements(folder: Path) -> frozenset[int]:
-    try:
-        with os.scandir(folder) as entries:
-            job_ids = [
-                entry.name.removesuffix(STARTED_SUFFIX) for entry in entries if entry.name.endswith(STARTED_SUFFIX)
-            ]
-    except OSError:
-        return frozenset()
-    return frozenset(int(element) for _, _, element in (id.partition("_") for id in job_ids) if element.isdigit())

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from db.store.store import Store
 from harness.settings import Settings
+from jobs import count_of
 from jobs.slurm import client
 from jobs.slurm.profile import load_profile, profiles_for_trials
 from jobs.submission import executors
 from jobs.submission.dispatch import Plan, dispatch
-from jobs.wording import count_of
 from jobs.worker import slots
 
 
@@ -98,10 +98,8 @@ def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
         jobs = -(-len(ids) // plan.trials_per_job)
         max_array_size = client.max_array_size()
         executor = executors.ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
-        arrays = count_of(-(-jobs // max_array_size), "array")
-        summary = (
-            f"{trials} in {count_of(jobs, 'job')}, {arrays}; at most {jobs * plan.profile.gpu_hours:.1f} GPU-hours"
-        )
-        return f"{executor.script(min(jobs, max_array_size))}\n# {summary}"
+        counts = f"{trials} in {count_of(jobs, 'job')}, {count_of(-(-jobs // max_array_size), 'array')}"
+        hours = f"at most {jobs * plan.profile.gpu_hours:.1f} GPU-hours"
+        return f"{executor.script(min(jobs, max_array_size))}\n# {counts}; {hours}"
     free = plan.parallel - slots.count_workers(settings.runs) if plan.executor == "local" else 1
     return f"Would submit {trials} to {count_of(max(0, min(free, len(ids))), 'worker')} ({plan.executor})."

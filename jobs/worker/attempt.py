@@ -19,7 +19,7 @@ from typing import Any
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.runs.timestamps import utc_now_iso
-from jobs.worker import resources, retry
+from jobs.worker import process_group, retry
 
 LOST = "worker died without reporting an error (killed, out of memory, or node down)"
 
@@ -45,7 +45,8 @@ class Attempt:
         process (0: all).
         """
         self.directory, self.previous = directory, directory.attempts()
-        self.number = 1 + max((int(file.stem) for file in _attempt_files(directory)), default=0)
+        names = [file.stem for file in (directory.path / "attempts").glob("*.json")]
+        self.number = 1 + max((int(name) for name in names if name.isdigit()), default=0)
         _reset_peak_memory()
         self.initial_cpu_seconds, self.start = _cpu_seconds(), time.monotonic()
         self.record: dict[str, Any] = {
@@ -55,15 +56,16 @@ class Attempt:
             "executor": executor,
             "job_id": job_id,
             "host": gethostname(),
-            "node": resources.node_name(),
+            "node": process_group.node_name(),
             "pid": os.getpid(),
             "waited_seconds": _waited(submitted_at, self.previous),
-            "cpus": resources.job_cores(threads),
-            "gpus": resources.job_gpus(),
+            # Of the whole job.
+            "cpus": (threads or len(os.sched_getaffinity(0))) * int(os.environ.get("SLURM_NTASKS") or 1),
+            "gpus": len(process_group.visible_devices()) * int(os.environ.get("SLURM_JOB_NUM_NODES") or 1),
             "micro_batch_splits": retry.pieces(self.previous),
             "started_at": utc_now_iso(),
-            **dict.fromkeys(("ended_at", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes")),
-            **dict.fromkeys(("steps_done", "message")),
+            **dict.fromkeys(("ended_at", "device", "cpu_seconds", "gpu_seconds", "peak_memory_bytes", "steps_done")),
+            "message": None,
         }
         directory.write_attempt(self.number, self.record)
 
@@ -139,10 +141,8 @@ def finalize_dead(directory: RunDirectory, exit_cause: ExitCause | None = None) 
 def _waited(submitted_at: str | None, previous: list[dict[str, Any]]) -> float | None:
     """Return the seconds since the attempt could have started: since the submission, or the previous attempt's end."""
     times = [time for time in (submitted_at, previous[-1].get("ended_at") if previous else None) if time]
-    if not times:
-        return None
-    waited = datetime.now(UTC) - max(map(datetime.fromisoformat, times))
-    return round(max(0.0, waited.total_seconds()), 3)  # the login node's clock may be ahead
+    waits = [(datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds() for time in times]
+    return round(max(0.0, min(waits)), 3) if waits else None  # the login node's clock may be ahead
 
 
 def remove_temp_files(folder: Path) -> None:
@@ -174,10 +174,6 @@ def _attempt_file(directory: RunDirectory, number: int) -> Path:
     return directory.path / "attempts" / f"{number}.json"
 
 
-def _attempt_files(directory: RunDirectory) -> list[Path]:
-    return [file for file in (directory.path / "attempts").glob("*.json") if file.stem.isdigit()]
-
-
 def _last_step(directory: RunDirectory) -> int:
     return max((event.get("step", 0) for event in directory.events()), default=0)
 
@@ -190,11 +186,9 @@ def _one_line(error: BaseException) -> str:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError):
-        return True
     # If torch raised the error, torch is loaded; it need not be imported here.
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 

@@ -1,4 +1,4 @@
-"""The processes of one job that train one trial together: rank 0 leads, the others follow."""
+"""The processes of one job, which train one trial together: rank 0 leads, the others follow; and their devices."""
 
 from __future__ import annotations
 
@@ -71,20 +71,16 @@ class ProcessGroup:
         }
         return cls(job_environment.global_rank, job_environment.num_tasks, cpu=not settings.uses_cuda())
 
-    def broadcast(self, directory: str, pieces: int) -> None:
-        """Send the followers the next run directory and its number of pieces."""
-        self._broadcast((directory, pieces))
-
-    def shutdown(self) -> None:
-        """Send the followers the end of the work."""
-        self._broadcast(None)
-
     def receive(self) -> Iterator[tuple[str, int]]:
         """Yield what rank 0 broadcasts, until it shuts down."""
-        while (message := self._broadcast(None)) is not None:
+        while (message := self.broadcast(None)) is not None:
             yield message
 
-    def _broadcast(self, message: tuple[str, int] | None) -> tuple[str, int] | None:
+    def broadcast(self, message: tuple[str, int] | None) -> tuple[str, int] | None:
+        """Send the followers the next run directory and its number of pieces, or None to shut down.
+
+        Return the message of rank 0, which a follower receives by the same call.
+        """
         if self.size == 1:
             return message
         from accelerate.state import PartialState
@@ -95,3 +91,17 @@ class ProcessGroup:
         messages = [message]
         broadcast_object_list(messages)
         return messages[0]
+
+
+def visible_devices() -> list[str]:
+    """Return the GPUs that this process may use, as named in `CUDA_VISIBLE_DEVICES`, without importing torch."""
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if variable is not None:
+        names = [name.strip() for name in variable.split(",")]
+        return [name for name in names if name and not name.startswith("-")]
+    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+
+
+def node_name() -> str | None:
+    """Return SLURM's name of this node, None outside SLURM."""
+    return os.environ.get("SLURMD_NODENAME")

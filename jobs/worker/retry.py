@@ -23,7 +23,6 @@ EXHAUSTED = "given up"
 """Prefix of the cause of a trial that was given up; the next `dropbench run` retries such a trial."""
 
 _FRUITLESS = ("lost", "timeout", "node_failure")
-_EXCLUSION = timedelta(hours=24)
 
 Record = Mapping[str, Any]
 
@@ -42,8 +41,8 @@ def apply_limits(
         return "failed", f"out of memory even with each micro-batch in {count} pieces; {cause}"
     if state in _FRUITLESS:
         ends = ((attempt["state"], attempt.get("steps_done")) for attempt in reversed(previous))
-        row = itertools.takewhile(lambda end: end[0] in _FRUITLESS and end[1] == checkpoint_step, ends)
-        if (fruitless := 1 + sum(1 for _ in row)) >= MAX_FRUITLESS_ATTEMPTS:
+        in_a_row = itertools.takewhile(lambda end: end[0] in _FRUITLESS and end[1] == checkpoint_step, ends)
+        if (fruitless := 1 + len(list(in_a_row))) >= MAX_FRUITLESS_ATTEMPTS:
             return "failed", f"{EXHAUSTED} after {fruitless} attempts in a row without a new checkpoint; {cause}"
     return state, cause
 
@@ -55,10 +54,6 @@ def can_retry_at_once(attempts: Sequence[Record]) -> bool:
 
 def excluded_nodes(attempts: Sequence[Record]) -> frozenset[str]:
     """Return the nodes that failed during an attempt in the last day."""
-    recent = (datetime.now(UTC) - _EXCLUSION).isoformat()
-    failures = (
-        attempt
-        for attempt in attempts
-        if attempt["state"] == "node_failure" and (attempt.get("started_at") or "") > recent
-    )
-    return frozenset(str(attempt["node"]) for attempt in failures if attempt.get("node"))
+    recent = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    failures = [attempt for attempt in attempts if attempt["state"] == "node_failure" and attempt.get("node")]
+    return frozenset(str(attempt["node"]) for attempt in failures if (attempt.get("started_at") or "") > recent)

@@ -163,10 +163,8 @@ def _number(path: Path) -> int:
 def _is_held(path: Path) -> bool:
     try:
         fd = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    except OSError:  # another user's file, or a disk that has become read-only: the worker may be alive
-        return True
+    except OSError as error:  # another user's file, or a disk that has become read-only: the worker may be alive
+        return not isinstance(error, FileNotFoundError)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -61,17 +61,12 @@ class StopRequests:
         self.stopped = self.stopped or self.signal is not None or (self.folder / STOP_FILE).exists()
         return self.stopped
 
-    def state(self) -> str:
-        """Return the state of an attempt that was stopped."""
+    def end(self) -> tuple[str, str]:
+        """Return the state and the cause of an attempt that was stopped."""
         if self.cancelled is not None:
-            return "cancelled"
-        return "preempted" if self.signal == PREEMPTION_SIGNAL else "interrupted"
-
-    def cause(self) -> str:
-        """Return the cause of an attempt that was stopped."""
-        if self.cancelled is not None:
-            return self.cancelled
-        return f"stopped by {signal.Signals(self.signal).name}" if self.signal else "stopped by the user"
+            return "cancelled", self.cancelled
+        cause = f"stopped by {signal.Signals(self.signal).name}" if self.signal else "stopped by the user"
+        return "preempted" if self.signal == PREEMPTION_SIGNAL else "interrupted", cause
 
     def forward_signal(self, keyboard: bool) -> None:
         """Forward the signal after the checkpoint is written: Submitit's own handler requeues the job."""

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,42 +29,34 @@ if TYPE_CHECKING:
 STARTED_SUFFIX = ".began"
 """A file ``<job id>.began`` in a submission's folder: the job has reached its worker."""
 
-_ENDED = ("failed", "cancelled")
 _POLL_INTERVAL_S = 1.0
 
 
+@dataclass(eq=False)
 class Worker:
     """The callable that Submitit pickles. It holds paths and no state, so that it can be restarted at any time.
 
     Several workers may share a list of trials: each runs the next trial that is neither finished nor locked by another
     worker.
 
-    Args:
+    Attributes:
         directories: the run directories, in order of execution.
         payload: `Settings.to_payload`.
-        submission: the submission's id.
-        folder: the submission's folder.
+        submission, folder: the submission's id and folder.
         executor: the executor's name, for the attempts.
         slot_file: the file of its slot (`jobs.worker.slots`), None if the executor limits the workers.
         submitted_at: when it was submitted, ISO 8601.
         terminal: leave output on the terminal and exceptions to the caller, for a debugger.
     """
 
-    def __init__(
-        self,
-        directories: list[str],
-        payload: dict[str, Any],
-        *,
-        submission: str,
-        folder: str,
-        executor: str,
-        slot_file: str | None = None,
-        submitted_at: str | None = None,
-        terminal: bool = False,
-    ) -> None:
-        self.directories, self.payload, self.submission = directories, payload, submission
-        self.folder, self.executor, self.slot_file = folder, executor, slot_file
-        self.submitted_at, self.terminal = submitted_at, terminal
+    directories: list[str]
+    payload: dict[str, Any]
+    submission: str
+    folder: str
+    executor: str
+    slot_file: str | None = None
+    submitted_at: str | None = None
+    terminal: bool = False
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Restore a pickled worker, also of a job that an earlier version submitted."""
@@ -92,18 +84,20 @@ class Worker:
         with StopRequests(Path(self.folder)) as stop_requests:
             if group.rank:
                 for path, pieces in group.receive():
-                    _follow(RunDirectory(Path(path)), replace(settings, micro_batch_splits=pieces), stop_requests)
+                    directory = RunDirectory(Path(path))  # to which rank 0 alone writes
+                    stop_requests.watch(directory)
+                    with contextlib.suppress(Interrupted):
+                        _train(directory, replace(settings, micro_batch_splits=pieces), stop_requests)
             else:
                 if self.executor == "slurm":
                     (Path(self.folder) / f"{job}{STARTED_SUFFIX}").touch()
-                proceed = True
-                for path in self.directories:
-                    if stop_requests.should_stop():
-                        break
-                    if not (proceed := self.run_if_available(RunDirectory(Path(path)), settings, stop_requests, group)):
-                        break
+                proceed = all(
+                    stop_requests.should_stop()
+                    or self.run_if_available(RunDirectory(Path(path)), settings, stop_requests, group)
+                    for path in self.directories
+                )
                 if proceed:  # otherwise the followers are in another collective call, and end with this process
-                    group.shutdown()
+                    group.broadcast(None)
         stop_requests.forward_signal(keyboard=self.terminal)
 
     def run_if_available(
@@ -131,8 +125,8 @@ class Worker:
         finalize_dead(directory)
         if directory.succeeded() or directory.cancelled() is not None:
             return False
-        last = next(reversed(directory.attempts()), None)
-        return last is None or last.get("submission") != self.submission or last["state"] not in _ENDED
+        last: dict[str, Any] = next(reversed(directory.attempts()), {})
+        return last.get("submission") != self.submission or last["state"] not in ("failed", "cancelled")
 
     def run_attempt(
         self, directory: RunDirectory, settings: Settings, stop_requests: StopRequests, group: ProcessGroup
@@ -156,13 +150,13 @@ class Worker:
             stop_requests.watch(directory)
             try:
                 with _redirect_output(directory, attempt.number) if not self.terminal else contextlib.nullcontext():
-                    group.broadcast(str(directory.path), settings.micro_batch_splits)
+                    group.broadcast((str(directory.path), settings.micro_batch_splits))
                     result = _train(directory, settings, stop_requests)
                 directory.write_result(result)
             except SupersededError:
                 raise
             except Interrupted:
-                attempt.finish(stop_requests.state(), stop_requests.cause())
+                attempt.finish(*stop_requests.end())
             except (Exception, SystemExit) as error:
                 attempt.fail(error)
                 if self.terminal and sys.stdin.isatty():
@@ -178,21 +172,11 @@ class Worker:
         return True
 
 
-def _follow(directory: RunDirectory, settings: Settings, stop_requests: StopRequests) -> None:
-    """Train as a follower of rank 0, which alone writes to the run directory."""
-    stop_requests.watch(directory)
-    with contextlib.suppress(Interrupted):
-        _train(directory, settings, stop_requests)
-
-
 def _wait_for_remote_holder(directory: RunDirectory, stop_requests: StopRequests) -> None:
     """If a worker on another machine holds the directory, wait until it renews its lease or is declared dead."""
-    if (first := holder(directory.path)) is None:
-        return
-    while (latest := holder(directory.path)) is not None and latest.held_remotely:
-        if latest.seconds_since_heartbeat < first.seconds_since_heartbeat:
-            return
-        if stop_requests.should_stop():
+    first = holder(directory.path)
+    while first is not None and (latest := holder(directory.path)) is not None and latest.held_remotely:
+        if latest.seconds_since_heartbeat < first.seconds_since_heartbeat or stop_requests.should_stop():
             return
         sleep(_POLL_INTERVAL_S)
 

@@ -1,9 +1,9 @@
-"""`make chaos`: many trials on a real SLURM, while a random fault strikes every few seconds.
+"""`make chaos`: many trials on a real SLURM, with a random fault every few seconds.
 
     python -m tests.cluster.chaos [--trials 200] [--minutes 10] [--seed 0]
 
-In the end every trial must have succeeded, once, with the metrics of an undisturbed run: bit for bit, or within 1e-5
-where memory was short, as such a trial trains with smaller micro-batches. Exit code 1 where one has not.
+In the end every trial must have succeeded exactly once, with the metrics of an undisturbed run: bit for bit, or within
+1e-5 if it ran out of memory and was resumed with smaller micro-batches. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tests.cluster.cluster import Cluster, descendants
 from tests.cluster.conftest import ClusterPlace, running
 
 PAUSE = "0.2"
-"""Seconds a step, so that faults find somebody at work."""
+"""Seconds per step, so that faults hit running workers."""
 
 SUBMIT = ("submit", "--executor=slurm", "--max-parallel=6", "--trials-per-job=5", "--checkpoint-seconds=2")
-SLACK = 1500.0
-"""Seconds for all to end after the last fault."""
+END_TIMEOUT_S = 1500.0
+"""Seconds that the trials have to end after the last fault."""
 
 
 class Chaos:
-    """What can strike, and what mends it; `mends` are due at a time."""
+    """Random faults and their repairs; `repairs` are due at a time."""
 
     def __init__(self, place: ClusterPlace, draw: random.Random) -> None:
         self.place, self.cluster, self.draw = place, place.cluster, draw
-        self.mends: list[tuple[float, Callable[[], object]]] = []
+        self.repairs: list[tuple[float, Callable[[], object]]] = []
         self.away: set[str] = set()
         self.struck: Counter[str] = Counter()
         self.faults: list[Callable[[], bool]] = [
@@ -63,27 +63,28 @@ class Chaos:
         ]
 
     def strike(self) -> None:
-        """One fault, where it finds something to strike at."""
+        """Cause one random fault, if there is something that it applies to."""
         fault = self.draw.choice(self.faults)
         with contextlib.suppress(AssertionError, subprocess.SubprocessError, ProcessLookupError, FileNotFoundError):
             if fault():
                 self.struck[fault.__name__] += 1
 
-    def mend(self, *, all: bool = False) -> None:
-        """What is due."""
+    def repair(self, *, all: bool = False) -> None:
+        """Make the repairs that are due."""
         now = time.monotonic()
-        due = [one for one in self.mends if all or one[0] <= now]
-        self.mends = [one for one in self.mends if one not in due]
-        for _, act in due:
+        due = [entry for entry in self.repairs if all or entry[0] <= now]
+        self.repairs = [entry for entry in self.repairs if entry not in due]
+        for _, repair in due:
             with contextlib.suppress(ProcessLookupError):
-                act()
+                repair()
 
-    def later(self, least: float, most: float, act: Callable[[], object]) -> None:
-        self.mends.append((time.monotonic() + self.draw.uniform(least, most), act))
+    def repair_later(self, low: float, high: float, repair: Callable[[], object]) -> None:
+        """Make a repair after a random time between `low` and `high` seconds."""
+        self.repairs.append((time.monotonic() + self.draw.uniform(low, high), repair))
 
     def worker(self) -> int | None:
-        found = [one.attempts()[-1] for one in self.place.running()]
-        return int(self.draw.choice(found)["pid"]) if found else None
+        attempts = [directory.attempts()[-1] for directory in self.place.running()]
+        return int(self.draw.choice(attempts)["pid"]) if attempts else None
 
     def job(self, state: str = "RUNNING") -> str | None:
         jobs = self.cluster.run("squeue", "--noheader", "--array", f"--states={state}", "--format=%i").split()
@@ -99,7 +100,7 @@ class Chaos:
         pid = self.worker()
         if pid is not None:
             os.kill(pid, signal.SIGSTOP)
-            self.later(2, 20, lambda: os.kill(pid, signal.SIGCONT))
+            self.repair_later(2, 20, lambda: os.kill(pid, signal.SIGCONT))
         return pid is not None
 
     def requeue(self) -> bool:
@@ -147,7 +148,7 @@ class Chaos:
             self.cluster.start_node(node)
             self.away.discard(node)
 
-        self.later(5, 60, back)
+        self.repair_later(5, 60, back)
         return True
 
     def controller(self) -> bool:
@@ -156,7 +157,7 @@ class Chaos:
     def accounting(self) -> bool:
         return self._daemon("slurmdbd", self.cluster.stop_accounting, self.cluster.start_accounting, 60)
 
-    def _daemon(self, name: str, stop: Callable[[], None], start: Callable[[], None], most: float) -> bool:
+    def _daemon(self, name: str, stop: Callable[[], None], start: Callable[[], None], max_seconds: float) -> bool:
         if name in self.away:
             return False
         stop()
@@ -166,7 +167,7 @@ class Chaos:
             start()
             self.away.discard(name)
 
-        self.later(1, most, back)
+        self.repair_later(1, max_seconds, back)
         return True
 
     def program_error(self) -> bool:
@@ -179,17 +180,17 @@ class Chaos:
         if self.place.trouble.exists():
             return False
         self.place.trouble.write_text(what)
-        self.later(2, 8, lambda: self.place.trouble.unlink(missing_ok=True))
+        self.repair_later(2, 8, lambda: self.place.trouble.unlink(missing_ok=True))
         return True
 
     def delete(self) -> bool:
-        found = self.place.running()
-        if found:
-            shutil.rmtree(self.draw.choice(found).path, ignore_errors=True)
-        return bool(found)
+        running = self.place.running()
+        if running:
+            shutil.rmtree(self.draw.choice(running).path, ignore_errors=True)
+        return bool(running)
 
     def full_command_line(self) -> bool:
-        """A `submit` that is killed on its way."""
+        """Kill `dropbench submit` at a random moment."""
         process = self.place.start(*SUBMIT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(self.draw.uniform(0, 3))
         process.kill()
@@ -197,8 +198,8 @@ class Chaos:
         return True
 
 
-def look_after(place: ClusterPlace) -> dict[str, Any] | None:
-    """What a user's cron job does; the states, None where SLURM does not answer."""
+def maintain(place: ClusterPlace) -> dict[str, Any] | None:
+    """Retry, submit and collect as a user's cron job does; return the states, None if SLURM does not answer."""
     for words in (["retry", "state=failed,cancelled"], [*SUBMIT], ["collect"]):
         done = place.call(*words)
         if done.returncode == 1:
@@ -208,65 +209,65 @@ def look_after(place: ClusterPlace) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    """See above."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos", description=__doc__)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=10.0, help="of faults")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     folder = Path(mkdtemp(prefix="chaos-"))
-    expected = undisturbed(folder / "undisturbed", asked.trials)
-    print(f"{len(expected)} trials undisturbed; now with faults, seed {asked.seed}", flush=True)
+    expected = undisturbed(folder / "undisturbed", arguments.trials)
+    print(f"{len(expected)} trials undisturbed; now with faults, seed {arguments.seed}", flush=True)
     with running() as cluster:
-        ok = run(cluster, folder / "disturbed", expected, asked)
+        ok = run(cluster, folder / "disturbed", expected, arguments)
     if ok:
         shutil.rmtree(folder)
     else:
-        print(f"left for a look: {folder}")
+        print(f"the files are in {folder}")
     sys.exit(not ok)
 
 
-def run(cluster: Cluster, folder: Path, expected: dict[str, Any], asked: argparse.Namespace) -> bool:
-    """All of it on a cluster; whether every trial ended as it should."""
+def run(cluster: Cluster, folder: Path, expected: dict[str, Any], arguments: argparse.Namespace) -> bool:
+    """Run the trials on a cluster with faults; return whether every trial ended as an undisturbed one."""
     place = ClusterPlace(folder, cluster)
     place.pause.write_text(PAUSE)
     (folder / "many.yaml").write_text(SUITE)
-    done = place.call("enqueue", "many.yaml", f"--seeds={asked.trials}")
+    done = place.call("enqueue", "many.yaml", f"--seeds={arguments.trials}")
     assert done.returncode == 0, done.stderr
-    chaos = Chaos(place, random.Random(asked.seed))
+    chaos = Chaos(place, random.Random(arguments.seed))
     begin = time.monotonic()
-    quiet = begin + 60 * asked.minutes
+    quiet = begin + 60 * arguments.minutes
     looked = -60.0
     states: dict[str, Any] | None = None
     while True:
         now = time.monotonic()
         if now < quiet:
             chaos.strike()
-            chaos.mend()
+            chaos.repair()
             time.sleep(chaos.draw.uniform(1, 5))
         else:
-            chaos.mend(all=True)
+            chaos.repair(all=True)
             place.trouble.unlink(missing_ok=True)
             cluster.wait_for_nodes()
             place.pause.write_text("0.01")
         if time.monotonic() - looked > 15:
-            states = look_after(place)
+            states = maintain(place)
             looked = time.monotonic()
             print(f"{(looked - begin) / 60:5.1f} min: {states}", flush=True)
-        if now > quiet and states is not None and states["succeeded"] == asked.trials:
+        if now > quiet and states is not None and states["succeeded"] == arguments.trials:
             break
-        if now > quiet + SLACK:
+        if now > quiet + END_TIMEOUT_S:
             break
     time.sleep(2)
     assert place.call("collect").returncode == 0
     wrong = problems(place, expected)
     attempts = [attempt for all in place.attempts().values() for attempt in all]
     print(f"{sum(chaos.struck.values())} faults: {dict(sorted(chaos.struck.items()))}")
-    print(f"{len(attempts)} attempts: {dict(sorted(Counter(one['state'] for one in attempts).items()))}")
+    print(f"{len(attempts)} attempts: {dict(sorted(Counter(attempt['state'] for attempt in attempts).items()))}")
     print(f"{place.status()}")
-    print("\n".join(wrong) or f"all {asked.trials} trials ended once, as undisturbed ones do")
+    print("\n".join(wrong) or f"all {arguments.trials} trials ended once, as undisturbed ones do")
     place.clean()
-    return not wrong and place.status()["succeeded"] == asked.trials
+    return not wrong and place.status()["succeeded"] == arguments.trials
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The suite that chaos strikes, its undisturbed results, and how the trials are compared with them."""
+"""The suite of `tests.cluster.chaos`, its undisturbed results, and the comparison of trials with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ presets:
 
 
 def undisturbed(folder: Path, trials: int) -> dict[str, Any]:
-    """The metrics of all trials, by id."""
+    """Train the suite on this machine without faults; return the metrics of all trials by id."""
     place = Workplace(folder)
     (folder / "many.yaml").write_text(SUITE)
     done = subprocess.run(
@@ -36,25 +36,24 @@ def undisturbed(folder: Path, trials: int) -> dict[str, Any]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return {one.id: (one.result() or {})["metrics"] for one in place.directories()}
+    return {directory.id: (directory.result() or {})["metrics"] for directory in place.directories()}
 
 
 def problems(place: ClusterPlace, expected: dict[str, Any]) -> list[str]:
-    """What is not as it should be, one line each."""
-    found = []
-    there = {one.id: one for one in place.directories()}
-    found += [f"{id}: lost" for id in expected.keys() - there.keys()]
-    for id, directory in there.items():
+    """Return one line per trial that is lost, without a result, run twice, or different from the undisturbed one."""
+    directories = {directory.id: directory for directory in place.directories()}
+    lines = [f"{id}: lost" for id in expected.keys() - directories.keys()]
+    for id, directory in directories.items():
         result, attempts = directory.result(), directory.attempts()
         states = Counter(attempt["state"] for attempt in attempts)
         if result is None:
-            found.append(f"{id}: no result, {dict(states)}")
+            lines.append(f"{id}: no result, {dict(states)}")
             continue
         if states["succeeded"] != 1 or attempts[-1]["state"] != "succeeded" or states["running"]:
-            found.append(f"{id}: {[attempt['state'] for attempt in attempts]}")
+            lines.append(f"{id}: {[attempt['state'] for attempt in attempts]}")
         exact = all(attempt["micro_batch_splits"] == 1 for attempt in attempts)
         for name, value in expected[id].items():
-            got = result["metrics"][name]
-            if got != value and (exact or abs(got - value) > 1e-5 * abs(value)):
-                found.append(f"{id}: {name} {got}, undisturbed {value}")
-    return found
+            actual = result["metrics"][name]
+            if actual != value and (exact or abs(actual - value) > 1e-5 * abs(value)):
+                lines.append(f"{id}: {name} {actual}, undisturbed {value}")
+    return lines

@@ -1,6 +1,6 @@
 """A private SLURM on 127.0.0.1: munge, MariaDB, slurmdbd, slurmctld and some virtual nodes, in one folder.
 
-It needs Debian's slurmctld, slurmd, slurm-client, slurmdbd, munge and mariadb-server-core, and root; no systemd.
+It requires root and Debian's slurmctld, slurmd, slurm-client, slurmdbd, munge and mariadb-server-core, but no systemd.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ PROGRAMS = (
 )  # fmt: skip
 CLIENTS = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "srun", "sacctmgr")
 SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
-LONGEST = 60
-"""Characters of the folder's path: sockets of job steps lie below it, and a socket's path has at most 107."""
-MARK = "CLUSTER_NODE"
-"""A variable that a slurmd and the processes of its steps have, with its node."""
+MAX_PATH_LENGTH = 60
+"""Characters of the folder's path: it contains the sockets of job steps, and a socket's path has at most 107."""
+NODE_VARIABLE = "CLUSTER_NODE"
+"""An environment variable of a slurmd and the processes of its steps: their node."""
 
 
 def unusable() -> str | None:
-    """Why there can be no cluster here; None where there can."""
+    """Return why this machine cannot run a cluster, None if it can."""
     if os.geteuid() != 0:
-        return "a SLURM of one's own is started by root"
+        return "only root can start a private SLURM"
     missing = [program for program in PROGRAMS if shutil.which(program, path=SYSTEM) is None]
     if missing:
-        return f"no {missing[0]} here: Debian's slurmctld slurmd slurm-client slurmdbd munge mariadb-server-core"
+        return f"no {missing[0]}: install slurmctld, slurmd, slurm-client, slurmdbd, munge and mariadb-server-core"
     try:
         own = socket.gethostbyname(socket.gethostname())
     except OSError:
         own = "no address"
-    return None if own.startswith("127.") else f"{socket.gethostname()} means {own} here, not 127.x"
+    return None if own.startswith("127.") else f"{socket.gethostname()} resolves to {own}, expected 127.x"
 
 
 @dataclass
 class Cluster:
-    """A cluster in `folder`; `start` and `stop` are for the fixture, the rest is what can happen to one.
+    """A cluster in `folder`. The fixture calls `start` and `stop`; the other methods cause faults.
 
     Attributes:
-        folder: for everything; its path is short.
-        nodes: how many, called node1 and so on.
-        cpus: that each claims to have.
-        memory: in MB, likewise.
-        gpus: likewise, of nothing but a device file.
-        cgroup: whether memory is limited by the kernel, not by looking at it from time to time.
+        folder: the folder of all its files; its path is short.
+        nodes: number of nodes, which are called node1, node2, …
+        cpus: CPUs that each node claims to have.
+        memory: memory that each node claims to have, in MB.
+        gpus: GPUs that each node claims to have; they are mere device files.
+        cgroup: whether the kernel limits memory, not SLURM by polling.
         more: lines for slurm.conf.
     """
 
@@ -69,7 +69,7 @@ class Cluster:
     more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert len(str(self.folder)) <= LONGEST, self.folder
+        assert len(str(self.folder)) <= MAX_PATH_LENGTH, self.folder
         self.conf = self.folder / "slurm.conf"
         self.port = free_ports(20 + self.nodes)
         self.environment = {
@@ -80,7 +80,7 @@ class Cluster:
         self.database: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """From nothing to nodes that wait for jobs, in about ten seconds."""
+        """Start all daemons until the nodes wait for jobs, in about ten seconds."""
         for name in ("bin", "dev", "log", "munge", "run", "spool", "state"):
             (self.folder / name).mkdir(parents=True)
         self._configure()
@@ -118,23 +118,23 @@ class Cluster:
 
     @property
     def names(self) -> list[str]:
-        """Of the nodes."""
+        """The names of the nodes."""
         return [f"node{number}" for number in range(1, self.nodes + 1)]
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Run one of SLURM's programs; returns what it prints."""
+        """Run one of SLURM's programs and return its standard output."""
         options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": PATIENCE, "cwd": self.folder}
         done = subprocess.run(command, env=self.environment, check=False, **options)
         assert done.returncode == 0 or not check, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
         return str(done.stdout)
 
     def start_controller(self) -> None:
-        """Start slurmctld; with the state that it had."""
+        """Start slurmctld with the state that it saved."""
         self._daemon("slurmctld", "-f", str(self.conf))
         wait(lambda: self._answers("sinfo"), "slurmctld")
 
     def stop_controller(self) -> None:
-        """SIGTERM: it writes down its state and ends."""
+        """Stop slurmctld by SIGTERM: it saves its state."""
         self._end("slurmctld")
 
     def start_accounting(self) -> None:
@@ -148,34 +148,34 @@ class Cluster:
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
         (self.folder / "spool" / name).mkdir(exist_ok=True)
-        self._daemon("slurmd", "-f", str(self.conf), "-N", name, **{MARK: self._mark(name)})
+        self._daemon("slurmd", "-f", str(self.conf), "-N", name, **{NODE_VARIABLE: self._node_label(name)})
 
     def kill_slurmd(self, name: str) -> None:
-        """SIGKILL for the slurmd of a node alone: its jobs go on, and nobody knows of them."""
+        """Kill only the slurmd of a node by SIGKILL: its jobs continue, unknown to SLURM."""
         self._kill(self._pid(f"slurmd.{name}"))
 
     def lose_node(self, name: str) -> None:
-        """SIGKILL for everything on a node, as when its power fails."""
+        """Kill everything on a node by SIGKILL, as a power failure does."""
         self.kill_slurmd(name)
-        while steps := self.steps(name):  # one may just have been made
-            # The steps first: one whose task dies would still tell slurmctld.
+        while steps := self.steps(name):  # another step may just have started
+            # The steps first: a step reports the death of its task to slurmctld.
             for pid in steps + [child for step in steps for child in descendants(step)]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def steps(self, node: str) -> list[int]:
-        """The slurmstepd processes of a node."""
-        found = []
+        """Return the slurmstepd processes of a node."""
+        pids = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and (entry / "comm").read_text().strip() == "slurmstepd":
                     variables = (entry / "environ").read_bytes().split(b"\0")
-                    if f"{MARK}={self._mark(node)}".encode() in variables and not _zombie(entry):
-                        found.append(int(entry.name))
-        return found
+                    if f"{NODE_VARIABLE}={self._node_label(node)}".encode() in variables and not _zombie(entry):
+                        pids.append(int(entry.name))
+        return pids
 
     def wait_for_nodes(self) -> None:
-        """Until every node takes jobs; those that were down are put back into service."""
+        """Wait until every node accepts jobs; return nodes that were down to service."""
 
         def ready() -> bool:
             states = dict(line.split("=") for line in self.run("sinfo", "-hN", "-o", "%N=%T").split())
@@ -188,7 +188,7 @@ class Cluster:
 
     def _configure(self) -> None:
         for number in range(self.gpus):
-            # It must be a device for SLURM to hand it out.
+            # SLURM allocates devices only.
             os.mknod(self.folder / f"dev/gpu{number}", 0o20666, os.makedev(1, 3))
         self.conf.write_text("\n".join(slurm_conf(self, _host())) + "\n")
         gres = f"NodeName=node[1-{self.nodes}] Name=gpu File={self.folder}/dev/gpu[0-{self.gpus - 1}]"
@@ -233,7 +233,7 @@ class Cluster:
             )
         wait(shell.exists, "MariaDB")
 
-    def _mark(self, node: str) -> str:
+    def _node_label(self, node: str) -> str:
         return f"{self.folder}/{node}"
 
     def _daemon(self, *command: str, **variables: str) -> None:
@@ -265,17 +265,17 @@ class Cluster:
 
     def _kill(self, pid: int | None, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(ProcessLookupError):
-            if pid is not None and self._ours(pid):
+            if pid is not None and self._owns(pid):
                 os.kill(pid, number)
 
     def _end(self, name: str) -> None:
         pid = self._pid(name)
         self._kill(pid, signal.SIGTERM)
-        wait(lambda: pid is None or not self._ours(pid), f"the end of {name}")
+        wait(lambda: pid is None or not self._owns(pid), f"the end of {name}")
         (self.folder / f"run/{name}.pid").unlink(missing_ok=True)
 
-    def _ours(self, pid: int) -> bool:
-        """Whether a process lives and belongs to this cluster: the number may be another's by now."""
+    def _owns(self, pid: int) -> bool:
+        """Return whether a process is alive and belongs to this cluster: its number may have been reused."""
         with contextlib.suppress(OSError):
             entry = Path(f"/proc/{pid}")
             words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
@@ -284,7 +284,7 @@ class Cluster:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below a process."""
+    """Return all descendants of a process."""
     below = []
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():

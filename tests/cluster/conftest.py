@@ -79,7 +79,7 @@ presets:
 EXACT = LONE.replace("{regularizer: dropkey, params: {ratio: 0.3}}", "{regularizer: none}").replace(
     "{steps: 300}", "{steps: 300, model.dropout: 0.0}"
 )
-"""The same with nothing random in it, so that pieces of micro-batches train what whole ones do."""
+"""The same without randomness, so that split micro-batches give the same result as whole ones."""
 
 SUITES = {"lone.yaml": LONE, "exact.yaml": EXACT}
 
@@ -114,19 +114,19 @@ class ClusterPlace(Workplace):
         return self.training()
 
     def training(self, attempts: int = 1) -> RunDirectory:
-        """The trial when its attempt of this number has trained for some steps, and written a checkpoint."""
+        """Wait until the attempt of this number has trained for some steps and written a checkpoint."""
 
-        def at_work() -> RunDirectory | None:
-            for one in self.running():
-                if len(one.attempts()) == attempts and list((one.path / "checkpoint").glob("step-*.pt")):
-                    return one
+        def find_training() -> RunDirectory | None:
+            for directory in self.running():
+                if len(directory.attempts()) == attempts and list((directory.path / "checkpoint").glob("step-*.pt")):
+                    return directory
             return None
 
-        found: RunDirectory = wait(at_work, f"attempt {attempts} to train")
-        return found
+        directory: RunDirectory = wait(find_training, f"attempt {attempts} to train")
+        return directory
 
     def finish(self) -> dict[str, Any]:
-        """Let it train at full speed to its end; the status then."""
+        """Let the trials train at full speed to their end; return the status after that."""
         self.pause.write_text("0")
         return self.ended()
 
@@ -134,8 +134,8 @@ class ClusterPlace(Workplace):
         """Return the status that a new process reports."""
         done = self.call("status", "--json", fresh=True)
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        status: dict[str, Any] = json.loads(done.stdout)
+        return status
 
     def look(self) -> dict[str, Any]:
         """Return the status as this process sees it, which takes a small part of the time."""
@@ -144,50 +144,51 @@ class ClusterPlace(Workplace):
             return dict(read_status(store, self.settings).to_json())
 
     def ended(self) -> dict[str, Any]:
-        """Wait until no trial is active any more; returns the status, which a new process confirms after `collect`."""
+        """Wait until no trial is active; return the status, which a new process confirms after `collect`."""
 
-        def over() -> dict[str, Any] | None:
-            found = self.look()
-            return None if found["submitted"] + found["running"] else found
+        def idle_status() -> dict[str, Any] | None:
+            status = self.look()
+            return None if status["submitted"] + status["running"] else status
 
-        found: dict[str, Any] = wait(over, "the end of all trials", pause=0.2)
+        status: dict[str, Any] = wait(idle_status, "the end of all trials", pause=0.2)
         assert self.call("collect").returncode == 0
         collected = self.status()
-        assert {**collected, "as_of": ""} == {**found, "as_of": ""}, "status told another story than collect"
-        return found
+        assert {**collected, "as_of": ""} == {**status, "as_of": ""}, "status and collect disagree"
+        return status
 
     def results(self) -> dict[str, bytes]:
-        """The content of every result by trial."""
-        return {one.id: (one.path / "result.json").read_bytes() for one in self.directories() if one.result()}
+        """Return the content of every result by trial."""
+        directories = [directory for directory in self.directories() if directory.result()]
+        return {directory.id: (directory.path / "result.json").read_bytes() for directory in directories}
 
 
 def removed(folder: Path) -> bool:
-    """Remove a folder to which a process that was just killed may still write; whether it is gone."""
+    """Remove a folder to which a killed process may still write; return whether it is gone."""
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
 
 
 @contextlib.contextmanager
 def running(**options: Any) -> Iterator[Cluster]:
-    """A cluster while the context lasts; skips where there can be none."""
-    why = unusable()
-    if why is not None:
-        pytest.skip(why)
-    folder = Path(mkdtemp(prefix="slurm-", dir="/tmp"))  # sockets lie below it: its path is short
-    one = Cluster(folder, **options)
+    """Run a cluster while the context lasts; skip the test if this machine cannot run one."""
+    reason = unusable()
+    if reason is not None:
+        pytest.skip(reason)
+    folder = Path(mkdtemp(prefix="slurm-", dir="/tmp"))  # it contains sockets: its path is short
+    cluster = Cluster(folder, **options)
     try:
-        one.start()
-        yield one
+        cluster.start()
+        yield cluster
     finally:
-        one.stop()
+        cluster.stop()
         if not os.environ.get("KEEP_CLUSTER"):
-            wait(lambda: removed(folder), f"the end of those who write to {folder}")
+            wait(lambda: removed(folder), f"the end of all writers to {folder}")
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    with running() as one:
-        yield one
+    with running() as started:
+        yield started
 
 
 @pytest.fixture
@@ -201,10 +202,10 @@ def clustered(cluster: Cluster, tmp_path: Path) -> Iterator[ClusterPlace]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The final metrics of the long trials, by their ids, trained on this machine without any disturbance."""
+    """The final metrics of the long trials by id, trained on this machine without faults."""
     place = Workplace(tmp_path_factory.mktemp("undisturbed"))
     for name, text in SUITES.items():
         (place.folder / name).write_text(text)
         done = place.call("run", name)
         assert done.returncode == 0, done.stderr
-    return {one.id: (one.result() or {})["metrics"] for one in place.directories()}
+    return {directory.id: (directory.result() or {})["metrics"] for directory in place.directories()}

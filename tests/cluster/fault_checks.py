@@ -17,7 +17,7 @@ Metrics = dict[str, dict[str, Any]]
 
 
 def check(place: ClusterPlace, directory: RunDirectory, undisturbed: Metrics, *states: str) -> list[dict[str, Any]]:
-    """The trial was run to its end once, to the undisturbed result, by attempts that ended in these states."""
+    """Assert that a trial ended once, with the undisturbed result, by attempts that ended in these states."""
     assert (directory.result() or {})["metrics"] == undisturbed[directory.id]
     attempts = directory.attempts()
     assert [attempt["state"] for attempt in attempts] == list(states)
@@ -29,7 +29,7 @@ def check(place: ClusterPlace, directory: RunDirectory, undisturbed: Metrics, *s
 
 
 def worker(directory: RunDirectory) -> int:
-    """The process that trains."""
+    """Return the process that trains."""
     return int(directory.attempts()[-1]["pid"])
 
 
@@ -38,13 +38,13 @@ def job_of(directory: RunDirectory) -> str:
 
 
 def minutes_left(directory: RunDirectory) -> int:
-    """The least time limit in whole minutes that leaves a job half a minute or more from now."""
+    """Return the shortest time limit in whole minutes that leaves a job half a minute from now."""
     started = datetime.fromisoformat(directory.attempts()[-1]["started_at"])
     return math.ceil(((datetime.now(UTC) - started).total_seconds() + 30) / 60)
 
 
 def reason(place: ClusterPlace) -> str:
-    """Of the state of the only trial."""
+    """Return the reason of the state of the only trial."""
     from db.store.store import open_store
 
     with open_store(place.database) as store:
@@ -53,9 +53,9 @@ def reason(place: ClusterPlace) -> str:
 
 
 def name(place: ClusterPlace) -> str:
-    """Of the only submission's jobs."""
+    """Return the name of the only submission's jobs."""
     from db.store.store import open_store
 
     with open_store(place.database) as store:
-        (one,) = store.open_submissions()
-    return job_name(one.id)
+        (submission,) = store.open_submissions()
+    return job_name(submission.id)

@@ -8,7 +8,7 @@ import socket
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens at, and that no cluster beside this one looks at."""
+    """Return the first of `count` consecutive free ports; clusters of other processes try other ports."""
     for first in range(17000 + os.getpid() * count % 12000, 31000, count):
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
             for port in range(first, first + count):

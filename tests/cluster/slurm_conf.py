@@ -24,7 +24,7 @@ def slurm_conf(cluster: Cluster, host: str) -> Iterator[str]:
         f"SlurmdPidFile={folder}/run/slurmd.%n.pid",
         f"SlurmdSpoolDir={folder}/spool/%n",
         f"SlurmdLogFile={folder}/log/slurmd.%n.log",
-        # A job that is requeued waits until its credential has expired: two minutes unless told otherwise.
+        # A job that is requeued waits until its credential has expired: two minutes by default.
         f"AuthInfo=socket={folder}/munge/socket,cred_expire=5",
         "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
         f"ProctrackType=proctrack/{'cgroup' if cluster.cgroup else 'linuxproc'}",
@@ -55,7 +55,7 @@ def slurm_conf(cluster: Cluster, host: str) -> Iterator[str]:
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
         f"AccountingStoragePort={port + 1}",
-        # What speaks to slurmdbd looks for munge's socket here, and not in AuthInfo.
+        # Clients of slurmdbd look for munge's socket here, not in AuthInfo.
         f"AccountingStoragePass={folder}/munge/socket",
         "AccountingStorageTRES=gres/gpu",
         "AccountingStorageEnforce=limits",

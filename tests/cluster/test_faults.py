@@ -1,4 +1,4 @@
-"""What can happen to a job on a real SLURM: the state that is shown, the cause, and that nothing is lost or doubled."""
+"""Faults of jobs on a real SLURM: the reported state and cause, and that no trial is lost or run twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,11 +15,8 @@ from tests.cluster.conftest import ClusterPlace, running
 from tests.cluster.fault_checks import Metrics, check, job_of, minutes_left, reason, worker
 from tests.patience import wait
 
-if TYPE_CHECKING:
-    pass
 
-
-def test_a_program_error_is_told_and_not_tried_again(clustered: ClusterPlace) -> None:
+def test_a_program_error_is_reported_and_not_retried(clustered: ClusterPlace) -> None:
     clustered.trouble.write_text("raise 5")
     clustered.submit("lone.yaml")
     assert clustered.ended()["failed"] == 1
@@ -29,7 +25,7 @@ def test_a_program_error_is_told_and_not_tried_again(clustered: ClusterPlace) ->
     assert "Nothing is queued" in again.stdout
 
 
-def test_a_killed_worker_goes_on_from_its_checkpoint(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_a_killed_worker_resumes_from_its_checkpoint(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     directory = clustered.lone()
     os.kill(worker(directory), signal.SIGKILL)
     assert clustered.finish()["queued"] == 1
@@ -40,7 +36,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(clustered: ClusterPlace, un
     assert attempts[0]["steps_done"] > 0
 
 
-def test_cancelled_by_scancel_it_is_cancelled_here(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_a_trial_whose_job_is_cancelled_by_scancel(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     directory = clustered.lone()
     clustered.cluster.run("scancel", job_of(directory))
     assert clustered.finish()["cancelled"] == 1
@@ -57,8 +53,8 @@ def test_an_element_that_waits_is_cancelled(clustered: ClusterPlace) -> None:
     first = clustered.training()
     job, _, element = job_of(first).partition("_")
     clustered.cluster.run("scancel", f"{job}_{1 - int(element)}")
-    found = clustered.finish()
-    assert (found["succeeded"], found["cancelled"]) == (1, 1)
+    status = clustered.finish()
+    assert (status["succeeded"], status["cancelled"]) == (1, 1)
 
 
 def test_cancelled_by_dropbench(clustered: ClusterPlace) -> None:
@@ -120,7 +116,7 @@ def test_a_lost_node(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     assert first["node"] == node != second["node"]
 
 
-def test_an_orphan_is_left_to_its_work(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_an_orphaned_worker_continues(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     directory = clustered.lone(pause=0.3)
     node = clustered.cluster.run("squeue", "--noheader", "--format=%N").strip()
     pid = worker(directory)
@@ -147,7 +143,7 @@ def test_out_of_memory(clustered: ClusterPlace, undisturbed: Metrics) -> None:
 
 def test_out_of_memory_by_the_kernels_limit(tmp_path: Path, undisturbed: Metrics) -> None:
     if not Path("/sys/fs/cgroup/memory").is_dir():
-        pytest.skip("there is no cgroup v1 with memory here")
+        pytest.skip("requires cgroup v1 with memory limits")
     with running(nodes=1, cgroup=True) as cluster:
         place = ClusterPlace(tmp_path, cluster)
         try:
@@ -157,7 +153,7 @@ def test_out_of_memory_by_the_kernels_limit(tmp_path: Path, undisturbed: Metrics
 
 
 def short_of_memory(place: ClusterPlace, undisturbed: Metrics) -> None:
-    """With eight samples at a time it takes two GiB, of one; it goes on with four."""
+    """Eight samples at a time take two GiB of one, so that the trial resumes with four."""
     place.trouble.write_text("hog 200 0 4")
     place.submit("exact.yaml", "--checkpoint-seconds=0")
     assert place.ended()["queued"] == 1
@@ -171,12 +167,12 @@ def short_of_memory(place: ClusterPlace, undisturbed: Metrics) -> None:
     assert (second["state"], second["micro_batch_splits"]) == ("succeeded", 2)
     resumed = [event["step"] for event in directory.events() if event["event"] == "resume"]
     assert resumed[-1] == 199
-    found = (directory.result() or {})["metrics"]
-    assert found == pytest.approx(undisturbed[directory.id], rel=1e-5)
+    metrics = (directory.result() or {})["metrics"]
+    assert metrics == pytest.approx(undisturbed[directory.id], rel=1e-5)
     assert len([event for event in directory.events() if event["event"] == "end"]) == 1
 
 
-def test_what_ends_within_its_grace_is_not_run_again(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_a_trial_that_ends_within_its_grace_time_is_not_repeated(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     clustered.trouble.write_text("linger 6")  # at the test set, after the last step
     clustered.submit("lone.yaml", profile="low")
     (directory,) = wait(clustered.directories, "the run directory")
@@ -194,7 +190,7 @@ def test_a_disk_that_fills_up(clustered: ClusterPlace, undisturbed: Metrics) -> 
     clustered.runs.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", clustered.runs], check=False)
     if mounted.returncode:
-        pytest.skip("no disk can be mounted here")
+        pytest.skip("requires permission to mount a file system")
     try:
         clustered.environment["TINY_FILL"] = str(clustered.runs / "ballast")
         clustered.trouble.write_text("disk 200")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 from tests.cluster.conftest import LONE, ClusterPlace
 from tests.cluster.fault_checks import Metrics, check, name, reason, worker
 from tests.patience import wait
 
-if TYPE_CHECKING:
-    pass
 
-
-def test_the_controller_is_started_anew(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_the_controller_restarts(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     directory = clustered.lone()
     clustered.cluster.stop_controller()
     during = clustered.status()
@@ -55,7 +51,7 @@ def test_a_job_that_ends_before_its_trial_begins(clustered: ClusterPlace) -> Non
 
 
 def test_what_a_job_waits_for_fails(clustered: ClusterPlace, undisturbed: Metrics) -> None:
-    """SLURM takes a job away whose dependency can never be fulfilled."""
+    """SLURM cancels a job whose dependency can never be satisfied."""
     other = clustered.cluster.run("sbatch", "--parsable", "--hold", "--wrap=exit 1").strip()
     blocker = clustered.cluster.run("sbatch", "--parsable", "--nodes=4", "--exclusive", "--wrap=sleep 120").strip()
     wait(lambda: "RUNNING" in clustered.cluster.run("squeue", "-h", "-j", blocker, "-o", "%T"), "a full cluster")
@@ -73,18 +69,18 @@ def test_what_a_job_waits_for_fails(clustered: ClusterPlace, undisturbed: Metric
 
 
 def test_a_user_who_may_have_three_jobs(clustered: ClusterPlace) -> None:
-    """An array of eight is refused whole: the cluster is given what it takes, and the rest waits for the next time."""
+    """SLURM refuses an array of eight: submit as many jobs as it accepts, and leave the rest queued."""
     (clustered.folder / "eight.yaml").write_text(LONE.replace("seeds: 1", "seeds: 8").replace("steps: 300", "steps: 5"))
     clustered.pause.write_text("0")
     assert clustered.call("enqueue", "eight.yaml").returncode == 0
     for given, waiting in ((3, 5), (3, 2)):
-        said = clustered.call("submit", "--executor=slurm", "--profile=few")
-        assert said.returncode == 0, said.stderr
+        done = clustered.call("submit", "--executor=slurm", "--profile=few")
+        assert done.returncode == 0, done.stderr
         counts = f"Submitted {given} trials to {given} jobs, {waiting} trials still queued"
-        assert said.stdout.startswith(f"{counts} (sbatch refuses: ")
-        assert "QOSMaxSubmitJobPerUserLimit" in said.stdout
+        assert done.stdout.startswith(f"{counts} (sbatch refuses: ")
+        assert "QOSMaxSubmitJobPerUserLimit" in done.stdout
         assert clustered.ended()["queued"] == waiting
         wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "the jobs' end")
-    said = clustered.call("submit", "--executor=slurm", "--profile=few")
-    assert said.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench watch`.\n"
+    done = clustered.call("submit", "--executor=slurm", "--profile=few")
+    assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench watch`.\n"
     assert clustered.ended()["succeeded"] == 8

@@ -19,29 +19,29 @@ Metrics = dict[str, dict[str, Any]]
 
 
 def check(directory: RunDirectory, undisturbed: Metrics) -> None:
-    """The metrics are those of one process with the same effective batch."""
-    found = (directory.result() or {})["metrics"]
-    assert found == pytest.approx(undisturbed[directory.id], rel=1e-5)
+    """Assert that the metrics are those of one process with the same effective batch."""
+    metrics = (directory.result() or {})["metrics"]
+    assert metrics == pytest.approx(undisturbed[directory.id], rel=1e-5)
     assert len([event for event in directory.events() if event["event"] == "end"]) == 1
 
 
-def test_two_processes_train_what_one_does(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_two_processes_give_the_result_of_one(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     clustered.submit("exact.yaml", profile="pair")
     assert clustered.ended()["succeeded"] == 1
     (directory,) = clustered.directories()
     check(directory, undisturbed)
     (attempt,) = directory.attempts()
     assert (attempt["state"], attempt["cpus"]) == ("succeeded", 2)
-    elsewhere = {"DROPBENCH_RUNS": "alone", "DROPBENCH_DB": "sqlite:///alone.db"}
-    alone = clustered.call("run", "exact.yaml", env={**clustered.environment, **elsewhere})
+    separate = {"DROPBENCH_RUNS": "alone", "DROPBENCH_DB": "sqlite:///alone.db"}
+    alone = clustered.call("run", "exact.yaml", env={**clustered.environment, **separate})
     assert alone.returncode == 0, alone.stderr
     losses = [directory.events(), RunDirectory(clustered.folder / "alone" / directory.id).events()]
-    pair, one = ([event["loss"] for event in events if event["event"] == "train"] for events in losses)
-    assert pair == pytest.approx(one, rel=1e-5)
-    assert pair != one, "one process has done it all"
+    pair, single = ([event["loss"] for event in events if event["event"] == "train"] for events in losses)
+    assert pair == pytest.approx(single, rel=1e-5)
+    assert pair != single, "only one process trained"
 
 
-def test_they_stop_and_go_on_together(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_both_processes_stop_and_resume_together(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     clustered.pause.write_text("0.2")
     clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
     directory = clustered.training()
@@ -52,15 +52,15 @@ def test_they_stop_and_go_on_together(clustered: ClusterPlace, undisturbed: Metr
     assert [attempt["state"] for attempt in directory.attempts()] == ["interrupted", "succeeded"]
 
 
-def test_where_one_dies_the_other_does_not_wait_for_ever(clustered: ClusterPlace, undisturbed: Metrics) -> None:
+def test_if_one_process_dies_the_other_does_not_wait_forever(clustered: ClusterPlace, undisturbed: Metrics) -> None:
     clustered.pause.write_text("0.2")
     clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
     directory = clustered.training()
     first = int(directory.attempts()[-1]["pid"])
     (second,) = (pid for pid in clustered.processes("core._submit") if pid != first and _trains(pid))
     os.kill(second, signal.SIGKILL)
-    found = clustered.finish()
-    assert found["queued"] + found["failed"] == 1, directory.attempts()
+    status = clustered.finish()
+    assert status["queued"] + status["failed"] == 1, directory.attempts()
     assert clustered.call("retry", "failed").returncode == 0
     assert clustered.call("submit", "--executor=slurm", "--profile=pair").returncode == 0
     assert clustered.ended()["succeeded"] == 1
@@ -68,5 +68,5 @@ def test_where_one_dies_the_other_does_not_wait_for_ever(clustered: ClusterPlace
 
 
 def _trains(pid: int) -> bool:
-    """Whether a process is a worker, and none of SLURM's, whose command line names it."""
+    """Return whether a process is a worker, not one of SLURM's processes, whose command lines name it, too."""
     return Path(f"/proc/{pid}/comm").read_text().strip() not in ("srun", "slurmstepd", "slurm_script")

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> None:
     clustered.submit("tiny.yaml", "--max-parallel=8", seeds=20)
-    # That process has ended; all that follows are others.
-    at_work: list[int] = []
+    # The process that submitted them has ended.
+    running_jobs: list[int] = []
 
-    def over() -> bool:
+    def all_succeeded() -> bool:
         running = clustered.cluster.run("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i").split()
-        at_work.append(len(running))
-        found = clustered.look()
-        assert sum(found[state] for state in ("submitted", "running", "succeeded")) == 40
-        assert found["as_of"]
-        return bool(found["succeeded"] == 40)
+        running_jobs.append(len(running))
+        status = clustered.look()
+        assert sum(status[state] for state in ("submitted", "running", "succeeded")) == 40
+        assert status["as_of"]
+        return bool(status["succeeded"] == 40)
 
-    wait(over, "forty trials", pause=0.2)
-    assert 1 < max(at_work) <= 8
+    wait(all_succeeded, "forty trials", pause=0.2)
+    assert 1 < max(running_jobs) <= 8
     watched = clustered.call("watch")
     assert watched.returncode == 0
     assert watched.stdout.splitlines()[-1] == "40 succeeded"

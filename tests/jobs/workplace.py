@@ -72,13 +72,13 @@ class Workplace:
     def call(
         self, *arguments: str, env: Mapping[str, str] | None = None, fresh: bool = False, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command line to its end, in a fork of a process that has torch already.
+        """Run the command line to its end, in a fork of a process that has imported torch.
 
         Args:
-            arguments: of the command line.
-            env: instead of the environment of this place.
-            fresh: run a process of its own instead; so does everything with `options`.
-            options: of `start`.
+            arguments: arguments of the command line.
+            env: its environment; None: that of this workplace.
+            fresh: start a new process instead, as with any `options`.
+            options: options of `start`.
         """
         env = self.environment if env is None else env
         if not fresh and not options:
@@ -93,11 +93,11 @@ class Workplace:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def processes(self, kind: str = "submitit") -> list[int]:
-        """Living processes of Submitit that work for this place: `core._submit` workers, `local._local` controllers.
+        """Return Submitit's live processes for this workplace: `core._submit` workers, `local._local` controllers.
 
-        What one of them has forked is not told as long as it has its parent's command: a program that is being started.
+        A forked child that still has its parent's command is omitted: it is about to start a program.
         """
-        found: dict[int, tuple[list[str], int]] = {}
+        processes: dict[int, tuple[list[str], int]] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
@@ -110,21 +110,21 @@ class Workplace:
                     and any(kind in word for word in command)
                     and any(str(self.runs) in word for word in command)
                 ):
-                    found[int(entry.name)] = command, int(parent)
-        return [pid for pid, (command, parent) in found.items() if found.get(parent, ([], 0))[0] != command]
+                    processes[int(entry.name)] = command, int(parent)
+        return [pid for pid, (command, parent) in processes.items() if processes.get(parent, ([], 0))[0] != command]
 
     def directories(self) -> list[RunDirectory]:
         return list(RunDirectory.all(self.runs))
 
     def running(self) -> list[RunDirectory]:
-        """The trials that are being trained right now: locked, with a step done in their last attempt."""
-        return [one for one in self.directories() if one.locked() and _training(one)]
+        """Return the trials that are in training: locked, with a step done in their last attempt."""
+        return [directory for directory in self.directories() if directory.locked() and _training(directory)]
 
     def attempts(self) -> dict[str, list[dict[str, Any]]]:
         return {directory.id: directory.attempts() for directory in self.directories()}
 
     def clean(self) -> None:
-        """End what still runs for this place."""
+        """Kill the processes of this workplace."""
         while left := self.processes():
             for pid in left:
                 try:

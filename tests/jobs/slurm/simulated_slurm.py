@@ -15,7 +15,7 @@ from submitit.core.utils import DelayedSubmission
 from harness.runs import lease
 from harness.runs.run_directory import RunDirectory
 from jobs.slurm import client, job_states
-from jobs.worker import attempt, resources, worker
+from jobs.worker import attempt, process_group, worker
 from jobs.worker.process_group import ProcessGroup
 from jobs.worker.stop_requests import StopRequests
 from tests.jobs.slurm.slurm_programs import Element, Run, SlurmPrograms
@@ -192,7 +192,7 @@ def simulated(bin: Path) -> Iterator[SimulatedSlurm]:
         patch.setattr(worker, "_discard_training_states", lambda directory: None)
         patch.setattr(worker, "_redirect_output", lambda directory, number: contextlib.nullcontext())
         patch.setattr(worker, "_job_id", lambda: WorkerThread.require_current().job_id)
-        patch.setattr(resources, "node_name", lambda: WorkerThread.require_current().node)
+        patch.setattr(process_group, "node_name", lambda: WorkerThread.require_current().node)
         patch.setattr(worker, "utc_now_iso", utc_now_iso)
         patch.setattr(attempt, "utc_now_iso", utc_now_iso)
         patch.setattr(attempt.Attempt, "finish", finish_unless_dead)

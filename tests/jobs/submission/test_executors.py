@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.submission.executors import DetachedExecutor
-from jobs.worker import resources, slots
+from jobs.worker import process_group, slots
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from jobs.worker import resources, slots
 )
 def test_visible_devices(monkeypatch: pytest.MonkeyPatch, variable: str, devices: list[str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    assert resources.visible_devices() == devices
+    assert process_group.visible_devices() == devices
 
 
 def test_workers_are_distributed_over_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.queue.train_events import TrainProgress, last_train_event, train_progress
+from jobs.queue.activity import TrainProgress, last_train_event, train_progress
 
 
 def write(directory: Path, *events: dict[str, Any] | str) -> Path:

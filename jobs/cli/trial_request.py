@@ -1,0 +1,116 @@
+"""Resolve the options of the command line into trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import InputError
+from harness.regularizers.spec import parse_scalar, parse_spec
+from harness.settings import Settings
+from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.search_space import parse_search, parse_space
+from harness.suites.suite import Suite, load_suite
+from harness.trials.task import spec_of
+from harness.trials.trial import Trial, TrialRequest
+from jobs.cli.options import TrialOptions, with_folders
+
+
+@dataclass(frozen=True)
+class TrialRequestSet:
+    """The requested trials of a suite, or of one configuration (`suite` is None).
+
+    Attributes:
+        choice: the requested part of the suite.
+        items: each trial with the suite that requests it.
+        searched: cells whose trials Optuna requests (`jobs.queue.search`).
+    """
+
+    suite: Suite | None
+    choice: SuiteOptions
+    items: list[tuple[Trial, str | None]]
+    searched: list[Cell] = field(default_factory=list)
+
+
+def suite_options(options: TrialOptions, settings: Settings) -> tuple[Settings, SuiteOptions]:
+    """Return the requested part of a suite, after the settings with the folders of ``--data NAME=PATH``."""
+    settings, names = with_folders(settings, options.data)
+    choice = SuiteOptions(
+        preset=options.preset,
+        seeds=tuple(range(options.seeds or 0)),
+        data=tuple(names),
+        models=tuple(options.model or ()),
+        regularizers=tuple(options.regularizer or ()),
+        overrides=parse_overrides(options.overrides),
+        weights=options.weights,
+        sweep=parse_space(options.sweep) if options.sweep else None,
+        search=parse_search(options.search) if options.search else None,
+    )
+    return settings, choice
+
+
+def resolve_request(suite: str | None, options: TrialOptions, settings: Settings) -> TrialRequestSet:
+    """Resolve options into the trials of a suite, or of one configuration if no suite is named.
+
+    Raises:
+        InputError: an option is unknown, missing, or in conflict with another.
+    """
+    if not suite:
+        return _resolve_configuration(options, settings)
+    for option, value in (("--task", options.task), ("--schedule", options.schedule)):
+        if value is not None:
+            raise InputError(f"{option} {value}: suite {suite} defines it; use {option} only without a SUITE")
+    loaded = load_suite(suite)
+    settings, choice = suite_options(options, settings)
+    cells = loaded.trials(choice, settings)
+    searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
+    return TrialRequestSet(loaded, choice, [(trial, loaded.name) for _, trials in cells for trial in trials], searched)
+
+
+def parse_overrides(items: Sequence[str] | None) -> dict[str, Any]:
+    """Parse ``--set key=value``; raise InputError if an item does not have this form."""
+    overrides = {}
+    for item in items or ():
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip() or not value.strip():
+            raise InputError(f"--set {item}: expected key=value, such as lr=0.001")
+        overrides[key.strip()] = parse_scalar(value.strip())
+    return overrides
+
+
+def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRequestSet:
+    for option, value in (("--sweep", next(iter(options.sweep or ()), None)), ("--search", options.search or None)):
+        if value is not None:
+            raise InputError(f"{option} {value}: a SUITE is required, as its cells are searched")
+    settings, names = with_folders(settings, options.data)
+    required = {"--task": [options.task] if options.task else [], "--data": names, "--model": options.model or []}
+    missing = [option for option, values in required.items() if not values]
+    if missing:
+        raise InputError(f"nothing to run: pass a SUITE (`dropbench list suites`), or {', '.join(missing)} as well")
+    regularizers = options.regularizer or ["none"]
+    for option, values in (*required.items(), ("--regularizer", regularizers)):
+        if len(values) > 1:
+            raise InputError(f"{option} {values[1]}: expected once without a SUITE")
+    (task,), (data,), (model,), (regularizer,) = *required.values(), regularizers
+    spec = parse_spec(regularizer)
+    trials = [
+        spec_of(task).trial_for(
+            TrialRequest(
+                task=task,
+                data=data,
+                model=model,
+                regularizer=spec.name,
+                params=spec.params,
+                schedule=options.schedule or spec.schedule or "constant",
+                align=spec.align or "none",
+                preset=options.preset,
+                overrides=parse_overrides(options.overrides),
+                weights=options.weights,
+                seed=seed,
+            ),
+            settings,
+        )
+        for seed in range(options.seeds or 1)
+    ]
+    return TrialRequestSet(None, SuiteOptions(), [(trial, None) for trial in trials])
