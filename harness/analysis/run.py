@@ -18,7 +18,7 @@ from harness.analysis.options import Options
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.files import write_atomic
-from harness.runs.run_directory import find_run
+from harness.runs.run_directory import Runs
 from harness.settings import Settings
 
 
@@ -40,7 +40,7 @@ def analyze(start: str, kind: str, options: Options, settings: Settings, output:
             or the folder cannot be written.
     """
     kind = ANALYSES.entry(kind).name
-    directory = find_run(settings.runs, start)
+    directory = Runs(settings.runs).find(start)
     findings = ANALYSES.get(kind)(Trained(directory, settings), options)
     report: dict[str, Any] = {
         "trial": directory.id,

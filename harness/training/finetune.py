@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.training import checkpoint
 from harness.training.monte_carlo import drop_nothing
 from harness.training.train_state import TrainState
@@ -26,7 +26,7 @@ def _finished_base_run(trial: Trial, directory: RunDirectory) -> _BaseRun | None
     """Return the base trial's run in the same runs folder, or None if it is unfinished, damaged or not needed."""
     if trial.align == "none":
         return None
-    base = RunDirectory(directory.path.parent / base_trial(trial).id)
+    base = Runs(directory.path.parent)[base_trial(trial).id]
     try:
         result = base.result()
         if result is None:

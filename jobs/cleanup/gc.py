@@ -21,7 +21,7 @@ from db.schema.connection import reading
 from db.schema.tables import Submissions, Trials
 from db.store.store import Store, SubmissionRow
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.cleanup import garbage
@@ -130,7 +130,7 @@ def _delete_garbage(
     states = {id: row.state for id, row in store.states().items()}
     states |= {id: trial.observed.state for id, trial in active.items()}
     for id in _run_directories(settings.runs) if ids is None else ids:
-        directory = RunDirectory(settings.runs / id)
+        directory = Runs(settings.runs)[id]
         try:
             _clean(directory, states.get(id) or garbage.state_from_files(directory), policy, freed)
         except (OSError, ValueError, LookupError, TypeError) as error:

@@ -71,11 +71,11 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the trial ends.")] = False,
 ) -> None:
     """Print the log of a trial, with all its attempts."""
-    from harness.runs.run_directory import find_run
+    from harness.runs.run_directory import Runs
     from harness.settings import Settings
     from jobs.cli.logs import show
 
-    show(find_run(Settings.from_environment().runs, id), sys.stdout, follow=follow)
+    show(Runs(Settings.from_environment().runs).find(id), sys.stdout, follow=follow)
 
 
 @app.command()

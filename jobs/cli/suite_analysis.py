@@ -15,7 +15,7 @@ from harness.analysis import ANALYSES, analysis_of
 from harness.analysis import options as analysis_options
 from harness.errors import InputError
 from harness.files import write_atomic
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import Suite, load_suite
@@ -35,7 +35,7 @@ def analyze_trial(
 
     report = analyze(start, kind, options, settings, output)
     if output is None:
-        refresh(settings, RunDirectory(settings.runs / report["trial"]))
+        refresh(settings, Runs(settings.runs)[report["trial"]])
     return report
 
 
@@ -120,7 +120,7 @@ def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: 
     summary = AnalysisSummary()
     missing: list[tuple[RunDirectory, str, set[str]]] = []
     for (id, name), scalars in required.items():
-        directory = RunDirectory(settings.runs / id)
+        directory = Runs(settings.runs)[id]
         if not directory.path.is_dir() or directory.result() is None:
             if id not in summary.untrained:
                 summary.untrained.append(id)

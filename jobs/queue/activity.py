@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from db.store.store import Store
-from harness.runs.timestamps import utc_now_iso
+from harness.clock import utc_now_iso
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.queue.reconcile import inspect_active

@@ -17,7 +17,7 @@ from db.store.rows import chunks
 from db.store.store import BULK, Store, SubmissionRow
 from harness.errors import InputError
 from harness.files import synced_together
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from jobs.slurm import client
 from jobs.slurm.job_states import query_jobs
@@ -190,7 +190,7 @@ def _start_slurm(
 
 def _with_same_exclusions(settings: Settings, queued: Sequence[str]) -> tuple[list[str], frozenset[str]]:
     """Return the trials that exclude the same nodes as the first one, and these nodes."""
-    excluded = {id: retry.excluded_nodes(RunDirectory(settings.runs / id).attempts()) for id in queued}
+    excluded = {id: retry.excluded_nodes(Runs(settings.runs)[id].attempts()) for id in queued}
     return [id for id in queued if excluded[id] == excluded[queued[0]]], excluded[queued[0]]
 
 
@@ -207,7 +207,7 @@ def _queued(store: Store, settings: Settings, ids: Sequence[str], max_trials: in
 
 
 def _is_locked(settings: Settings, id: str) -> bool:
-    directory = RunDirectory(settings.runs / id)
+    directory = Runs(settings.runs)[id]
     return directory.path.exists() and directory.locked()
 
 

@@ -15,7 +15,7 @@ from db.store.rows import in_list
 from db.store.run_record import read_run_record
 from db.store.store import Store
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.trials.trial import FINAL_STATES
 
 Points = dict[str, list[tuple[int, float | None]]]
@@ -67,7 +67,7 @@ def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Reco
             records[id].metrics[name] = value
     for record in records.values():
         if record.state not in FINAL_STATES:
-            _update(record, RunDirectory(runs / record.id))
+            _update(record, Runs(runs)[record.id])
     return {id: records[id] for id in ids if id in records}
 
 
@@ -109,7 +109,7 @@ def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[st
             curves.setdefault(id, {}).setdefault(name, []).append((step, value))
     for id, row in store.states(ids).items():
         if row.state not in FINAL_STATES and (runs / id / "events.jsonl").exists():
-            curves.update(_running_curves(RunDirectory(runs / id), selected))
+            curves.update(_running_curves(Runs(runs)[id], selected))
     return curves
 
 

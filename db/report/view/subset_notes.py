@@ -7,7 +7,7 @@ from pathlib import Path
 
 from db.report.view.view import CellResult, View
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import Runs
 from harness.trials.task import SUBSET
 
 
@@ -38,7 +38,7 @@ def _notes(result: CellResult, runs: Path) -> tuple[str, ...] | None:
         if seed.state not in ("succeeded", "not analyzed"):
             continue
         try:
-            content = RunDirectory(runs / seed.id).result()
+            content = Runs(runs)[seed.id].result()
         except InputError:
             continue
         if content is not None:
