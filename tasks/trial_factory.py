@@ -202,7 +202,7 @@ def check_model(task: type[Task], trial: Trial, build: ModelFactory) -> None:
         return
     import torch
 
-    from harness.trials.regularized_model import bind_trial
+    from harness.training.monte_carlo import bind_trial
 
     recipe = task.recipe_type.model_validate(trial.recipe)
     with torch.device("meta"):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from socket import gethostname
-from types import TracebackType
 
 HEARTBEAT_S = 15.0
 """Seconds between two heartbeats."""
@@ -114,9 +113,7 @@ class Lease:
         self.thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.over.set()
         self.thread.join()
         with contextlib.suppress(OSError):

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harness.analysis.subset import random_subset
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.seeding import derive
+from harness.seeding import derive, random_subset
 from harness.training.data_loading import to_device
 from harness.trials.recipe import Recipe
 from harness.trials.samples import SampleView
