@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 FILL, LINE = "#9ecae1", "#08519c"
 DPI = 150
 MAX_COLUMNS, ROWS_PER_COLUMN = 3, 6
-"""Layout of small multiples: a further column starts after so many rows, up to the maximum number of columns."""
+"""Layout of small multiples: a further column starts after this many rows, up to the maximum number of columns."""
 
 
 def png(figure: Figure) -> bytes:

@@ -40,7 +40,7 @@ COMMANDS = {
     "results": Target("db.cli.query_commands:app", "Query metrics, averaged over seeds."),
     "compare": Target("db.cli.query_commands:app", "Compare two filters, suites or databases: old, new, change.", True),
     "rank": Target("db.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
-    "report": Target("jobs.cli.report_commands:app", "Print a suite's table beside the published one.", True),
+    "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve the database as pages that follow what runs.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),
     "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
@@ -93,7 +93,7 @@ def dropbench(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Benchmark attention regularizers: train a paper's table, keep every metric, print it beside the published one.
+    """Benchmark attention regularizers: train a paper's table, keep every metric, print it next to the published one.
 
     Environment: DROPBENCH_DATA (./data), DROPBENCH_RUNS (./runs), DROPBENCH_DB (sqlite:///dropbench.db),
     DROPBENCH_PLUGINS.

@@ -85,7 +85,7 @@ class Lease:
         """Become the holder. Return None if another worker was faster. The caller holds the directory's lock.
 
         Raises:
-            FileNotFoundError: the run directory is gone.
+            FileNotFoundError: the run directory does not exist any more.
         """
         before = holder(path)
         if before is not None and before.held_remotely:

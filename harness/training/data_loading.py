@@ -1,4 +1,4 @@
-"""Data loading: every batch is a function of (seed, step) alone; worker processes prefetch batches beside a GPU."""
+"""Data loading: every batch is a function of (seed, step) alone; worker processes prefetch batches for a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREFETCH_FACTOR = 2
 MAX_WORKERS = 16
 """Workers that are started unless a number is set."""
 MIN_STEP_S = 0.005
-"""Seconds that a step takes at least: workers that together make a batch in less would wait."""
+"""Minimum seconds per step: workers that together make a batch in less time would wait."""
 MIN_BENEFIT_S = 1.0
 """Seconds of data loading below which no workers are started: about the time it takes to start some."""
 SHARED_MEMORY = "/dev/shm"
@@ -150,7 +150,7 @@ class _BatchesOrErrors(Dataset[Any]):
 
 
 def spare_cores(settings: Settings) -> int:
-    """Return how many cores are free for data loading beside a GPU; one core is busy with feeding it."""
+    """Return how many cores are free for data loading for a GPU; one core is busy feeding it."""
     cores = settings.threads or len(os.sched_getaffinity(0))
     share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return min(MAX_WORKERS, max(0, share - 1))
