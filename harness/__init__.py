@@ -1,4 +1,4 @@
-"""DropBench: attention regularizers, and the harness that tries them on nine kinds of task."""
+"""DropBench: attention regularizers, and a harness that benchmarks them on nine tasks."""
 
 from __future__ import annotations
 
@@ -8,28 +8,18 @@ from harness import moved
 from harness.registry import load
 
 if TYPE_CHECKING:
-    from harness.errors import InputError
-    from harness.models.attention import attend
-    from harness.models.regularize import regularize, sites, unregularize
-    from harness.regularizers import REGULARIZERS
-    from harness.regularizers.base import Regularizer, Site
-    from harness.regularizers.drop import AttentionDrop
-    from harness.trials.trial import Trial
+    from harness.errors import InputError as InputError
+    from harness.models.attention import attend as attend
+    from harness.models.regularize import regularize as regularize
+    from harness.models.regularize import sites as sites
+    from harness.models.regularize import unregularize as unregularize
+    from harness.regularizers import REGULARIZERS as REGULARIZERS
+    from harness.regularizers.base import Regularizer as Regularizer
+    from harness.regularizers.base import Site as Site
+    from harness.regularizers.drop import AttentionDrop as AttentionDrop
+    from harness.trials.trial import Trial as Trial
 
-__all__ = [
-    "REGULARIZERS",
-    "AttentionDrop",
-    "InputError",
-    "Regularizer",
-    "Site",
-    "Trial",
-    "attend",
-    "regularize",
-    "sites",
-    "unregularize",
-]
-
-_WHERE = {
+_MODULES = {
     "REGULARIZERS": "harness.regularizers",
     "AttentionDrop": "harness.regularizers.drop",
     "InputError": "harness.errors",
@@ -41,15 +31,15 @@ _WHERE = {
     "sites": "harness.models.regularize",
     "unregularize": "harness.models.regularize",
 }
-
+__all__ = list(_MODULES)
 
 moved.install()
 
 
 def __getattr__(name: str) -> object:
     """Import on first use: the command line must start without torch."""
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'harness' has no attribute '{name}'")
-    value = load(f"{_WHERE[name]}:{name}")
+    value = load(f"{_MODULES[name]}:{name}")
     globals()[name] = value
     return value

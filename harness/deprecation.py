@@ -1,4 +1,4 @@
-"""Old names of the plug-in API, kept readable for one release with a DeprecationWarning."""
+"""Old names of the plug-in API, kept for one release with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ def alias_renamed_methods(cls: type, names: Mapping[str, str]) -> None:
     """Let a class define and call renamed methods and properties by either name; for ``__init_subclass__``.
 
     A class that defines the old name gets the new one. A class that defines the new name gets the old one as an alias
-    of that very definition, so that ``super().old_name()`` in a plug-in reaches what it reached before.
-
-    Args:
-        cls: the class that was just made.
-        names: old name to new name.
+    of its own definition, so that ``super().old_name()`` works in plug-ins. `names` maps old names to new ones.
     """
     for old, new in names.items():
         own = cls.__dict__
@@ -35,11 +31,7 @@ def alias_renamed_methods(cls: type, names: Mapping[str, str]) -> None:
 
 
 def renamed_fields(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """Class decorator: accept old field names in the constructor and as attributes.
-
-    Args:
-        names: old name to new name.
-    """
+    """Class decorator: accept old field names in the constructor and as attributes; `names` maps old to new."""
 
     def decorate(cls: type[T]) -> type[T]:
         original = cls.__init__
@@ -51,7 +43,7 @@ def renamed_fields(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
                 kwargs[names[old]] = kwargs.pop(old)
             original(self, *args, **kwargs)
 
-        setattr(cls, "__init__", initialize)  # noqa: B010 - mypy lets no one assign to it
+        setattr(cls, "__init__", initialize)  # noqa: B010 - mypy rejects an assignment
         for old, new in names.items():
             setattr(cls, old, _renamed_attribute(old, new))
         return cls
@@ -72,21 +64,12 @@ def _renamed_attribute(old: str, new: str) -> property:
 
 
 def _alias(owner: str, old: str, new: str, definition: Any) -> Any:
-    if isinstance(definition, property):
-        getter = definition.fget
-        assert getter is not None
+    function: Any = definition.fget if isinstance(definition, property) else definition
 
-        def read(self: Any) -> Any:
-            warn_renamed(f"{owner}.{old}", new)
-            return getter(self)
-
-        return property(read)
-
-    @functools.wraps(definition)
+    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         warn_renamed(f"{owner}.{old}", new)
-        return definition(*args, **kwargs)
+        return function(*args, **kwargs)
 
-    # An abstract definition makes its alias no further obligation.
-    call.__dict__.pop("__isabstractmethod__", None)
-    return call
+    call.__dict__.pop("__isabstractmethod__", None)  # subclasses need not define the alias of an abstract method
+    return property(call) if isinstance(definition, property) else call

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend, told in one line: what, where, what was expected."""
+"""User errors, reported in one line: what is wrong, where, and what was expected."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class InputError(Exception):
-    """The user's input is wrong. The command line prints the message alone and ends with exit code 2."""
+    """The user's input is wrong. The command line prints the message alone and exits with code 2."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that does not exist, with the nearest names that do."""
+    """Return the error for a name that does not exist, with the nearest names that do."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     near += [known for known in names if name and known.startswith(name) and known not in near]
@@ -25,7 +25,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
 
 
 class Interrupted(Exception):
-    """The trial was asked to stop and has written a checkpoint."""
+    """The trial was stopped on request and has written a checkpoint."""
 
 
 class Diverged(Exception):

@@ -1,4 +1,4 @@
-"""Files written so that a reader never sees half of one, and settings read from YAML."""
+"""Atomic writing of files, canonical JSON, and reading of YAML."""
 
 from __future__ import annotations
 
@@ -6,43 +6,41 @@ import contextlib
 import ctypes
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
 _LATER: ContextVar[bool] = ContextVar("later", default=False)
-"""Whether somebody waits for the disk after this file and others."""
+"""True inside `synced_together`, which waits for the disk once instead of per file."""
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to; it takes the name `path` when the block ends well, and is gone otherwise.
+    """Open a file that gets the name `path` when the block succeeds, and is deleted if it raises.
 
     Raises:
         OSError: the disk is full or the folder is read-only; nothing is left behind.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             yield file
             file.flush()
             if not _LATER.get():
                 os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o666 & ~_umask())  # mkstemp's file is its owner's alone
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 @contextlib.contextmanager
 def synced_together(folder: Path) -> Iterator[None]:
-    """Wait for the disk once, at the end, and not for each file that is written below `folder` meanwhile.
+    """Wait for the disk once, at the end, instead of for each file that the block writes below `folder`.
 
-    For thousands of files that nobody relies on before that: until then a machine that loses its power may leave some
-    of them empty.
+    Until then, a power failure may leave some of the files empty.
     """
     token = _LATER.set(True)
     try:
@@ -61,21 +59,14 @@ def synced_together(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _umask() -> int:
-    """What the user wants no file to allow; it can only be read by setting it."""
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
-
-
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path` whole or not at all; raises OSError as `atomic_file` does."""
+    """Write `content` to `path` atomically; raises OSError as `atomic_file` does."""
     with atomic_file(path) as file:
         file.write(content)
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text."""
+    """Return JSON with sorted keys and no spaces: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -85,11 +76,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, by libyaml where PyYAML has it: a sixth of the time for our suites.
+    """Return the content of a YAML file, read by libyaml if PyYAML has it, in a sixth of the time.
 
     Raises:
-        OSError: it cannot be read.
-        yaml.YAMLError: it is no YAML.
+        OSError: the file cannot be read.
+        yaml.YAMLError: the file is not YAML.
     """
     import yaml
 

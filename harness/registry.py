@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -13,12 +14,22 @@ from harness.errors import unknown_name
 T = TypeVar("T")
 
 current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=None)
-"""The plug-in that is being loaded: what is registered meanwhile is its."""
+"""The plug-in that is being loaded. Entries registered meanwhile are attributed to it."""
+
+
+@contextmanager
+def registered_by(plugin: str) -> Iterator[str]:
+    """Attribute the entries that the block registers to a plug-in."""
+    token = current_plugin.set(plugin)
+    try:
+        yield plugin
+    finally:
+        current_plugin.reset(token)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered item: its one-line help, its facts, the item itself or where to import it from, and its plug-in."""
+    """A registered item: one-line help, facts, the item or its import path, and the plug-in that registered it."""
 
     name: str
     help: str
@@ -42,7 +53,7 @@ def load(target: str) -> Any:
 
 
 class Registry(Generic[T]):
-    """Names in the order of registration; a target may be ``"module:attribute"``, imported when first asked for."""
+    """Names in the order of registration; a target may be ``"module:attribute"``, imported on first use."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -65,7 +76,7 @@ class Registry(Generic[T]):
         self._aliases.update(dict.fromkeys(aliases, name))
 
     def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[T], T]:
-        """The same as a decorator; the help defaults to the first line of the docstring."""
+        """Return a decorator that registers; the help defaults to the first line of the docstring."""
 
         def decorate(item: T) -> T:
             text = help or (item.__doc__ or "").strip().split("\n")[0]
@@ -75,18 +86,18 @@ class Registry(Generic[T]):
         return decorate
 
     def entry(self, name: str) -> Entry:
-        """What is known of a name, without importing anything.
+        """Return the entry of a name or alias, without importing anything.
 
         Raises:
             InputError: the name is unknown; the message has the nearest ones.
         """
-        found = self._entries.get(self._aliases.get(name, name))
-        if found is None:
+        entry = self._entries.get(self._aliases.get(name, name))
+        if entry is None:
             raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
-        return found
+        return entry
 
     def get(self, name: str) -> T:
-        """The item of that name or alias, imported if need be."""
+        """Return the item of a name or alias, importing it if necessary."""
         target = self.entry(name).target
         item: T = load(target) if isinstance(target, str) else target
         return item

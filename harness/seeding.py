@@ -1,4 +1,4 @@
-"""Randomness as a function of (seed, step) alone, so that a run can be killed anywhere and go on bit for bit equal."""
+"""Randomness as a function of (seed, step) alone, so that a run that is killed and resumed ends bit-for-bit equal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from functools import cache
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def derive(seed: int, *path: int | str) -> int:
-    """A seed of 63 bits for what `path` names; different paths give independent seeds."""
+    """Return a seed of 63 bits for `path`; different paths give independent seeds."""
     text = "/".join(str(part) for part in (seed, *path))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
@@ -22,8 +23,22 @@ def seed_all(seed: int) -> None:
     np.random.seed(seed % 2**32)
     if _has_accelerator():
         torch.manual_seed(seed)
-    else:  # which formats a call stack for each kind of accelerator that may come, at every step
+    else:  # `manual_seed` would format a call stack per kind of accelerator at every step
         torch.default_generator.manual_seed(seed)
+
+
+def random_subset(eligible: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Draw a share of each row's eligible positions, uniformly over all subsets of that size, as a mask (B, T).
+
+    Args:
+        eligible: boolean (B, T), on the CPU.
+        share: in [0, 1], rounded to a count of positions; at least one eligible position per row is not drawn.
+        generator: random generator on the CPU.
+    """
+    num_eligible = eligible.sum(dim=1, keepdim=True)
+    num_drawn = (num_eligible * share).round().clamp(max=num_eligible - 1)
+    rank = torch.rand(eligible.shape, generator=generator).masked_fill(~eligible, 2.0).argsort(dim=1).argsort(dim=1)
+    return eligible & (rank < num_drawn)
 
 
 @cache

@@ -1,8 +1,9 @@
-"""Where things lie, and what does not change a result: from the environment, the command line, or a job's payload."""
+"""Paths and runtime settings that do not affect results: from the environment, the command line, or a job's payload."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,29 +11,39 @@ from typing import Any
 from harness.errors import InputError, unknown_name
 
 BACKENDS = ("auto", "eager", "cpu", "triton")
-"""What computes attention with dropped keys; see `harness.attention.backends`."""
+"""Implementations of attention with dropped keys; see `harness.attention.backends`."""
+
+
+_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "DROPBENCH_DATA": ("data", Path),
+    "DROPBENCH_RUNS": ("runs", Path),
+    "DROPBENCH_DB": ("database", str),
+    "DROPBENCH_PLUGINS": ("plugins", lambda text: tuple(Path(part) for part in text.split(os.pathsep) if part)),
+    "DROPBENCH_LOADERS": ("num_workers", int),  # the name up to 0.1
+    "DROPBENCH_NUM_WORKERS": ("num_workers", int),
+    "DROPBENCH_BACKEND": ("backend", str),
+    "DROPBENCH_TRACKERS": ("trackers", lambda text: tuple(filter(None, text.split(",")))),
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Places and switches that are no part of a trial.
+    """Paths and switches that are not part of a trial.
 
     Attributes:
         data: the root of the data folders (`DROPBENCH_DATA`).
         runs: the root of the run directories (`DROPBENCH_RUNS`).
         database: SQLAlchemy URL of the database (`DROPBENCH_DB`); workers never open it.
-        folders: data name → folder, where it is not ``data/<folder>`` (``--data NAME=PATH``).
-        plugins: plug-in files to load first (`DROPBENCH_PLUGINS`, separated like PATH).
+        folders: data name → folder, if it is not ``data/<folder>`` (``--data NAME=PATH``).
+        plugins: plug-in files to load (`DROPBENCH_PLUGINS`, separated like PATH).
         device: "auto", "cpu" or "cuda".
-        backend: what computes attention with dropped keys (`DROPBENCH_BACKEND`, `harness.attention.backends`).
-        compile: whether models are compiled by torch (`torch.compile`): minutes once, for quicker steps.
-        threads: CPU threads a trial; 0: torch's own choice.
-        num_workers: processes that make the batches of a trial (`DROPBENCH_NUM_WORKERS`); None: `data_loading.prefetch`
-            decides.
+        backend: the implementation of attention with dropped keys (`DROPBENCH_BACKEND`, `harness.attention.backends`).
+        compile: whether `torch.compile` compiles models, which takes minutes once and makes steps faster.
+        threads: CPU threads per trial; 0: torch's default.
+        num_workers: data-loading processes per trial (`DROPBENCH_NUM_WORKERS`); None: `data_loading.prefetch` chooses.
         checkpoint_seconds: time between two checkpoints.
-        micro_batch_splits: parts that each micro-batch and each batch of evaluation is split into; more after a trial
-            ran out of memory. An optimizer step stays the mean over the same samples; its random numbers are drawn per
-            part.
+        micro_batch_splits: parts that each micro-batch and each evaluation batch is split into; more after a trial ran
+            out of memory. An optimizer step stays the mean over the same samples; random numbers are drawn per part.
         trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`, `harness.training.tracking`).
     """
 
@@ -52,39 +63,30 @@ class Settings:
 
     @classmethod
     def from_environment(cls, **changes: Any) -> Settings:
-        """Settings of this process; `changes` win over the environment."""
-        found: dict[str, Any] = {}
-        if value := os.environ.get("DROPBENCH_DATA"):
-            found["data"] = Path(value)
-        if value := os.environ.get("DROPBENCH_RUNS"):
-            found["runs"] = Path(value)
-        if value := os.environ.get("DROPBENCH_DB"):
-            found["database"] = value
-        if value := os.environ.get("DROPBENCH_PLUGINS"):
-            found["plugins"] = tuple(Path(part) for part in value.split(os.pathsep) if part)
-        for name in ("DROPBENCH_LOADERS", "DROPBENCH_NUM_WORKERS"):  # the first is the name up to 0.1
-            if value := os.environ.get(name):
-                if not value.isdecimal():
-                    raise InputError(f"{name}={value}: expected a number of processes")
-                found["num_workers"] = int(value)
-        if value := os.environ.get("DROPBENCH_BACKEND"):
-            found["backend"] = value
-        if value := os.environ.get("DROPBENCH_TRACKERS"):
-            found["trackers"] = tuple(filter(None, value.split(",")))
-        found.update(changes)
-        backend = found.get("backend", "auto")
-        if backend not in BACKENDS:
-            raise unknown_name("backend", backend, BACKENDS)
-        return cls(**found)
+        """Return the settings of this process; `changes` take precedence over the environment.
+
+        Raises:
+            InputError: a value is not a number of processes, or not the name of a backend.
+        """
+        fields: dict[str, Any] = {}
+        for variable, (name, parse) in _VARIABLES.items():
+            if text := os.environ.get(variable):
+                if parse is int and not text.isdecimal():
+                    raise InputError(f"{variable}={text}: expected a number of processes")
+                fields[name] = parse(text)
+        settings = cls(**(fields | changes))
+        if settings.backend not in BACKENDS:
+            raise unknown_name("backend", settings.backend, BACKENDS)
+        return settings
 
     def uses_cuda(self) -> bool:
-        """Whether trials run on GPUs: where there are some, unless the CPU is asked for."""
+        """Return whether trials run on GPUs: if there are any and the CPU was not requested."""
         import torch
 
         return self.device != "cpu" and torch.cuda.is_available()
 
     def to_payload(self) -> dict[str, Any]:
-        """Plain values with absolute paths, for a worker in another folder."""
+        """Return plain values with absolute paths, for a worker in another folder."""
         payload = asdict(self)
         payload["data"] = str(self.data.absolute())
         payload["runs"] = str(self.runs.absolute())
@@ -94,18 +96,11 @@ class Settings:
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> Settings:
-        """The inverse of `to_payload`."""
-        for old, new in (("loaders", "num_workers"), ("pieces", "micro_batch_splits")):  # payloads of 0.1
-            if old in payload:
-                payload = {**payload, new: payload[old]}
-                del payload[old]
-        return cls(
-            **{
-                **payload,
-                "data": Path(payload["data"]),
-                "runs": Path(payload["runs"]),
-                "folders": {name: Path(path) for name, path in payload["folders"].items()},
-                "plugins": tuple(Path(path) for path in payload["plugins"]),
-                "trackers": tuple(payload.get("trackers", ())),
-            }
-        )
+        """Read what `to_payload` returned, also in version 0.1."""
+        renamed = {"loaders": "num_workers", "pieces": "micro_batch_splits"}
+        fields = {renamed.get(key, key): value for key, value in payload.items()}
+        fields["data"], fields["runs"] = Path(fields["data"]), Path(fields["runs"])
+        fields["folders"] = {name: Path(path) for name, path in fields["folders"].items()}
+        fields["plugins"] = tuple(map(Path, fields["plugins"]))
+        fields["trackers"] = tuple(fields.get("trackers", ()))
+        return cls(**fields)

@@ -1,4 +1,4 @@
-"""Pydantic's findings as one line for the user."""
+"""Strict models, and pydantic's findings as one line for the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ from pydantic.fields import FieldInfo
 
 from harness.errors import InputError, unknown_name
 
-Options = TypeVar("Options", bound="ModelOptions")
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class StrictModel(BaseModel):
+    """A frozen model that rejects unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FiniteModel(StrictModel):
+    """A strict model that rejects infinite numbers and NaN."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 def input_error(error: ValidationError, where: str, noun: str, known: Mapping[str, FieldInfo]) -> InputError:
@@ -22,15 +34,12 @@ def input_error(error: ValidationError, where: str, noun: str, known: Mapping[st
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         *path, last = first["loc"]
-        place = f"{noun} at {'.'.join(map(str, path))}" if path else noun
-        return unknown_name(place, str(last), _fields_at(path, known))
+        kind = f"{noun} at {'.'.join(map(str, path))}" if path else noun
+        return unknown_name(kind, str(last), _fields_at(path, known))
+    value = f"={first['input']}" if isinstance(first["input"], bool | int | float | str) else ""
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    value = first["input"]
-    if not key:
-        return InputError(f"{where}: {message}")
-    shown = f"={value}" if isinstance(value, bool | int | float | str) else ""
-    return InputError(f"{where}: {key}{shown}: {message}")
+    return InputError(f"{where}: {key}{value}: {message}" if key else f"{where}: {message}")
 
 
 def _fields_at(path: Iterable[int | str], fields: Mapping[str, FieldInfo]) -> Mapping[str, FieldInfo]:
@@ -50,15 +59,14 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(argument)
 
 
-class ModelOptions(BaseModel):
-    """Options of a model: frozen, and unknown ones are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def model_options(kind: type[Options], name: str, options: Mapping[str, Any]) -> Options:
-    """The options of the model `name`; raises InputError for an unknown one, with the nearest, or an impossible one."""
+def validated(kind: type[Model], fields: Mapping[str, Any], where: str, noun: str) -> Model:
+    """Return a model with these fields; raises `input_error` for unknown keys and invalid values."""
     try:
-        return kind(**options)
+        return kind(**fields)
     except ValidationError as error:
-        raise input_error(error, f"model {name}", f"option of model {name}", kind.model_fields) from None
+        raise input_error(error, where, noun, kind.model_fields) from None
+
+
+def model_options(kind: type[Model], name: str, options: Mapping[str, Any]) -> Model:
+    """Return the options of the model `name`; raises InputError for unknown keys and invalid values."""
+    return validated(kind, options, f"model {name}", f"option of model {name}")

@@ -137,7 +137,7 @@ class PresetTask(Task):
             return
         import torch
 
-        from harness.trials.regularized_model import bind_trial
+        from harness.training.monte_carlo import bind_trial
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):

@@ -11,7 +11,7 @@ from sqlalchemy import make_url
 from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store, open_store
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 
 BATCH_SIZE = 200
@@ -45,7 +45,7 @@ def rebuild(store: Store, runs: Path, progress: Callable[[], None] = lambda: Non
     summary = RebuildSummary()
     ids: set[str] = set()
     batch: list[RunRecord] = []
-    for directory in RunDirectory.all(runs):
+    for directory in Runs(runs):
         ids.add(directory.id)
         try:
             batch.append(read_run_record(directory))

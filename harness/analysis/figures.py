@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 
 import numpy as np
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 FILL, LINE = "#9ecae1", "#08519c"
 DPI = 150
 MAX_COLUMNS, ROWS_PER_COLUMN = 3, 6
-"""Layout of small multiples: a further column starts after so many rows, up to the maximum number of columns."""
+"""Layout of small multiples: a further column starts after this many rows, up to the maximum number of columns."""
 
 
 def png(figure: Figure) -> bytes:
@@ -29,10 +29,7 @@ def png(figure: Figure) -> bytes:
 def histograms(title: str, axis: str, values: Mapping[str, Array]) -> Figure:
     """Draw one histogram of values (N,) per site, with their mean, all with the same bins.
 
-    Args:
-        title: title of the figure.
-        axis: label of the axis of values.
-        values: values by site, in order; NaN and infinite values are ignored.
+    NaN and infinite values are ignored. `axis` is the label of the values.
     """
     finite = {label: array[np.isfinite(array)] for label, array in values.items()}
     pooled = np.concatenate(list(finite.values()))
@@ -49,20 +46,19 @@ def counts_by_site(
     title: str, axis: str, counted: Mapping[str, tuple[Array, Array]], means: Mapping[str, float]
 ) -> Figure:
     """Draw one histogram per site from its edges (K + 1,) and counts (K,)."""
-    end = _upper_limit(counted.values())
+    # At least 99.9 % of the counts of every histogram are below `end`.
+    end = max(
+        float(edges[1:][np.searchsorted(counts.cumsum(), 0.999 * counts.sum())]) if counts.sum() else float(edges[1])
+        for edges, counts in counted.values()
+    )
     coarse = {label: _coarsen(edges, counts, end) for label, (edges, counts) in counted.items()}
     return _multiples(title, axis, "queries of all heads", coarse, means)
 
 
 def lines(title: str, axis: tuple[str, str], x: Sequence[float], mean: Array, spread: Array) -> Figure:
-    """Draw a curve with error bars, annotated with its values.
+    """Draw a curve of `mean` (K,) over `x` (K,), annotated with its values.
 
-    Args:
-        title: title of the figure.
-        axis: labels of the x axis and the y axis.
-        x: (K,).
-        mean: (K,).
-        spread: half the length of the error bars, (K,).
+    `axis` has the labels of x and y; `spread` (K,) is half the length of the error bars.
     """
     figure, axes = _figure(6.4, 3.9)
     axes.errorbar(x, mean, yerr=spread, color=LINE, marker="o", capsize=3, clip_on=False)
@@ -78,14 +74,9 @@ def lines(title: str, axis: tuple[str, str], x: Sequence[float], mean: Array, sp
 
 
 def bars(title: str, axis: str, values: Mapping[str, float], marks: Mapping[str, float], mark: str) -> Figure:
-    """Draw one bar per site from 0 to 1, annotated with its value, and a mark for its reference value.
+    """Draw one bar per site from 0 to 1, annotated with its value; `marks` are reference values of some sites.
 
-    Args:
-        title: title of the figure.
-        axis: label of the axis of values.
-        values: values by site, in order.
-        marks: reference values by site; not every site needs one.
-        mark: label of the marks.
+    `axis` is the label of the values, and `mark` that of the reference values.
     """
     figure, axes = _figure(6.4, 1.5 + 0.32 * len(values))
     rows = np.arange(len(values))
@@ -139,14 +130,6 @@ def _multiples(
     figure.supxlabel(axis, fontsize=9)
     figure.supylabel(unit, fontsize=9)
     return figure
-
-
-def _upper_limit(counted: Iterable[tuple[Array, Array]]) -> float:
-    """Return a value that at least 99.9 % of the counts of every histogram are below."""
-    return max(
-        float(edges[1:][np.searchsorted(counts.cumsum(), 0.999 * counts.sum())]) if counts.sum() else float(edges[1])
-        for edges, counts in counted
-    )
 
 
 def _coarsen(edges: Array, counts: Array, end: float) -> tuple[Array, Array]:

@@ -39,11 +39,11 @@ def keep_rate(trained: Trained, options: Options) -> Findings:
 
     with mask_statistics(trained.model) as masks:
         trained.evaluate(options, probe=None if masks else probe)
-    labels = [label for label in map(trained.label, trained.sites) if label in counts]
-    shares = {label: counts[label][0] / counts[label][1] for label in labels}
     learned = mean_statistics(masks)
     if masks:
         shares = {name: statistics.means()["kept"] for name, statistics in masks.items() if statistics.elements}
+    else:
+        shares = {label: kept / total for label, (kept, total) in trained.in_order(counts).items()}
     scalars = {"kept": float(np.mean(list(shares.values()))), **shares}
     if nominal:
         scalars["nominal"] = float(np.mean(list(nominal.values())))
@@ -60,11 +60,7 @@ def keep_rate(trained: Trained, options: Options) -> Findings:
 
 
 def kept_weights(site: Site, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw once from a site's regularizer, as in training.
-
-    Args:
-        site: the site, with its regularizer and ratio.
-        weights: (B, H, T, S), not regularized.
+    """Draw once from a site's regularizer, as in training, for weights (B, H, T, S) that are not regularized.
 
     Returns:
         Two boolean masks (B, H, T, S): the real weights that the draw keeps, and all real weights.

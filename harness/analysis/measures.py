@@ -20,7 +20,7 @@ def entropy(weights: Tensor) -> Tensor:
 
 def diversity(weights: Tensor) -> Tensor:
     """Return Div = ‖A Aᵀ − I‖²_F per query, (B, T) (DropAttention, Eq. 11; row i of A is head i). Large: overlap."""
-    heads = _heads_per_query(weights)
+    heads = _at_least_float32(weights).transpose(1, 2)  # (B, T, H, S)
     gram = heads @ heads.transpose(-2, -1)
     identity = torch.eye(heads.shape[-2], dtype=heads.dtype, device=heads.device)
     return (gram - identity).square().sum(dim=(-2, -1))
@@ -31,7 +31,7 @@ def disagreement(weights: Tensor) -> Tensor:
 
     Each head is also paired with itself. Large: heads are similar. NaN if a query attends to nothing.
     """
-    heads = _heads_per_query(weights)
+    heads = _at_least_float32(weights).transpose(1, 2)  # (B, T, H, S)
     heads = heads / heads.square().sum(dim=-1, keepdim=True).sqrt()
     # Σ_ij cos(i, j) equals the squared norm of the sum of the unit vectors.
     return heads.sum(dim=-2).square().sum(dim=-1) / heads.shape[-2] ** 2
@@ -40,9 +40,7 @@ def disagreement(weights: Tensor) -> Tensor:
 def largest(weights: Tensor, lengths: Tensor) -> Tensor:
     """Return largest weight × sentence length per head and query, (B, H, T) (DropAttention 6.3). Uniform rows give 1.
 
-    Args:
-        weights: A.
-        lengths: number of real keys of each query, (B, T).
+    `lengths` (B, T) are the numbers of real keys of each query.
     """
     return _at_least_float32(weights).amax(dim=-1) * lengths[:, None]
 
@@ -68,11 +66,6 @@ def lengths(weights: Tensor, kind: str) -> Tensor:
     if kind == "decoder-self" and weights.shape[2] == weights.shape[3]:
         return keys.cumsum(dim=1)
     return keys.sum(dim=1, keepdim=True).expand(-1, weights.shape[2])
-
-
-def _heads_per_query(weights: Tensor) -> Tensor:
-    """(B, H, T, S) → (B, T, H, S)."""
-    return _at_least_float32(weights).transpose(1, 2)
 
 
 def _at_least_float32(weights: Tensor) -> Tensor:

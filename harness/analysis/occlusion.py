@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from harness.analysis import Findings
 from harness.analysis.figures import lines
 from harness.analysis.options import Options
-from harness.analysis.subset import random_subset
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.models.adapter import site_of
 from harness.regularizers.base import Site
-from harness.seeding import derive
+from harness.seeding import derive, random_subset
 from harness.training.data_loading import to_device
 
 LOSSES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)

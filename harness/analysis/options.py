@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from harness.trials.task import Split
+from harness.trials.task import Split
 
 
 @dataclass(frozen=True)

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from io import BytesIO
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.analysis import ANALYSES, Findings
 from harness.analysis.options import Options
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.files import write_atomic
-from harness.runs.run_directory import find_run
+from harness.runs.run_directory import Runs
 from harness.settings import Settings
 
 
-def analyze(start: str, kind: str, options: Options, settings: Settings, output: Path | None = None) -> dict[str, Any]:
-    """Run an analysis and write its findings to the run directory or to `output`.
-
-    Args:
-        start: beginning of the trial's id.
-        kind: name in `ANALYSES`.
-        options: the samples to evaluate.
-        settings: paths and device.
-        output: folder to write to instead of the run directory.
+def analyze(prefix: str, kind: str, options: Options, settings: Settings, output: Path | None = None) -> dict[str, Any]:
+    """Run an analysis on the trial whose id begins with `prefix`; write its findings to the run directory or `output`.
 
     Returns:
         trial, kind, split, samples, scalars (None if not finite), files.
@@ -40,13 +32,13 @@ def analyze(start: str, kind: str, options: Options, settings: Settings, output:
             or the folder cannot be written.
     """
     kind = ANALYSES.entry(kind).name
-    directory = find_run(settings.runs, start)
+    directory = Runs(settings.runs).find(prefix)
     findings = ANALYSES.get(kind)(Trained(directory, settings), options)
     report: dict[str, Any] = {
         "trial": directory.id,
         "kind": kind,
         **asdict(options),
-        "scalars": _finite(findings.scalars),
+        "scalars": {name: float(value) if isfinite(value) else None for name, value in findings.scalars.items()},
     }
     folder = output if output is not None else directory.analyses
     report["files"] = [str(file) for file in _write(folder, kind, report, findings)]
@@ -57,9 +49,11 @@ def _write(folder: Path, kind: str, report: Mapping[str, Any], findings: Finding
     """Write figure, arrays and, last, scalars, so that a file of scalars implies the other two."""
     from harness.analysis.figures import png
 
+    arrays = BytesIO()
+    np.savez_compressed(arrays, allow_pickle=False, **dict(findings.arrays))
     contents = {
         "png": png(findings.draw()),
-        "npz": _npz(findings.arrays),
+        "npz": arrays.getvalue(),
         "json": (json.dumps({"format": 1, **report}, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(),
     }
     files = [folder / f"{kind}.{suffix}" for suffix in contents]
@@ -70,17 +64,3 @@ def _write(folder: Path, kind: str, report: Mapping[str, Any], findings: Finding
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"{folder} is not a folder: expected a folder to write to") from None
     return files
-
-
-def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return arrays as the content of a compressed ``.npz`` file that loads without pickle."""
-    for name, array in arrays.items():
-        if array.dtype.hasobject:
-            raise TypeError(f"array '{name}' holds objects: expected numbers or text")
-    file = BytesIO()
-    np.savez_compressed(file, allow_pickle=False, **dict(arrays))
-    return file.getvalue()
-
-
-def _finite(scalars: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: float(value) if math.isfinite(value) else None for name, value in scalars.items()}

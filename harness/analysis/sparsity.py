@@ -11,7 +11,6 @@ from harness.analysis import Findings, measures
 from harness.analysis.figures import counts_by_site
 from harness.analysis.options import Options
 from harness.analysis.trained import Trained
-from harness.errors import InputError
 from harness.regularizers.base import Site
 
 BINS = 512
@@ -33,9 +32,7 @@ def sparsity(trained: Trained, options: Options) -> Findings:
         histogram.add(values.transpose(0, 1).flatten(1), real.flatten())
 
     trained.evaluate(options, probe=probe)
-    if not histograms:
-        raise InputError(f"model '{trained.trial.model}' computed no attention that can be analyzed")
-    histograms = {label: histograms[label] for label in map(trained.label, trained.sites) if label in histograms}
+    histograms = trained.in_order(histograms)
     means = {label: float(histogram.means().mean()) for label, histogram in histograms.items()}
     arrays: dict[str, NDArray[np.float64]] = {}
     for label, histogram in histograms.items():
@@ -44,11 +41,8 @@ def sparsity(trained: Trained, options: Options) -> Findings:
         arrays[f"{label}.heads"] = histogram.means()
     counted = {label: (histogram.edges(), histogram.counts.sum(0).numpy()) for label, histogram in histograms.items()}
     axis = "largest attention weight × sentence length (1: uniform)"
-    return Findings(
-        {"mean": float(np.mean(list(means.values()))), **means},
-        arrays,
-        lambda: counts_by_site(trained.title(), axis, counted, means),
-    )
+    scalars = {"mean": float(np.mean(list(means.values()))), **means}
+    return Findings(scalars, arrays, lambda: counts_by_site(trained.title(), axis, counted, means))
 
 
 class GrowingHistogram:

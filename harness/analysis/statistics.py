@@ -14,7 +14,6 @@ from harness.analysis import Findings, measures
 from harness.analysis.figures import histograms
 from harness.analysis.options import Options
 from harness.analysis.trained import Trained
-from harness.errors import InputError
 from harness.regularizers.base import Site
 
 Measure = Callable[[Tensor], Tensor]
@@ -30,10 +29,8 @@ def entropy(trained: Trained, options: Options) -> Findings:
     recorder = Recorder(trained, measures.entropy, class_token=True)
     trained.evaluate(options, probe=recorder)
     queries = "the class token's" if recorder.of_class_token == {True} else "all queries'"
-    maximum = ""
-    if len(recorder.num_keys) == 1:
-        (num_keys,) = recorder.num_keys
-        maximum = f"; uniform over {num_keys} keys: {math.log(num_keys):.3f}"
+    uniform = [f"; uniform over {number} keys: {math.log(number):.3f}" for number in recorder.num_keys]
+    maximum = uniform[0] if len(uniform) == 1 else ""
     return _findings(trained, recorder, f"entropy of {queries} attention, mean over heads (nats{maximum})")
 
 
@@ -70,7 +67,7 @@ class Recorder:
 
     Attributes:
         recorded: recorded values by site label, one tensor per forward pass.
-        of_class_token: for each kind of site recorded, whether its values are those of the class token.
+        of_class_token: whether the values of the recorded sites are those of the class token.
         num_keys: the numbers of keys of the recorded sites.
     """
 
@@ -88,29 +85,20 @@ class Recorder:
         self.of_class_token.add(class_token_only)
         self.num_keys.add(weights.shape[3])
         if class_token_only:
-            queries = torch.zeros_like(queries)
-            queries[:, 0] = True
+            queries = torch.arange(queries.shape[1], device=queries.device).expand_as(queries) == 0
         if values.dim() == 3:
             queries = queries[:, None]
         # `where` instead of a product, because excluded values may be NaN.
         mean = values.where(queries, 0.0).sum(dim=-1, dtype=torch.float64) / queries.sum(dim=-1)
-        self.recorded.setdefault(self.trained.label(site), []).append(self.by_sample(mean).cpu())
-
-    def by_sample(self, values: Tensor) -> Tensor:
-        """Average values (B, …) over the windows of each sample, which attention treats as samples."""
-        windows, remainder = divmod(len(values), max(1, self.trained.batch_size))
-        return values if remainder or windows <= 1 else values.unflatten(0, (-1, windows)).mean(dim=1)
+        # Attention treats windows of a sample as samples.
+        windows, remainder = divmod(len(mean), max(1, self.trained.batch_size))
+        if windows > 1 and not remainder:
+            mean = mean.unflatten(0, (-1, windows)).mean(dim=1)
+        self.recorded.setdefault(self.trained.label(site), []).append(mean.cpu())
 
     def values(self) -> dict[str, NDArray[np.float64]]:
-        """Return the recorded values by site label, (N,) or (N, H), in order of execution.
-
-        Raises:
-            InputError: no attention was computed.
-        """
-        if not self.recorded:
-            raise InputError(f"model '{self.trained.trial.model}' computed no attention that can be analyzed")
-        order = [self.trained.label(site) for site in self.trained.sites]
-        return {label: torch.cat(self.recorded[label]).numpy() for label in order if label in self.recorded}
+        """Return the recorded values by site label, (N,) or (N, H); raises InputError if there are none."""
+        return {label: torch.cat(values).numpy() for label, values in self.trained.in_order(self.recorded).items()}
 
 
 def has_class_token(site: Site, num_queries: int, num_keys: int) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,9 +19,8 @@ from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.training import checkpoint
 from harness.training.data_loading import to_device
-from harness.training.monte_carlo import monte_carlo, through_attend
+from harness.training.monte_carlo import bind_trial, monte_carlo
 from harness.trials.alignment import num_mc_samples
-from harness.trials.regularized_model import bind_trial
 from harness.trials.task import TASKS, Split
 from harness.trials.trial import Trial
 
@@ -29,6 +28,7 @@ ATTENTION: tuple[SiteKind, ...] = tuple(kind for kind in ATTENTION_KINDS if kind
 """Analyzed kinds of sites. The attention that produces T2T-ViT's tokens is excluded: the papers do not measure it, and
 its weights are by far the largest (3,136 × 3,136 at 224 pixels)."""
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
+T = TypeVar("T")
 
 
 class Trained:
@@ -86,6 +86,12 @@ class Trained:
         label = f"{site.kind}.{site.layer + 1}"
         return label if labels.count(label) <= 1 else site.name
 
+    def in_order(self, values: Mapping[str, T]) -> dict[str, T]:
+        """Return values by site label in order of execution; raises InputError if there are none."""
+        if not values:
+            raise InputError(f"model '{self.trial.model}' computed no attention that can be analyzed")
+        return {label: values[label] for label in map(self.label, self.sites) if label in values}
+
     def title(self) -> str:
         """Return a short description of the trial for figures."""
         trial = self.trial
@@ -93,16 +99,12 @@ class Trained:
         if "ratio" in trial.regularizer.params:
             name += f" {trial.regularizer.params['ratio']:g}"
         window = trial.regularizer.params.get("window", 1)
-        parts = [name + (f", w={window}" if window != 1 else ""), trial.schedule * (trial.schedule != "constant")]
-        parts.append(trial.align * (trial.align != "none"))
+        parts = [name, f"w={window}" * (window != 1)]
+        parts += [trial.schedule * (trial.schedule != "constant"), trial.align * (trial.align != "none")]
         return f"{', '.join(filter(None, parts))}: {trial.model} on {trial.data.name}, seed {trial.seed}"
 
     def indices(self, options: Options) -> list[int]:
-        """Return the indices of the samples to evaluate, in the task's order of evaluation.
-
-        Raises:
-            InputError: `options` requests more samples than the split has.
-        """
+        """Return the samples to evaluate, in the task's order; raises InputError if the split has too few."""
         batches = self.task.evaluation_batches(options.split, self.task.recipe.batch_size)
         indices = [index for batch in batches for index in batch]
         if options.samples is None:
@@ -125,7 +127,7 @@ class Trained:
             change: transforms each batch, already on the device, before evaluation.
 
         Raises:
-            InputError: `options` requests more samples than the split has.
+            InputError: as `indices`.
         """
         indices = self.indices(options)
         with self.evaluation_context(), watch(self.model, probe, ATTENTION) if probe is not None else nullcontext():
@@ -135,13 +137,9 @@ class Trained:
     def evaluation_context(self) -> Iterator[None]:
         """Context manager: call the model as at the end of the trial, without gradients."""
         seed_all(derive(self.trial.seed, "evaluate", self.result["steps"]))
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            stack.enter_context(monte_carlo(self.model, num_mc_samples(self.trial.align)))
-            stack.enter_context(through_attend())
-            dtype = AMP.get(self.task.recipe.amp)
-            if dtype is not None:
-                stack.enter_context(torch.autocast(self.device.type, dtype=dtype))
+        dtype = AMP.get(self.task.recipe.amp)
+        autocast = nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+        with torch.no_grad(), monte_carlo(self.model, num_mc_samples(self.trial.align)), autocast:
             yield
 
     def looking(self) -> AbstractContextManager[None]:

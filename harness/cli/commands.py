@@ -1,21 +1,71 @@
-"""`dropbench doctor`."""
+"""`dropbench doctor`: what works on this machine, what is missing, and what to do about it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, NamedTuple
 
 import typer
 
+from harness.cli.table import print_items
+from harness.settings import Settings
+
 app = typer.Typer(rich_markup_mode=None)
+
+NEEDED = ("torch", "torchvision", "timm", "accelerate", "transformers", "submitit", "sqlalchemy", "mmdet", "fairseq")
+
+
+class Finding(NamedTuple):
+    """A checked item; `state` is ok, missing (something will not work) or absent (most users do not need it)."""
+
+    what: str
+    state: str
+    detail: str
 
 
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Say what works on this machine and what is missing."""
-    from harness.cli.doctor import examine
-    from harness.cli.table import print_items
-
     findings = examine()
     print_items([finding._asdict() for finding in findings], as_json)
     if any(finding.state == "missing" for finding in findings):
         raise typer.Exit(1)
+
+
+def examine() -> list[Finding]:
+    """Check Python, the libraries, the device, SLURM, the compilers, the folders and the disk."""
+    import torch
+
+    from harness.attention.kernels.c_library import build_error
+
+    settings = Settings.from_environment()
+    python = ".".join(map(str, sys.version_info[:3]))
+    findings = [Finding("Python", "ok" if sys.version_info[:2] == (3, 11) else "missing", f"{python}, expected 3.11")]
+    findings += [_library(name) for name in NEEDED]
+    cpu = f"CPU, {len(os.sched_getaffinity(0))} cores, no GPU"
+    findings.append(Finding("device", "ok", torch.cuda.get_device_name() if torch.cuda.is_available() else cpu))
+    slurm = shutil.which("sbatch")
+    findings.append(Finding("SLURM", "ok" if slurm else "absent", slurm or "no sbatch: trials run on this machine"))
+    error = build_error("cpu_masks")
+    kernel = Finding("C kernel", "absent", f"attention that drops is slower: {error}")
+    findings.append(kernel if error else Finding("C kernel", "ok", "built"))
+    compiler = shutil.which("c++") or shutil.which("g++")
+    findings.append(Finding("C++ compiler", "ok" if compiler else "absent", compiler or "no torch.compile without"))
+    for what, folder, access in (("data folder", settings.data, os.F_OK), ("runs folder", settings.runs, os.W_OK)):
+        if folder.is_dir():
+            findings.append(Finding(what, "ok" if os.access(folder, access) else "missing", str(folder.absolute())))
+        else:
+            findings.append(Finding(what, "absent", f"{folder.absolute()} is not there yet"))
+    free = shutil.disk_usage(settings.runs if settings.runs.is_dir() else ".").free / 2**30
+    findings.append(Finding("disk", "ok" if free > 1 else "missing", f"{free:.1f} GiB free"))
+    return findings
+
+
+def _library(name: str) -> Finding:
+    try:
+        return Finding(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Finding(name, "missing", "not installed: make setup")

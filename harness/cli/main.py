@@ -1,4 +1,4 @@
-"""The command line. Commands live in each folder's `commands.py` and are imported when they are called."""
+"""The command line: a list of the commands, which are imported when they are called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.registry import load
 
 
 class Target(NamedTuple):
-    """Where a command lives, its line in ``dropbench --help``, and whether it knows what plug-ins register."""
+    """The Typer app of a command, its line in ``dropbench --help``, and whether plug-ins are loaded for it."""
 
     app: str
     help: str
@@ -40,34 +40,31 @@ COMMANDS = {
     "results": Target("db.cli.query_commands:app", "Query metrics, averaged over seeds."),
     "compare": Target("db.cli.query_commands:app", "Compare two filters, suites or databases: old, new, change.", True),
     "rank": Target("db.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
-    "report": Target("jobs.cli.report_commands:app", "Print a suite's table beside the published one.", True),
+    "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve the database as pages that follow what runs.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),
     "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
     "analyze": Target(
-        "jobs.cli.inspect_commands:app",
-        "Measure a trained trial: entropy, occlusion, attention maps and more.",
-        True,
+        "jobs.cli.inspect_commands:app", "Measure a trained trial: entropy, occlusion, attention maps and more.", True
     ),
     "list": Target("jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True),
     "doctor": Target("harness.cli.commands:app", "Say what works on this machine and what is missing."),
 }
 
-
 GARBAGE = 500_000
-"""Objects that a command makes before Python looks for garbage. By default it is 700, and a sixth of a start goes into
-looking through modules that all stay."""
+"""Objects that a command creates before Python collects garbage. With the default of 700, a sixth of the start-up time
+goes into scanning modules that all stay."""
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows its commands' names and helps, and imports a command when it is called."""
+    """A group that lists commands from a table, and imports a command when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names in the order of the table."""
+        """Return the names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import the folder's commands; a folder with one group of that name gives the group."""
+        """Import a command, or a group of commands of that name."""
         if cmd_name not in COMMANDS:
             raise unknown_name("command", cmd_name, COMMANDS)
         target = COMMANDS[cmd_name]
@@ -80,7 +77,7 @@ class LazyGroup(TyperGroup):
         return getattr(command, "commands", {}).get(cmd_name, command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """One line a command, from the table alone."""
+        """Write one line per command, from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, target.help) for name, target in COMMANDS.items()])
 
@@ -96,7 +93,7 @@ def dropbench(
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Benchmark attention regularizers: train a paper's table, keep every metric, print it beside the published one.
+    """Benchmark attention regularizers: train a paper's table, keep every metric, print it next to the published one.
 
     Environment: DROPBENCH_DATA (./data), DROPBENCH_RUNS (./runs), DROPBENCH_DB (sqlite:///dropbench.db),
     DROPBENCH_PLUGINS.
@@ -109,16 +106,16 @@ def dropbench(
 
 
 def main() -> None:
-    """Run the command line; the user's mistakes end in one line and exit code 2."""
+    """Run the command line; user errors end in one line and exit code 2."""
     gc.set_threshold(GARBAGE)
     code = run(sys.argv[1:])
-    if "torch" not in sys.modules:  # whose libraries complain on leaving of what is not collected
-        gc.freeze()  # or Python looks through all of it once more
+    if "torch" not in sys.modules:  # torch's libraries warn about uncollected objects at exit
+        gc.freeze()  # skips the last collection
     sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; returns its exit code."""
+    """Run one command line and return its exit code."""
     try:
         arguments = hoist_plugins(arguments) or ["--help"]
         result = get_command(app).main(args=arguments, prog_name="dropbench", standalone_mode=False)
@@ -131,7 +128,7 @@ def run(arguments: list[str]) -> int:
         typer.echo("interrupted", err=True)
         return 130
     except BrokenPipeError:
-        # The reader of a pipe went away (`| head`): nothing is wrong, and nobody is left to tell.
+        # The reader of a pipe has ended (`| head`), which is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -143,29 +140,28 @@ def run(arguments: list[str]) -> int:
 
 
 def hoist_plugins(arguments: list[str]) -> list[str]:
-    """Take ``--plugin FILE`` from anywhere in the arguments into `DROPBENCH_PLUGINS`, which workers inherit.
+    """Move ``--plugin FILE`` from anywhere in the arguments to `DROPBENCH_PLUGINS`, which workers inherit.
 
     Raises:
         InputError: a ``--plugin`` without a file.
     """
     rest, files = [], []
-    waiting = iter(arguments)
-    for argument in waiting:
+    remaining = iter(arguments)
+    for argument in remaining:
         if argument == "--plugin":
-            file = next(waiting, None)
-            if file is None:
+            if (file := next(remaining, None)) is None:
                 raise InputError("--plugin: expected a Python file behind it")
             files.append(file)
         elif argument.startswith("--plugin="):
             files.append(argument.removeprefix("--plugin="))
         elif argument == "--":
-            rest += [argument, *waiting]
+            rest += [argument, *remaining]
         else:
             rest.append(argument)
     if files:
-        known = os.environ.get("DROPBENCH_PLUGINS", "").split(os.pathsep)
+        present = os.environ.get("DROPBENCH_PLUGINS", "").split(os.pathsep)
         absolute = [str(Path(file).absolute()) for file in files]
-        os.environ["DROPBENCH_PLUGINS"] = os.pathsep.join(filter(None, [*known, *absolute]))
+        os.environ["DROPBENCH_PLUGINS"] = os.pathsep.join(filter(None, [*present, *absolute]))
     return rest
 
 

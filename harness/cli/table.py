@@ -30,15 +30,10 @@ def print_table(
     above: Sequence[str] = (),
     below: Sequence[str] = (),
 ) -> None:
-    """Print a table to standard output; long texts wrap on a terminal only.
+    """Print a table of texts without control characters, between the lines `above` and `below`.
 
-    Args:
-        header: names of the columns.
-        rows: texts without line breaks or control characters.
-        right: indices of the columns that are aligned right.
-        rule: draw a line below the header.
-        above: lines printed before the table.
-        below: lines printed after it.
+    Long texts wrap on a terminal only. `right` are the indices of the columns that are aligned right, and `rule` draws
+    a line below the header.
     """
     if not sys.stdout.isatty():  # without rich, which takes a quarter of the start-up time
         typer.echo("\n".join([*above, *table_lines(header, rows, right, rule=rule), *below]))

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from socket import gethostname
-from types import TracebackType
 
 HEARTBEAT_S = 15.0
 """Seconds between two heartbeats."""
@@ -86,7 +85,7 @@ class Lease:
         """Become the holder. Return None if another worker was faster. The caller holds the directory's lock.
 
         Raises:
-            FileNotFoundError: the run directory is gone.
+            FileNotFoundError: the run directory does not exist any more.
         """
         before = holder(path)
         if before is not None and before.held_remotely:
@@ -114,9 +113,7 @@ class Lease:
         self.thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.over.set()
         self.thread.join()
         with contextlib.suppress(OSError):

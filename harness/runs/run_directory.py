@@ -55,13 +55,8 @@ class RunDirectory:
 
     @staticmethod
     def all(runs: Path) -> Iterator[RunDirectory]:
-        """Yield every run directory below `runs`, in order of id."""
-        if runs.is_dir():
-            with os.scandir(runs) as entries:
-                names = sorted(entry.name for entry in entries if len(entry.name) == 12 and entry.is_dir())
-            for name in names:
-                if (runs / name / "trial.json").exists():
-                    yield RunDirectory(runs / name)
+        """Iterate over `Runs`; the name of this up to 0.2."""
+        return iter(Runs(runs))
 
     @property
     def analyses(self) -> Path:
@@ -74,7 +69,7 @@ class RunDirectory:
         try:
             text = file.read_bytes()
         except FileNotFoundError:
-            raise InputError(f"{self.path}: not a run directory: expected trial.json in it") from None
+            raise InputError(f"{self.path}: no run directory: expected trial.json in it") from None
         trial = Trial.from_json(text, where=file)
         if trial.id != self.id:
             raise InputError(f"{file}: holds trial {trial.id}, expected {self.id}: the folder was renamed or edited")
@@ -149,19 +144,19 @@ class RunDirectory:
 
     def attempts(self) -> list[dict[str, Any]]:
         """Return the attempts in order, as `jobs.worker.worker` wrote them."""
-        found: list[dict[str, Any]] = []
+        attempts: list[dict[str, Any]] = []
         # Plain strings and descriptors, here and in `locked`, for speed: a large campaign has thousands of directories.
         folder = f"{self.path}/attempts"
         try:
             with os.scandir(folder) as files:
                 names = [file.name for file in files]
         except (FileNotFoundError, NotADirectoryError):
-            return found
+            return attempts
         numbers = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
         for number in numbers:
             with contextlib.suppress(ValueError), open(f"{folder}/{number}.json", "rb", buffering=0) as file:
-                found.append(json.loads(file.readall()))
-        return found
+                attempts.append(json.loads(file.readall()))
+        return attempts
 
     def write_attempt(self, number: int, attempt: dict[str, Any]) -> None:
         """Write attempt `number` (from 1) atomically."""
@@ -236,20 +231,38 @@ class RunDirectory:
         return self._held_remotely()
 
     def _held_remotely(self) -> bool:
-        found = holder(self.path)
-        return found is not None and found.held_remotely
+        current = holder(self.path)
+        return current is not None and current.held_remotely
 
 
-def find_run(runs: Path, id_prefix: str) -> RunDirectory:
-    """Return the only run directory in `runs` whose id begins with `id_prefix`.
+class Runs:
+    """The run directories in a folder; ``runs[id]`` is that of a trial, whether or not it exists."""
 
-    Raises:
-        InputError: no id begins with it, or several do.
-    """
-    matches = [directory for directory in RunDirectory.all(runs) if directory.id.startswith(id_prefix)]
-    if not id_prefix or not matches:
-        raise InputError(f"no trial '{id_prefix}' in {runs}: run `dropbench results --format json` to list ids")
-    if len(matches) > 1:
-        ids = ", ".join(directory.id for directory in matches[:4]) + (", …" if len(matches) > 4 else "")
-        raise InputError(f"'{id_prefix}' matches {len(matches)} trials in {runs}: {ids}")
-    return matches[0]
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, id: str) -> RunDirectory:
+        return RunDirectory(self.folder / id)
+
+    def __iter__(self) -> Iterator[RunDirectory]:
+        """Yield the existing run directories in order of id."""
+        if self.folder.is_dir():
+            with os.scandir(self.folder) as entries:
+                ids = sorted(entry.name for entry in entries if len(entry.name) == 12 and entry.is_dir())
+            yield from (self[id] for id in ids if (self.folder / id / "trial.json").exists())
+
+    def find(self, id_prefix: str) -> RunDirectory:
+        """Return the only run directory whose id begins with `id_prefix`.
+
+        Raises:
+            InputError: no id begins with it, or several do.
+        """
+        matches = [directory for directory in self if directory.id.startswith(id_prefix)]
+        if not id_prefix or not matches:
+            raise InputError(
+                f"no trial '{id_prefix}' in {self.folder}: run `dropbench results --format json` to list ids"
+            )
+        if len(matches) > 1:
+            ids = ", ".join(directory.id for directory in matches[:4]) + (", …" if len(matches) > 4 else "")
+            raise InputError(f"'{id_prefix}' matches {len(matches)} trials in {self.folder}: {ids}")
+        return matches[0]

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field
 
 from harness.settings import Settings
-from harness.suites.schema import StrictModel
 from harness.suites.search_space import RECIPE_PREFIX, TRIAL_KEYS, Params, Search, Space, Sweep
 from harness.trials.task import spec_of
 from harness.trials.trial import Seed, Trial, TrialRequest
+from harness.validation import StrictModel
 
 
 class SuiteOptions(StrictModel):
@@ -82,5 +82,5 @@ class Cell(StrictModel):
         """Return one trial per seed; raises InputError for fields that do not fit together, or for missing data."""
         first = self.request.model_copy(update={"seed": self.seeds[0]})
         trial = spec_of(first.task).trial_for(first, settings)
-        # The trials of a cell differ only in their seed, and completing a recipe takes a millisecond.
+        # Completing a recipe takes a millisecond, and the trials of a cell differ only in their seed.
         return [trial, *(trial.model_copy(update={"seed": seed}) for seed in self.seeds[1:])]

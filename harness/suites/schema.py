@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from harness.suites.search_space import Search, Space
 from harness.trials.metric import current_name
+from harness.validation import StrictModel
 
 CurrentName = Annotated[str, AfterValidator(current_name)]
 """The name of a metric; those of earlier versions become the current ones."""
-
-
-class StrictModel(BaseModel):
-    """A frozen model that rejects unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Axis(StrictModel):

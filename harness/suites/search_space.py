@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -22,7 +20,7 @@ from pydantic import (
 
 from harness.errors import InputError, unknown_name
 from harness.regularizers.spec import Scalar, parameters, parse_scalar
-from harness.validation import input_error
+from harness.validation import FiniteModel, validated
 
 Params = Mapping[str, Scalar]
 T = TypeVar("T")
@@ -35,11 +33,7 @@ MAX_CANDIDATES = 10_000
 """The maximum number of candidates of a cell."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Range(_Strict):
+class Range(FiniteModel):
     """All numbers from `low` to `high`; integers if both are and `step` is not fractional.
 
     Attributes:
@@ -103,7 +97,7 @@ Space = dict[str, Values]
 """Values by parameter of the regularizer (including `schedule` and `align`), or by ``set.KEY`` of the recipe."""
 
 
-class Search(_Strict):
+class Search(FiniteModel):
     """How candidates are taken from a space.
 
     Attributes:
@@ -128,7 +122,7 @@ class Search(_Strict):
         return self
 
 
-class Sweep(_Strict):
+class Sweep(FiniteModel):
     """A search space, and how it is searched."""
 
     space: Space
@@ -175,15 +169,9 @@ def sweepable_keys(regularizer: str) -> tuple[str, ...]:
 def sweep_for(regularizer: str, space: Space, search: Search, where: str, *, strict: bool) -> Sweep | None:
     """Return the sweep of a regularizer over those keys of a space that it has; None if it has none.
 
-    Args:
-        regularizer: the name of the regularizer.
-        space: the space.
-        search: how the space is searched.
-        where: the place that an error names.
-        strict: raise if the regularizer does not have all of the keys.
-
     Raises:
-        InputError: the regularizer does not have a key (`strict`), or the grid is infinite or too large.
+        InputError: the regularizer does not have a key (if `strict`), or the grid is infinite or too large. The message
+            begins with `where`.
     """
     if not space:
         return None
@@ -193,10 +181,7 @@ def sweep_for(regularizer: str, space: Space, search: Search, where: str, *, str
         raise unknown_name(f"parameter in {where}", next(key for key in space if key not in subspace), names)
     if not subspace:
         return None
-    try:
-        return Sweep(space=subspace, search=search)
-    except ValidationError as error:
-        raise input_error(error, where, f"key of {where}", Sweep.model_fields) from None
+    return validated(Sweep, {"space": subspace, "search": search}, where, f"key of {where}")
 
 
 def first_set(*layers: T | None) -> T | None:
@@ -249,10 +234,7 @@ def parse_search(text: str) -> Search:
         if not (separator and key and value):
             raise InputError(f"--search {text}: '{item}' is not of the form key=value, such as sampler=tpe")
         fields[key] = parse_scalar(value)
-    try:
-        return Search(**fields)
-    except ValidationError as error:
-        raise input_error(error, f"--search {text}", "key of --search", Search.model_fields) from None
+    return validated(Search, fields, f"--search {text}", "key of --search")
 
 
 def short_key(key: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from harness.errors import InputError, unknown_name
 from harness.files import read_yaml
@@ -16,16 +16,18 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import parse_spec
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row, StrictModel
+from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row
 from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
 from harness.trials.recipe_diff import PAPER
 from harness.trials.trial import Trial, TrialRequest
-from harness.validation import input_error
+from harness.validation import StrictModel, validated
 
 SUITES = Path(__file__).parent
 SUFFIXES = (".yaml", ".yml")
 BASE_FIELDS = ("task", "model", "data", "weights")
 """Fields of a trial that define what is trained, apart from its regularization."""
+SYNTHETIC = "-synthetic"
+"""The suffix of generated data that replace a data set."""
 
 
 class Suite(StrictModel):
@@ -68,13 +70,13 @@ class Suite(StrictModel):
         """
         if options.preset not in self.presets:
             raise unknown_name(f"preset of {self.name}", options.preset, self.presets)
-        preset = self.presets[options.preset]
+        preset, where = self.presets[options.preset], f"suite {self.name}"
         rows = list(self.rows)
         if self.plugin_rows:
             plugins = [name for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is not None]
             rows += [row for name in plugins for row in self._added_rows(name)]
         rows += [row for text in options.regularizers for row in self._added_rows(text)]
-        selected = {"data": options.data or preset.data, "model": options.models or None}
+        selected = {"data": _by_base_name(options.data or preset.data), "model": _by_base_name(options.models or None)}
         present: dict[str, set[str]] = {"data": set(), "model": set()}
         swept: set[str] = set()
         for row in rows:
@@ -82,15 +84,15 @@ class Suite(StrictModel):
                 fields = {**self.trial, **row.trial, **column.trial}
                 if row.params and row.params[index]:
                     fields["params"] = {**fields.get("params", {}), **(row.params[index] or {})}
-                base = {key: fields[key].removesuffix("-synthetic") for key in selected}
+                base = {key: fields[key].removesuffix(SYNTHETIC) for key in selected}
                 sweep = self._sweep(row, fields, options)
                 if sweep is not None:
                     swept.update(sweep.space)
                 for key, name in base.items():
                     present[key].add(name)
-                if any(names is not None and not _contains(names, base[key]) for key, names in selected.items()):
+                if any(names is not None and base[key] not in names for key, names in selected.items()):
                     continue
-                fields["data"] = _matching_name(selected["data"], fields["data"])
+                fields["data"] = (selected["data"] or {}).get(base["data"], fields["data"])
                 fields["preset"] = options.preset
                 if options.weights is not None:
                     fields["weights"] = options.weights
@@ -108,14 +110,14 @@ class Suite(StrictModel):
                     metric=column.metric or self.metric,
                     baseline=row.baseline,
                     published=row.published[index] if row.published else None,
-                    request=_request(fields, f"suite {self.name}"),
+                    request=validated(TrialRequest, fields, where, f"field of a trial in {where}"),
                     seeds=tuple(options.seeds or range(preset.seeds)),
                     sweep=sweep,
                 )
         self._check_swept(rows, options, swept)
         for key, names in selected.items():
-            for name in names or ():
-                if name.removesuffix("-synthetic") not in present[key]:
+            for base_name, name in (names or {}).items():
+                if base_name not in present[key]:
                     raise unknown_name(f"{key} of {self.name}", name, present[key])
 
     def published(self) -> list[Cell]:
@@ -207,10 +209,7 @@ def parse_suite(content: Any, name: str, where: str) -> Suite:
     """Validate the content of a suite file; raises InputError naming the wrong key."""
     if not isinstance(content, dict):
         raise InputError(f"{where}: expected a mapping with title, source, metric, trial, rows, columns, presets")
-    try:
-        suite = Suite(name=name, **content)
-    except ValidationError as error:
-        raise input_error(error, where, f"key in {where}", Suite.model_fields) from None
+    suite = validated(Suite, {**content, "name": name}, where, f"key in {where}")
     for row in suite.rows:
         for key, values in (("params", row.params), ("published", row.published)):
             if values is not None and len(values) != len(suite.columns):
@@ -220,18 +219,6 @@ def parse_suite(content: Any, name: str, where: str) -> Suite:
     return suite
 
 
-def _contains(names: Sequence[str], base: str) -> bool:
-    return any(name.removesuffix("-synthetic") == base for name in names)
-
-
-def _matching_name(names: Sequence[str] | None, default: str) -> str:
-    """Return the data set as the user wrote it, with or without "-synthetic", else the suite's own."""
-    base = default.removesuffix("-synthetic")
-    return next((name for name in names or () if name.removesuffix("-synthetic") == base), default)
-
-
-def _request(fields: dict[str, Any], where: str) -> TrialRequest:
-    try:
-        return TrialRequest(**fields)
-    except ValidationError as error:
-        raise input_error(error, where, f"field of a trial in {where}", TrialRequest.model_fields) from None
+def _by_base_name(names: Sequence[str] | None) -> dict[str, str] | None:
+    """Return data sets or models as the user wrote them by their names without the suffix of synthetic data."""
+    return None if names is None else {name.removesuffix(SYNTHETIC): name for name in reversed(names)}

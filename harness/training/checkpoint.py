@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from harness.files import atomic_file
 
 FORMAT = 2
 KEEP = 2
-_NAME = re.compile(r"step-(\d{9})\.pt")
+_STATES = f"step-{'[0-9]' * 9}.pt"
 
 
 class Damaged(Exception):
@@ -42,7 +41,7 @@ def load_newest(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
             if state["selected"] is not None:
                 _read(weights_path(folder, state["selected"]))
             for step in state["progress"]["averaged"]:
-                _read(_part_path(folder, step))
+                _read(weights_path(folder, step, "part"))
             return state, problems
         except Damaged as error:
             problems.append(f"{path.name}: {error}: using the previous one")
@@ -67,24 +66,16 @@ def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]
     Tensors that are not floating point, such as counters, are taken from the last step. Raises Damaged.
     """
     folder.mkdir(exist_ok=True)
-    _write(_part_path(folder, steps[-1]), weights)
+    _write(weights_path(folder, steps[-1], "part"), weights)
     mean = {key: value.detach().to("cpu", copy=True) for key, value in weights.items()}
     floating = [key for key, value in mean.items() if value.is_floating_point()]
     for step in steps[:-1]:
-        part = _read(_part_path(folder, step))
+        part = _read(weights_path(folder, step, "part"))
         for key in floating:
             mean[key] += part[key]
     for key in floating:
         mean[key] /= len(steps)
     return mean
-
-
-def delete_other_weights(folder: Path, selected: set[int], parts: set[int]) -> None:
-    """Delete selected weights and parts of averages, except those of these steps."""
-    for stem, steps in (("weights", selected), ("part", parts)):
-        for path in folder.glob(f"{stem}-*.pt"):
-            if int(path.stem.removeprefix(f"{stem}-")) not in steps:
-                path.unlink(missing_ok=True)
 
 
 def discard(folder: Path) -> None:
@@ -93,17 +84,13 @@ def discard(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _part_path(folder: Path, step: int) -> Path:
-    return folder / f"part-{step:09d}.pt"
-
-
-def weights_path(folder: Path, step: int) -> Path:
-    """Return the path of the weights selected at `step`."""
-    return folder / f"weights-{step:09d}.pt"
+def weights_path(folder: Path, step: int, stem: str = "weights") -> Path:
+    """Return the path of the weights selected at `step`; with the stem "part", of a part of an average."""
+    return folder / f"{stem}-{step:09d}.pt"
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("step-*.pt") if _NAME.fullmatch(path.name)), reverse=True)
+    return sorted(folder.glob(_STATES), reverse=True)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -119,9 +106,8 @@ def _read(path: Path) -> dict[str, Any]:
     """Read tensors and plain values, after checking every byte against the archive's checksums."""
     try:
         with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-        if broken is not None:
-            raise Damaged(f"checksum of {broken} is wrong")
+            if (broken := archive.testzip()) is not None:
+                raise Damaged(f"checksum of {broken} is wrong")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return state
     except FileNotFoundError:

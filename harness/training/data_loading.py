@@ -1,4 +1,4 @@
-"""Data loading: every batch is a function of (seed, step) alone; worker processes prefetch batches beside a GPU."""
+"""Data loading: every batch is a function of (seed, step) alone; worker processes prefetch batches for a GPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset, default_convert
 
 from harness.errors import InputError
@@ -22,16 +23,12 @@ if TYPE_CHECKING:
 
 PREFETCH_FACTOR = 2
 """Batches that each worker has ready."""
-
 MAX_WORKERS = 16
 """Workers that are started unless a number is set."""
-
 MIN_STEP_S = 0.005
-"""Seconds that a step takes at least: workers that together make a batch in less would wait."""
-
+"""Minimum seconds per step: workers that together make a batch in less time would wait."""
 MIN_BENEFIT_S = 1.0
 """Seconds of data loading below which no workers are started: about the time it takes to start some."""
-
 SHARED_MEMORY = "/dev/shm"
 """Prefetched batches are in shared memory. A container may have as little as 64 MiB of it."""
 
@@ -44,13 +41,8 @@ class StepBatches(Dataset[list[Any]]):
     """
 
     def __init__(self, task: Task, seed: int, rank: int = 0, ranks: int = 1, micro_batch_splits: int = 1) -> None:
-        self.task, self.seed, self.rank, self.ranks, self.micro_batch_splits = (
-            task,
-            seed,
-            rank,
-            ranks,
-            micro_batch_splits,
-        )
+        self.task, self.seed, self.micro_batch_splits = task, seed, micro_batch_splits
+        self.rank, self.ranks = rank, ranks
         self.size = task.recipe.batch_size
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -109,15 +101,13 @@ def prefetch(batches: Dataset[Any], keys: Sequence[int], settings: Settings, dev
     """
     num_workers, first = settings.num_workers, []
     if num_workers is None:
-        spare = spare_cores(settings) if device.type != "cpu" and len(keys) > 1 else 0
-        if spare:
+        num_workers = spare_cores(settings) if device.type != "cpu" and len(keys) > 1 else 0
+        if num_workers:
             start = time.perf_counter()
-            first = [batches[keys[0]]]
-            keys = keys[1:]
+            first, keys = [batches[keys[0]]], keys[1:]
             seconds = time.perf_counter() - start
             useful = math.ceil(seconds / MIN_STEP_S) if seconds * len(keys) > MIN_BENEFIT_S else 0
-            spare = min(spare, useful, max_workers_in_memory(first[0]))
-        num_workers = spare
+            num_workers = min(num_workers, useful, max_workers_in_memory(first[0]))
     num_workers = min(num_workers, len(keys))
     if not num_workers and device.type == "cpu":  # a DataLoader would only add overhead
         yield from (default_convert(batches[key]) for key in keys)
@@ -160,7 +150,7 @@ class _BatchesOrErrors(Dataset[Any]):
 
 
 def spare_cores(settings: Settings) -> int:
-    """Return how many cores are free for data loading beside a GPU; one core is busy with feeding it."""
+    """Return how many cores are free for data loading for a GPU; one core is busy feeding it."""
     cores = settings.threads or len(os.sched_getaffinity(0))
     share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return min(MAX_WORKERS, max(0, share - 1))
@@ -172,31 +162,15 @@ def max_workers_in_memory(batch: Any) -> int:
         free = os.statvfs(SHARED_MEMORY)
     except OSError:
         return 0
-    return free.f_bavail * free.f_frsize // 2 // max(1, PREFETCH_FACTOR * _bytes(batch))
-
-
-def _bytes(batch: Any) -> int:
-    if isinstance(batch, torch.Tensor):
-        return batch.nbytes
-    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
-    return sum(_bytes(part) for part in parts)
+    size = sum(leaf.nbytes for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor))
+    return free.f_bavail * free.f_frsize // 2 // max(1, PREFETCH_FACTOR * size)
 
 
 def _ignore_first_sigterm(worker: int) -> None:
-    """Make a worker ignore its first SIGTERM.
-
-    Schedulers send it to all processes of a job that they end. The training process then finishes its step and writes a
-    checkpoint, for which it needs its workers.
-    """
+    """Ignore the first SIGTERM, after which the training process needs its workers to finish a step."""
     signal.signal(signal.SIGTERM, lambda number, frame: signal.signal(number, signal.SIG_DFL))
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return a nest of tuples, lists and dicts with its tensors on the device."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, dict):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, list | tuple):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch)

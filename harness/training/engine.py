@@ -10,21 +10,20 @@ import torch
 from harness.attention.backends import backend
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
-from harness.training.finetune import finetune_selected, reuse_base_run
+from harness.training.finetune import finetune, reuse_base_run
 from harness.training.trainer import Trainer
 from harness.trials.task import TASKS
 
 
 def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    """Train and evaluate the trial of a run directory, from its last checkpoint if there is one.
+    """Train and evaluate the trial of a run directory; return the content of ``result.json``.
+
+    Training continues from the last checkpoint if there is one.
 
     Args:
         directory: has the trial and gets its events and checkpoints; the caller holds its lock and writes the result.
         settings: paths, device, threads.
         stop: called after every step; if it returns True, a checkpoint is written and `Interrupted` raised.
-
-    Returns:
-        the content of ``result.json``.
 
     Raises:
         Interrupted: see `stop`.
@@ -44,7 +43,8 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
             trainer.describe()
             trainer.train_phase()
             if trainer.has_finetuning and trainer.state.phase == "train":
-                finetune_selected(trainer)
+                trainer.accelerator.wait_for_everyone()  # one process has written the weights that all of them read
+                finetune(trainer, trainer.weights.load(trainer.state), directory.id)
                 trainer.train_phase()
             return trainer.result()
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import socket
@@ -19,7 +20,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),
-        "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
+        "libraries": {name: installed for name in LIBRARIES if (installed := _version(name))},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
@@ -35,11 +36,8 @@ def _version(name: str) -> str | None:
 
 def processor() -> str:
     """Return the name of this machine's processor."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

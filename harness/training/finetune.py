@@ -2,62 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.training import checkpoint
 from harness.training.monte_carlo import drop_nothing
 from harness.training.train_state import TrainState
 from harness.training.trainer import Trainer
 from harness.trials.alignment import base_trial
-from harness.trials.trial import Trial
 
 
-class _BaseRun(NamedTuple):
-    """The finished run of a base trial: its id, its result, and the weights that it selected."""
-
-    id: str
-    result: dict[str, Any]
-    weights: dict[str, Any]
-
-
-def _finished_base_run(trial: Trial, directory: RunDirectory) -> _BaseRun | None:
-    """Return the base trial's run in the same runs folder, or None if it is unfinished, damaged or not needed."""
-    if trial.align == "none":
-        return None
-    base = RunDirectory(directory.path.parent / base_trial(trial).id)
+def _result_and_weights(base: RunDirectory) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the result and the selected weights of a run, or None if it is unfinished or damaged."""
     try:
-        result = base.result()
-        if result is None:
+        if (result := base.result()) is None:
             return None
-        weights = checkpoint.load_weights(base.path / "checkpoint", int(result["selected_step"]))
+        return result, checkpoint.load_weights(base.path / "checkpoint", int(result["selected_step"]))
     except (InputError, checkpoint.Damaged, KeyError, TypeError, ValueError):
         return None
-    return _BaseRun(base.id, result, weights)
 
 
 def reuse_base_run(trainer: Trainer) -> None:
     """Take the first phase of a new run from the base trial's run if that is finished; events name it."""
-    base = _finished_base_run(trainer.task.trial, trainer.directory)
-    if trainer.any_rank(base is None) or base is None:
+    trial = trainer.task.trial
+    base = Runs(trainer.directory.path.parent)[base_trial(trial).id]
+    first_phase = _result_and_weights(base) if trial.align != "none" else None
+    if trainer.any_rank(first_phase is None) or first_phase is None:
         return
+    result, weights = first_phase
     trainer.log(f"starting from the weights that trial {base.id} selected")
     if trainer.has_finetuning:
-        finetune(trainer, base.weights, base.id)
+        finetune(trainer, weights, base.id)
         return
-    state, result = trainer.state, base.result
+    state = trainer.state
     state.step, state.selected = result["steps"], result["selected_step"]
     state.train_loss, trainer.ends["train"] = result["metrics"]["train/loss"], result["steps"]
     if trainer.accelerator.is_main_process:
-        checkpoint.save_weights(trainer.checkpoints, state.selected_step(), base.weights)
+        checkpoint.save_weights(trainer.checkpoints, state.selected_step(), weights)
     trainer.event("borrowed", step=1, weights_of=base.id)
-
-
-def finetune_selected(trainer: Trainer) -> None:
-    """Begin the second phase from the weights that the first has selected."""
-    trainer.accelerator.wait_for_everyone()  # one process has written the weights that all of them read
-    finetune(trainer, trainer.weights.load(trainer.state), trainer.directory.id)
 
 
 def finetune(trainer: Trainer, weights: dict[str, Any], source: str) -> None:

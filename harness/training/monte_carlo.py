@@ -1,4 +1,4 @@
-"""Evaluate with the mean attention weights over many draws, or with no drops at all (DropKey, Table 4)."""
+"""Regularize a trial's model, and evaluate it with the mean weights over many draws, or no drops (DropKey, Table 4)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from contextlib import contextmanager
 
 from torch import backends, nn
 
-from harness.models.regularize import sites
+from harness.models.regularize import DEFAULT_KINDS, Report, bind, sites
+from harness.trials.trial import Trial
+
+
+def bind_trial(model: nn.Module, trial: Trial) -> Report:
+    """Regularize a model as its trial defines; raises InputError as `regularize` does."""
+    kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
+    return bind(model, trial.regularizer.build(), schedule=trial.schedule, kinds=kinds)
 
 
 def drop_nothing(model: nn.Module) -> None:
-    """Turn regularization off for good; the model's own attention dropout stays replaced."""
+    """Turn regularization off permanently; the model's own attention dropout stays replaced."""
     for site in sites(model):
         site.ratio = 0.0
 

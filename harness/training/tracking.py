@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import InputError, unknown_name
 from harness.files import write_json
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import Trial
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-
-    from harness.runs.run_directory import RunDirectory
-    from harness.trials.trial import Trial
 
 TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 """Tracker name → the package it needs."""
@@ -51,11 +50,8 @@ def options(names: Sequence[str], directory: RunDirectory) -> dict[str, Any]:
 class Tracking:
     """Copies the events of a run to its trackers; does nothing without trackers.
 
-    Args:
-        accelerator: made with `options`.
-        trial: the trial; its configuration goes to the trackers once.
-        directory: its run directory. TensorBoard's files are in its subfolder ``dropbench/``.
-        log: prints a line to the log.
+    The accelerator was created with `options`. TensorBoard's files are in the run directory's folder ``dropbench/``.
+    `log` prints a line to the log.
     """
 
     def __init__(
@@ -68,36 +64,32 @@ class Tracking:
         """Copy an event of ``events.jsonl`` as named values at its step."""
         if not self.accelerator.log_with:
             return
+        values = {}
         if event == "resume":
             self.guarded(lambda: self.start(first=fields["step"] == 0))
         elif event == "train":
-            self.log_values({"train/loss": fields["loss"], "train/lr": fields["lr"]}, fields["step"])
-        elif event == "evaluate":
-            self.log_values(
-                {f"{fields['split']}/{name}": value for name, value in fields["metrics"].items()}, fields["step"]
-            )
-        elif event == "end":
-            self.log_values({f"final/{name}": value for name, value in fields["metrics"].items()}, fields["step"])
+            values = {"train/loss": fields["loss"], "train/lr": fields["lr"]}
+        elif event in ("evaluate", "end"):
+            prefix = fields["split"] if event == "evaluate" else "final"
+            values = {f"{prefix}/{name}": value for name, value in fields["metrics"].items()}
+        if values:
+            self.guarded(lambda: self.accelerator.log(values, step=fields["step"]))
 
     def start(self, *, first: bool) -> None:
         """Start or resume the run of each tracker."""
-        kept = json.loads(self.ids.read_text()) if self.ids.exists() else {}
+        ids = json.loads(self.ids.read_text()) if self.ids.exists() else {}
         id = self.trial.id
         self.accelerator.init_trackers(
             PROJECT,
             config=_flat(self.trial.config() | {"seed": self.trial.seed}) if first else None,
             init_kwargs={
                 "wandb": {"id": id, "name": id, "resume": "allow", "dir": str(self.ids.parent)},
-                "mlflow": {"run_name": id, "run_id": kept.get("mlflow")},
+                "mlflow": {"run_name": id, "run_id": ids.get("mlflow")},
             },
         )
         for tracker in self.accelerator.trackers:
-            if tracker.name == "mlflow" and "mlflow" not in kept:
+            if tracker.name == "mlflow" and "mlflow" not in ids:
                 write_json(self.ids, {"mlflow": tracker.tracker.info.run_id})
-
-    def log_values(self, values: dict[str, float], step: int) -> None:
-        """Log the values with every tracker."""
-        self.guarded(lambda: self.accelerator.log(values, step=step))
 
     def close(self) -> None:
         """End the trackers' runs. `Accelerator.end_training` would also end the process group."""

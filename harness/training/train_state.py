@@ -70,8 +70,11 @@ class SelectedWeights:
     def delete_unused(self, state: TrainState) -> None:
         """Delete files that neither the run nor one of its checkpoints may need."""
         needed = [(state.selected, state.averaged), *self.checkpointed]
-        selected = {step for step, _ in needed if step is not None}
-        checkpoint.delete_other_weights(self.folder, selected, {step for _, steps in needed for step in steps})
+        selected, parts = {step for step, _ in needed}, {step for _, steps in needed for step in steps}
+        for stem, steps in (("weights", selected), ("part", parts)):
+            for path in self.folder.glob(f"{stem}-*.pt"):
+                if int(path.stem.removeprefix(f"{stem}-")) not in steps:
+                    path.unlink(missing_ok=True)
 
     def load(self, state: TrainState) -> dict[str, Any]:
         """Return the selected weights; raises Diverged if there are none and Damaged if their file is."""

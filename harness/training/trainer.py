@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -24,13 +25,12 @@ from harness.settings import Settings
 from harness.training import checkpoint, tracking
 from harness.training.data_loading import SplitBatches, StepBatches, feed, prefetch
 from harness.training.environment import environment
-from harness.training.monte_carlo import drop_nothing, monte_carlo
+from harness.training.monte_carlo import bind_trial, drop_nothing, monte_carlo
 from harness.training.train_state import SelectedWeights, TrainState
 from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
 from harness.trials.metric import MetricName
 from harness.trials.optimization import divide_gradients, learning_rate, set_rate
 from harness.trials.recipe_diff import recipe_diff
-from harness.trials.regularized_model import bind_trial
 from harness.trials.task import Split, Task
 
 
@@ -47,7 +47,7 @@ class Trainer:
             mixed_precision=recipe.amp, cpu=not settings.uses_cuda(), **tracking.options(settings.trackers, directory)
         )
         self.tracking = tracking.Tracking(self.accelerator, trial, directory, self.log)
-        self.task, self.recipe, self.directory, self.settings, self.stop = (task, recipe, directory, settings, stop)
+        self.task, self.recipe, self.directory, self.settings, self.stop = task, recipe, directory, settings, stop
         self.seed = trial.seed
         self.checkpoints = directory.path / "checkpoint"
 
@@ -62,11 +62,10 @@ class Trainer:
         self.optimizer = task.build_optimizer(self.raw_model)
         if self.accelerator.scaler is not None:  # accelerate's wrapper is needed for its scaler alone, and slow
             self.optimizer = self.accelerator.prepare(self.optimizer)
-        self.average = (
-            AveragedModel(self.raw_model, multi_avg_fn=get_ema_multi_avg_fn(recipe.ema), use_buffers=True)
-            if recipe.ema
-            else None
-        )
+        self.average: AveragedModel | None = None
+        if recipe.ema:
+            ema = get_ema_multi_avg_fn(recipe.ema)
+            self.average = AveragedModel(self.raw_model, multi_avg_fn=ema, use_buffers=True)
 
         self.epoch_steps = task.steps_per_epoch(recipe.batch_size)
         self.steps = recipe.steps or (recipe.epochs or 0) * self.epoch_steps
@@ -127,12 +126,9 @@ class Trainer:
             # Seeded here and not once per run: all that a model draws depends on (seed, step, micro-batch, rank) alone.
             rank = self.accelerator.process_index
             seed_all(derive(self.seed, "step", self.state.step, micro, rank))
-            with self.accelerator.autocast():
-                if micro == len(batch) - 1:
-                    loss = self.task.loss(self.model, part)
-                else:
-                    with self.accelerator.no_sync(self.model):
-                        loss = self.task.loss(self.model, part)
+            last = micro == len(batch) - 1
+            with self.accelerator.autocast(), nullcontext() if last else self.accelerator.no_sync(self.model):
+                loss = self.task.loss(self.model, part)
                 loss = with_penalty(loss, self.aux_loss_modules, self.state.step) * terms[micro] / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
@@ -150,9 +146,8 @@ class Trainer:
     def log_train(self, rate: float) -> None:
         """Write a train event with the mean loss since the last one."""
         state = self.state
-        state.train_loss = self.mean_loss()
+        state.train_loss, state.loss_steps = self.mean_loss(), 0
         self.loss_sum.zero_()
-        state.loss_steps = 0
         self.event("train", **self.phase_field(), step=state.step, steps=self.last_step, loss=state.train_loss, lr=rate)
 
     def mean_loss(self) -> float:
@@ -215,12 +210,8 @@ class Trainer:
             self.event("resume", step=0)
             self.event("start", steps=self.last_step, parameters=sum(p.numel() for p in self.raw_model.parameters()))
         else:
-            self.raw_model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-            if self.average is not None:
-                self.average.load_state_dict(saved["average"])
-            if self.accelerator.scaler is not None:
-                self.accelerator.scaler.load_state_dict(saved["scaler"])
+            for name, part in self.stateful_parts().items():
+                part.load_state_dict(saved[name])
             self.state = TrainState(**saved["progress"])
             if self.state.phase == "finetune":
                 drop_nothing(self.raw_model)
@@ -244,14 +235,16 @@ class Trainer:
                 "saved_weights": weights.checkpointed,
                 "loss_sum": self.loss_sum,
                 "progress": asdict(state),
-                "model": self.raw_model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "average": self.average.state_dict() if self.average is not None else None,
-                "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
+                **{name: part.state_dict() for name, part in self.stateful_parts().items()},
             }
             checkpoint.save(self.checkpoints, content)
             weights.delete_unused(state)
         self.saved_at = time.monotonic()
+
+    def stateful_parts(self) -> dict[str, Any]:
+        """Return the objects whose state dicts checkpoints hold, by their keys."""
+        parts = {"model": self.raw_model, "optimizer": self.optimizer, "average": self.average}
+        return {name: part for name, part in {**parts, "scaler": self.accelerator.scaler}.items() if part is not None}
 
     def describe(self) -> None:
         """Write ``environment.json``; the backends that were used are known after the first steps."""

@@ -1,1 +1,1 @@
-"""What a trial is: its task, recipe, metrics and alignment, and how its model is regularized."""
+"""Trials: task, recipe, metrics, alignment and plug-ins."""

@@ -1,4 +1,4 @@
-"""Metrics of tasks, and the names under which their values are stored."""
+"""Metrics of tasks, and the names under which results are stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Metric:
         name: without the split: ``accuracy``; results are stored as ``test/accuracy``.
         higher_is_better: the direction; None if neither is better.
         unit: "%" for percentages (values 0 to 100), "mm", "count" for whole numbers, "" for other plain ones.
-        optional: whether some models or regularizers do not report it, which is not an error of the run.
+        optional: whether runs may omit it, because some models or regularizers do not report it.
     """
 
     name: str

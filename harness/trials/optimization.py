@@ -10,23 +10,23 @@ from torch import nn
 from harness.trials.recipe import Recipe
 
 BACKBONE = "backbone."
-"""What the names of a backbone's parameters begin with, in every model that has one."""
+"""The prefix of a backbone's parameters, in every model that has one."""
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's optimizer; weight decay leaves vectors (biases, norms) and position embeddings alone.
+    """Return the recipe's optimizer; vectors (biases, norms) and position embeddings have no weight decay.
 
-    Each group has a `share`: its learning rate is that of the step times it (`set_rate`).
+    Each group has a `share`, by which `set_rate` multiplies the learning rate.
     """
-    found: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
+    parameters_of_group: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             vector = parameter.ndim < 2 or "pos_embed" in name or "positions" in name or "cls_token" in name
             share = (name.startswith(BACKBONE) and recipe.backbone_lr) or 1.0
-            found.setdefault((share, bool(recipe.decay_all) or not vector), []).append(parameter)
+            parameters_of_group.setdefault((share, bool(recipe.decay_all) or not vector), []).append(parameter)
     groups = [
         {"params": parameters, "weight_decay": recipe.weight_decay if decayed else 0.0, "share": share}
-        for (share, decayed), parameters in found.items()
+        for (share, decayed), parameters in parameters_of_group.items()
         if parameters
     ]
     betas = (recipe.beta1, recipe.beta2)
@@ -50,7 +50,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
-    """The rate of optimizer step `step` (from 0) of `steps`: linear warm-up, then the recipe's schedule."""
+    """Return the rate of optimizer step `step` (from 0) of `steps`: linear warm-up, then the recipe's schedule."""
     warmup = recipe.warmup * steps if recipe.warmup < 1 else recipe.warmup
     if step < warmup:
         if recipe.warmup_lr is not None:

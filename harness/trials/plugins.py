@@ -1,4 +1,4 @@
-"""Plug-ins: a user's file, or an installed package's entry points, that registers regularizers, models or tasks."""
+"""Plug-ins: files of the user, and entry points of packages, that register regularizers, models or tasks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import Registry, current_plugin
+from harness.registry import Registry, registered_by
 from harness.regularizers import REGULARIZERS
 from harness.settings import Settings
 from harness.trials.task import TASKS
@@ -21,10 +22,10 @@ _loaded: dict[str, str] = {}
 
 
 def load_plugins(files: Iterable[Path]) -> None:
-    """Run each file once; what it registers is known by name from then on.
+    """Run each file once, so that its entries are registered.
 
     Raises:
-        InputError: the file is missing or fails; the message has its line.
+        InputError: a file is missing or fails; the message has the line.
     """
     for file in files:
         path = file.absolute()
@@ -40,53 +41,35 @@ def load_plugins(files: Iterable[Path]) -> None:
             raise InputError(f"plug-in {file}: expected a file that ends in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        token = current_plugin.set(str(path))
         try:
-            spec.loader.exec_module(module)
+            with registered_by(str(path)):
+                spec.loader.exec_module(module)
         except Exception as error:
             del sys.modules[name]
             raise InputError(f"plug-in {file}{_line(error, path)}: {type(error).__name__}: {error}") from error
-        finally:
-            current_plugin.reset(token)
         _loaded[str(path)] = digest
 
 
 def load_all(settings: Settings) -> None:
-    """The plug-ins of installed packages, then the files that the settings name."""
-    load_entry_points()
+    """Register entry points ``dropbench.{regularizers,models,tasks}`` without importing them; load the user's files."""
+    registries: dict[str, Registry[Any]] = {"regularizers": REGULARIZERS, "models": MODELS, "tasks": TASKS}
+    points = entry_points()  # called once, because each call reads all installed packages
+    for group, registry in registries.items():
+        for point in points.select(group=f"dropbench.{group}"):
+            with registered_by(point.dist.name if point.dist else point.value) as plugin:
+                registry.add(point.name, point.value, help=f"from {plugin}")
     load_plugins(settings.plugins)
 
 
-def load_entry_points() -> None:
-    """Register, unimported, what installed packages offer under ``dropbench.{regularizers,models,tasks}``."""
-    registries: dict[str, Registry[Any]] = {"regularizers": REGULARIZERS, "models": MODELS, "tasks": TASKS}
-    offered = entry_points()  # once: each call reads what all installed packages offer
-    for group, registry in registries.items():
-        for point in offered.select(group=f"dropbench.{group}"):
-            token = current_plugin.set(point.dist.name if point.dist else point.value)
-            try:
-                registry.add(point.name, point.value, help=f"from {current_plugin.get()}")
-            finally:
-                current_plugin.reset(token)
-
-
 def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[str, str]:
-    """SHA-256 by file name of the plug-in files that define the given names; part of a trial's identity."""
-    found = {}
-    for registry, name in entries:
-        plugin = registry.entry(name).plugin
-        if plugin in _loaded:
-            found[Path(plugin).name] = _loaded[plugin]
-    return found
+    """Return the SHA-256 by file name of the plug-in files that define entries; part of a trial's identity."""
+    plugins = (registry.entry(name).plugin for registry, name in entries)
+    return {Path(plugin).name: _loaded[plugin] for plugin in plugins if plugin in _loaded}
 
 
-def _line(error: BaseException, path: Path) -> str:
-    """The line of the file that the error came from, as in ``:12``."""
+def _line(error: Exception, path: Path) -> str:
+    """Return the last line of the file in the traceback of an error, as ``:12``."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return f":{line}" if line else ""
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f":{lines[-1]}" if lines else ""

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Self
 
-if TYPE_CHECKING:
-    pass
-
-from collections.abc import Sequence
-from typing import Literal, Self
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from harness.regularizers.base import SiteKind
 from harness.regularizers.spec import Scalar
-from harness.validation import input_error
+from harness.validation import FiniteModel, validated
 
 
-class Recipe(BaseModel):
-    """How a model is trained. Everything here changes the result and so is part of a trial's identity."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Recipe(FiniteModel):
+    """Hyper-parameters. All of them change the result, so they are part of a trial's identity."""
 
     epochs: int | None = Field(default=None, ge=1, description="passes over the training data")
     steps: int | None = Field(default=None, ge=1, description="optimizer steps, instead of epochs")
-    batch_size: int = Field(default=64, ge=1, description="samples an optimizer step, over all devices")
+    batch_size: int = Field(default=64, ge=1, description="samples per optimizer step, over all devices")
     accumulate: int = Field(default=1, ge=1, description="micro-batches that a batch is split into")
     optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
@@ -34,38 +26,27 @@ class Recipe(BaseModel):
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     momentum: float = Field(default=0.9, ge=0, lt=1, description="of SGD")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="not applied to biases, norms and embeddings of position, but for decay_all"
-    )
-    backbone_lr: float | None = Field(
-        default=None, gt=0, description="learning rate of a backbone from elsewhere, as a share of lr"
-    )
+    weight_decay: float = Field(default=0.0, ge=0, description="not of biases, norms and positions; see decay_all")
+    backbone_lr: float | None = Field(default=None, gt=0, description="backbone's learning rate, as a share of lr")
     decay_all: bool | None = Field(default=None, description="weight decay on biases, norms and positions, too")
     lr_schedule: Literal["cosine", "linear", "constant", "inverse-sqrt", "step"] = "cosine"
-    lr_drop: float | None = Field(
-        default=None, gt=0, description="where lr_schedule=step drops to a tenth: a step, or a share of all steps"
-    )
+    lr_drop: float | None = Field(default=None, gt=0, description="step (or share of steps) of lr_schedule=step's drop")
     lr_decay_steps: float | None = Field(
-        default=None, gt=0, description="where cosine and linear end: steps, or a share of all steps if at most 1"
+        default=None, gt=0, description="end of cosine and linear: steps, or a share of all steps if at most 1"
     )
     warmup: float = Field(default=0.0, ge=0, description="linear warm-up: steps, or a share of all steps if below 1")
-    warmup_lr: float | None = Field(
-        default=None, ge=0, description="learning rate of step 0 of the warm-up; default: that of a warm-up from 0"
-    )
+    warmup_lr: float | None = Field(default=None, ge=0, description="learning rate of step 0; default: from 0")
     clip_norm: float | None = Field(default=None, gt=0, description="largest gradient norm")
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     amp: Literal["no", "bf16", "fp16"] = "no"
-    ema: float | None = Field(
-        default=None, gt=0, lt=1, description="decay of the averaged weights, which are evaluated"
-    )
+    ema: float | None = Field(default=None, gt=0, lt=1, description="decay of the averaged weights for evaluation")
     evaluate_every: int | None = Field(default=None, ge=1, description="steps between evaluations; default: an epoch")
-    patience: int | None = Field(default=None, ge=1, description="stop after so many evaluations without a better one")
+    patience: int | None = Field(default=None, ge=1, description="evaluations without improvement before a stop")
     average_last: int | None = Field(
-        default=None, ge=1, description="take the mean of the weights at so many last evaluations, not the best on dev"
+        default=None, ge=1, description="average the weights of this many last evaluations, instead of the best on dev"
     )
     kinds: tuple[SiteKind, ...] | None = Field(
-        default=None,
-        description="kinds of site to regularise, such as decoder-self,cross; default: all but class and token",
+        default=None, description="kinds of sites to regularize, as decoder-self,cross; default: all but class, token"
     )
     finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")
@@ -74,7 +55,7 @@ class Recipe(BaseModel):
     @field_validator("kinds", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        # As the command line gives it: names with commas between.
+        # The command line passes names separated by commas.
         return tuple(value.split(",")) if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -89,12 +70,13 @@ class Recipe(BaseModel):
 
 
 def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> Recipe:
-    """Lay mappings over each other, the last one wins; `model` is merged key by key, ``model.x`` means its key x.
+    """Merge mappings into a recipe; later layers take precedence.
 
-    A layer that gives `steps` takes back an earlier one's `epochs`, and the other way round.
+    `model` is merged key by key, and ``model.x`` is its key x. A layer that sets `steps` removes `epochs` of earlier
+    layers, and vice versa.
 
     Raises:
-        InputError: a key is unknown (with the nearest one), or a value impossible.
+        InputError: a key is unknown, or a value is invalid.
     """
     values: dict[str, Any] = {}
     model: dict[str, Any] = {}
@@ -109,19 +91,16 @@ def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> 
         for given, other in (("steps", "epochs"), ("epochs", "steps")):
             if given in layer and other not in layer:
                 values.pop(other, None)
-    try:
-        return kind(**values, model=model)
-    except ValidationError as error:
-        raise input_error(error, "recipe", "recipe key", kind.model_fields) from None
+    return validated(kind, {**values, "model": model}, "recipe", "recipe key")
 
 
 @dataclass(frozen=True)
 class ResolvedRecipe:
-    """A recipe before any data are looked at.
+    """A recipe resolved without reading any data.
 
     Attributes:
         recipe: as in `Trial.recipe`.
-        notes: how ``paper`` differs from its source, for this model on these data, in short sentences.
+        notes: differences between ``paper`` and its source for this model and data, in short sentences.
     """
 
     recipe: Mapping[str, Any]

@@ -1,25 +1,23 @@
-"""How recipes differ from the published ones: in words, and key by key. It is told of a trial, and no part of it."""
+"""Differences between recipes and the published ones. Reported with a trial, but not part of its identity."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from harness.trials.task import Task
 from harness.trials.trial import Trial, TrialRequest
 
-if TYPE_CHECKING:
-    from harness.trials.task import Task
-
 FILLED_IN = "_fingerprint"
-"""How the names of keys end that are no choice, but filled in from the user's files."""
+"""The suffix of keys that are filled in from the user's files."""
 PAPER = "paper"
 """The preset that has the published recipe."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A key of a recipe with the value that it has, and the published one; None where it has none."""
+    """A key of a recipe with its value and the published value; None if there is none."""
 
     key: str
     value: Any
@@ -27,20 +25,20 @@ class Change:
 
 
 def changes(recipe: Mapping[str, Any], published: Mapping[str, Any]) -> list[Change]:
-    """The keys that differ, in the order of `published`, then of `recipe`; options of the model as ``model.depth``."""
-    here, there = _flat(recipe), _flat(published)
-    keys = [key for key in dict.fromkeys([*there, *here]) if not key.endswith(FILLED_IN)]
-    return [Change(key, here.get(key), there.get(key)) for key in keys if here.get(key) != there.get(key)]
+    """Return the keys that differ, in the order of `published`, then of `recipe`; model options as ``model.depth``."""
+    new, old = _flat(recipe), _flat(published)
+    keys = [key for key in dict.fromkeys([*old, *new]) if not key.endswith(FILLED_IN)]
+    return [Change(key, new.get(key), old.get(key)) for key in keys if new.get(key) != old.get(key)]
 
 
-def summarize_changes(found: Iterable[Change]) -> list[str]:
-    """Changes of one recipe or of several as ``epochs 15 (310)``: what is set here, and in brackets what is published.
+def summarize_changes(changes: Iterable[Change]) -> list[str]:
+    """Return changes of one or several recipes as ``epochs 15 (310)``: the value, and the published value in brackets.
 
-    Changes of the same key are told together: ``lr 0.001 (0.0005/0.0016)``. What the published recipe does not set,
-    such as options of a model, has no brackets.
+    Changes of the same key are joined: ``lr 0.001 (0.0005/0.0016)``. Keys that the published recipe does not set, such
+    as options of a model, have no brackets.
     """
     keys: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for change in found:
+    for change in changes:
         values, published = keys.setdefault(change.key, ({}, {}))
         values[_text(change.value)] = None
         if change.published is not None:
@@ -54,19 +52,17 @@ def summarize_changes(found: Iterable[Change]) -> list[str]:
 
 
 def recipe_diff(task: type[Task], trial: Trial) -> list[str]:
-    """What a reader of a trial's results should know of its recipe, beside what the source says."""
+    """Return the differences between a trial's recipe and the source, for readers of its results."""
     request = TrialRequest(
         task=trial.task, data=trial.data.name, model=trial.model, align=trial.align, preset=PAPER, seed=trial.seed
     )
     published = task.resolved(request)
-    if published is None:
-        return []
-    return [*published.notes, *summarize_changes(changes(trial.recipe, published.recipe))]
+    return [*published.notes, *summarize_changes(changes(trial.recipe, published.recipe))] if published else []
 
 
 def _flat(recipe: Mapping[str, Any]) -> dict[str, Any]:
     options = {f"model.{key}": value for key, value in recipe.get("model", {}).items()}
-    return {**{key: value for key, value in recipe.items() if key != "model"}, **options}
+    return {key: value for key, value in recipe.items() if key != "model"} | options
 
 
 def _text(value: Any) -> str:

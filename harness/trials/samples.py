@@ -1,4 +1,4 @@
-"""Samples as a person sees them, and what figures draw over them."""
+"""Samples, and overlays on them, as figures draw them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class SampleView:
-    """A sample as a person sees it, for figures.
+    """A sample for figures.
 
     Attributes:
-        label: what it is, in a few words.
-        image: as the model gets it but for its normalisation, (H, W, 1 or 3) uint8; None where it is no image.
-        words: one a token; None where it is no text.
+        label: a short description.
+        image: the model's input before normalization, (H, W, 1 or 3) uint8; None for other samples.
+        words: one per token; None if the sample is not a text.
     """
 
     label: str
@@ -27,12 +27,12 @@ class SampleView:
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """Something in an image that figures draw over it, such as a box or a mesh.
+    """An object in an image, such as a box or a mesh.
 
     Attributes:
-        label: what it is, in a few words; "" where that goes without saying.
-        line: its outline (N, 2), right and down in pixels of the image; it is broken off at rows of NaN.
-        score: how sure the model is of it, 0 to 1; None of what is true.
+        label: a short description; "" if none is needed.
+        line: its outline (N, 2), right and down in pixels of the image; rows of NaN interrupt it.
+        score: the model's confidence, 0 to 1; None for ground truth.
     """
 
     label: str
@@ -41,7 +41,7 @@ class Overlay:
 
 
 class Overlays(NamedTuple):
-    """What is in an image, and what a model finds in it."""
+    """The objects in an image: ground truth, and predictions."""
 
     true: list[Overlay]
     found: list[Overlay]
@@ -49,12 +49,12 @@ class Overlays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BodyTokens:
-    """A model's tokens that are points of a body: first its joints, then vertices; T of them.
+    """A model's T tokens that are points of a body: its joints, then its vertices.
 
     Attributes:
-        joints: names of the first.
-        rest: (T, 3), where they are at rest, in millimetres.
-        places: (T, 2), where the model finds them in an image, right and down in its pixels.
+        joints: names of the joints.
+        rest: positions in the template, (T, 3) in millimeters.
+        places: predicted positions in the image, (T, 2), right and down in pixels.
     """
 
     joints: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a task is: data, loss, metrics, evaluation, and how a trial of it is made."""
+"""The base class of tasks (data, loss, metrics, evaluation), and their registry."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from harness.deprecation import alias_renamed_methods
 from harness.registry import Registry, load
 from harness.settings import Settings
 from harness.trials.metric import Metric
-from harness.trials.recipe import Recipe
+from harness.trials.recipe import Recipe, ResolvedRecipe
 from harness.trials.samples import BodyTokens, Overlays, SampleView
 from harness.trials.trial import Trial, TrialRequest
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
     from torch.optim import Optimizer
-
-    from harness.trials.recipe import ResolvedRecipe
 
 Split = Literal["train", "dev", "test"]
 RENAMED_METHODS = {
@@ -30,9 +28,9 @@ RENAMED_METHODS = {
     "marks": "overlays",
     "without_words": "mask_tokens",
 }
-"""Of a task, up to 0.1."""
+"""Methods of a task: names up to 0.1, and current names."""
 SUBSET = "subset: "
-"""How a note begins that says that the data are a part of those that were published."""
+"""The beginning of a note that the data are a part of the published data."""
 TASKS: Registry[type[Task]] = Registry("task")
 """The fact `spec` names a task's spec, see `spec_of`."""
 for _name, _folder, _help in (
@@ -56,16 +54,15 @@ for _name, _folder, _help in (
 
 
 def spec_of(name: str) -> type[Task]:
-    """Return a task without what trains it: its recipe, its metrics, how its trials are made. It imports no torch.
+    """Return the part of a task that needs no torch: its recipe, its metrics, and how it makes trials.
 
     Raises:
         InputError: the name is unknown.
     """
-    entry = TASKS.entry(name)
-    # "outline" is the fact's name up to 0.1; plug-ins may still say it.
-    target = entry.facts.get("spec", entry.facts.get("outline"))
-    found: type[Task] = load(target) if target is not None else TASKS.get(name)
-    return found
+    facts = TASKS.entry(name).facts
+    target = facts.get("spec", facts.get("outline"))  # plug-ins of 0.1 call the fact "outline"
+    spec: type[Task] = load(target) if target is not None else TASKS.get(name)
+    return spec
 
 
 def cut(indices: list[int], parts: int) -> list[list[int]]:
@@ -76,18 +73,18 @@ def cut(indices: list[int], parts: int) -> list[list[int]]:
 
 
 class Task(ABC):
-    """One kind of benchmark. The engine trains it; a subclass says what is trained and how it is judged.
+    """One kind of benchmark. A subclass defines data, model, loss and metrics; the engine trains it.
 
     Class attributes:
-        name: as registered.
-        recipe_type: its hyper-parameters.
-        metrics: what `evaluate`, which always returns `selection_metric`, and `summary` may return.
+        name: the registered name.
+        recipe_type: the model of its hyper-parameters.
+        metrics: the metrics that `evaluate` and `summary` may return; `evaluate` always returns `selection_metric`.
 
     Attributes:
-        notes: what a reader of the results should know: how the data were split, what was cut or left out. Set by
-            `setup`; a run's log and ``environment.json`` have them.
+        notes: facts for readers of the results, such as how the data were split or truncated. `setup` sets them; they
+            are in the log and in ``environment.json``.
 
-    Instances are made by the worker. `setup` reads the data; nothing before it is slow.
+    The worker creates instances. Only `setup`, which reads the data, may be slow.
     """
 
     name: ClassVar[str]
@@ -107,70 +104,70 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """Fill in the recipe and the data's fingerprint; raises InputError for what does not fit together.
+        """Fill in the recipe and the data's fingerprint; raises InputError if the fields do not fit together.
 
-        It is called for every cell of a table each time the table is printed, and so imports no model library. The
-        trials of a cell differ in their seed alone: nothing else may depend on it.
+        It is called per cell whenever a table is printed, so it imports no model library. Nothing but the trial's seed
+        may depend on the seed.
         """
 
     @classmethod
     def resolved(cls, request: TrialRequest) -> ResolvedRecipe | None:
-        """Return the recipe that a request stands for, whatever its data hold; None for a task without presets."""
+        """Return the recipe of a request, without reading data; None for a task without presets."""
         return None
 
-    @classmethod  # noqa: B027 - a task may have nothing to look at
+    @classmethod  # noqa: B027 - a task may have nothing to check
     def check(cls, trial: Trial) -> None:
-        """Look closer at a trial that is about to be queued for the first time; raises InputError."""
+        """Check a trial that is about to be queued for the first time; raises InputError."""
 
     @abstractmethod
     def setup(self) -> None:
-        """Read the data; raises InputError where it is missing, damaged, or not what the trial's fingerprint says."""
+        """Read the data; raises InputError if they are missing or damaged, or do not have the trial's fingerprint."""
 
     @abstractmethod
     def build_model(self) -> nn.Module:
-        """The model with its initial weights, not regularised, on the CPU."""
+        """Return the model with its initial weights, not regularized, on the CPU."""
 
     @abstractmethod
     def size(self, split: Split) -> int:
-        """Number of samples of a split."""
+        """Return the number of samples of a split."""
 
     @abstractmethod
     def batch(self, split: Split, indices: Sequence[int]) -> Any:
-        """The samples of those indices as one batch of CPU tensors (any nest of tuples, lists and dicts).
+        """Return the samples of these indices as one batch of CPU tensors (any nest of tuples, lists and dicts).
 
-        It may draw random numbers for augmentation on "train": the generators are seeded for this batch alone.
+        On "train" it may draw random numbers for augmentation: the generators are seeded per batch.
         """
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """The training loss of a batch, a scalar: the mean over its samples."""
+        """Return the training loss of a batch, a scalar: the mean over its samples."""
 
     @property
     def divides_gradients(self) -> bool:
-        """Whether a step divides the gradients of the sum over its terms, and not the sum; only roundings differ."""
+        """True if a step divides the gradients of its summed loss instead of the loss; only rounding differs."""
         return False
 
     def build_optimizer(self, model: nn.Module) -> Optimizer:
-        """The recipe's optimizer; its groups have the `share` that `harness.trials.optimization.set_rate` asks for."""
-        from harness.trials.optimization import build_optimizer  # which needs torch
+        """Return the recipe's optimizer; its groups have the `share` of `harness.trials.optimization.set_rate`."""
+        from harness.trials.optimization import build_optimizer  # imports torch
 
         return build_optimizer(model, self.recipe)
 
     def num_loss_terms(self, batch: Any) -> float:
-        """How many terms the loss of a batch is the mean of, such as tokens: what it counts for in its step.
+        """Return the number of terms, such as tokens, that the loss of a batch is the mean of.
 
-        Micro-batches and processes of a step count by it, so that the gradient is that of the whole batch's mean.
+        Micro-batches and processes of a step are weighted by it, so that the gradient is that of the batch's mean.
         """
         return 1.0
 
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """The metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
+        """Return the metrics of a split, by the names in `metrics`; the model is in eval mode, without gradients."""
 
     def summary(self, model: nn.Module) -> dict[str, float]:
-        """Metrics of the selected weights that a run ends with beside those of the splits; the model as in `evaluate`.
+        """Return metrics that are measured once per run, on the selected weights; the model is as in `evaluate`.
 
-        They are kept with those of test. Analyses, which look at the forward passes of `evaluate`, do not ask for them.
+        They are stored with those of test. Analyses do not call this.
         """
         return {}
 
@@ -180,31 +177,31 @@ class Task(ABC):
         return self.metrics[0]
 
     def sample_view(self, split: Split, index: int) -> SampleView | None:
-        """A sample as a person sees it; None: the task has no way to show it."""
+        """Return a sample for figures; None if the task cannot display it."""
         return None
 
     def overlays(self, model: nn.Module, split: Split, index: int) -> Overlays | None:
-        """What is to be found in the image of `shown`, and what the model, as in `evaluate`, finds; None: no marks."""
+        """Return the true and predicted overlays of `sample_view`'s image; None if the task has none."""
         return None
 
     def body_tokens(self, model: nn.Module, split: Split, index: int) -> BodyTokens | None:
-        """Where the model, as in `evaluate`, finds its tokens in the image of `shown`; None: they are no points."""
+        """Return the model's tokens in `sample_view`'s image; None if they are not points of a body."""
         return None
 
     def mask_tokens(self, batch: Any, share: float, generator: Generator) -> Any | None:
-        """A batch with a random share of each sample's words taken out, never all; None: it is not made of words.
+        """Return a batch without a random share of each sample's words, never all; None if it has no words.
 
         Args:
-            batch: as `batch` makes it, on any device.
-            share: of the words of each sample, rounded to the nearest number of words.
-            generator: where to draw from, on the CPU.
+            batch: a batch from `batch`, on any device.
+            share: share of each sample's words, rounded to the nearest number of words.
+            generator: random generator on the CPU.
         """
         return None
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
-        """The batches of one epoch as indices into "train", the same for the same seed.
+        """Yield the batches of an epoch as indices into "train", a function of the seed.
 
-        The last, smaller batch is left out where there is a whole one.
+        A last, smaller batch is dropped unless it is the only one.
         """
         import torch
 
@@ -214,21 +211,21 @@ class Task(ABC):
             yield order[start : start + size]
 
     def epoch_seed(self, number: int) -> int:
-        """The seed of epoch `number`, from 0."""
+        """Return the seed of epoch `number`, from 0."""
         from harness.seeding import derive
 
         return derive(self.trial.seed, "epoch", number)
 
     def micro_batches(self, indices: list[int], parts: int) -> list[list[int]]:
-        """A batch in at most `parts` runs of nearly equal length, none empty."""
+        """Split a batch as `cut` does."""
         return cut(indices, parts)
 
     def steps_per_epoch(self, size: int) -> int:
-        """How many batches `epoch` yields."""
+        """Return how many batches `epoch` yields."""
         return max(1, self.size("train") // size)
 
     def evaluation_batches(self, split: Split, size: int) -> Iterator[list[int]]:
-        """The batches of a split for evaluation, every sample once."""
+        """Yield the batches of a split for evaluation, every sample once."""
         total = self.size(split)
         for start in range(0, total, size):
             yield list(range(start, min(start + size, total)))

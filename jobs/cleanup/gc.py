@@ -21,7 +21,7 @@ from db.schema.connection import reading
 from db.schema.tables import Submissions, Trials
 from db.store.store import Store, SubmissionRow
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from jobs.cleanup import garbage
 from jobs.cleanup.garbage import DAY, KINDS, Garbage, RetentionPolicy
@@ -129,7 +129,7 @@ def _delete_garbage(
     states |= {id: trial.observed.state for id, trial in active.items()}
     names = (path.name for path in settings.runs.iterdir() if re.fullmatch("[0-9a-f]{12}", path.name) and path.is_dir())
     for id in sorted(names) if ids is None else ids:
-        directory = RunDirectory(settings.runs / id)
+        directory = Runs(settings.runs)[id]
         try:
             state = states.get(id) or garbage.state_from_files(directory)
             if next(garbage.of_trial(directory, state, policy), None) is None:

@@ -75,9 +75,9 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the trial ends.")] = False,
 ) -> None:
     """Print the log of a trial, with all its attempts."""
-    from harness.runs.run_directory import find_run
+    from harness.runs.run_directory import Runs
 
-    directory = find_run(Settings.from_environment().runs, id)
+    directory = Runs(Settings.from_environment().runs).find(id)
     position = 0
     running = True
     while running:

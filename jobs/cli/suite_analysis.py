@@ -15,7 +15,7 @@ from harness.analysis import ANALYSES, analysis_of
 from harness.analysis.options import Options
 from harness.errors import InputError
 from harness.files import write_atomic
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite
@@ -31,7 +31,7 @@ def analyze_trial(
 
     report = analyze(start, kind, options, settings, output)
     if output is None:
-        refresh(settings, RunDirectory(settings.runs / report["trial"]))
+        refresh(settings, Runs(settings.runs)[report["trial"]])
     return report
 
 
@@ -77,7 +77,7 @@ def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: 
     kind = ANALYSES.entry(kind).name if kind is not None else None
     missing: list[tuple[RunDirectory, str, set[str]]] = []
     for (id, name), scalars in _required_scalars(suite, choice, settings, kind).items():
-        directory = RunDirectory(settings.runs / id)
+        directory = Runs(settings.runs)[id]
         if directory.result() is not None and not _is_present(directory, name, scalars):
             missing.append((directory, name, scalars))
     return _run_missing(missing, settings) if missing else []

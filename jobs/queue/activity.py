@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from db.store.store import Store
-from harness.runs.timestamps import utc_now_iso
+from harness.clock import utc_now_iso
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.queue.reconcile import inspect_active

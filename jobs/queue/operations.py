@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from db.store.store import Enqueued, Store
-from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory
+from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
@@ -37,7 +37,7 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
     new = {trial.config_id: trial for trial, _ in items if trial.id not in present}
     for trial in new.values():  # one per configuration: seeds make no difference
         TASKS.get(trial.task).check(trial)
-    directories = [(RunDirectory(settings.runs / trial.id), suite) for trial, suite in items]
+    directories = [(Runs(settings.runs)[trial.id], suite) for trial, suite in items]
     directories = [(directory, suite) for directory, suite in directories if directory.path.is_dir()]
     if directories:
         with slots.dispatch_lock(settings.runs):
@@ -60,7 +60,7 @@ def retry(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
     """Requeue failed and cancelled trials, which resume from their checkpoints; return their ids."""
     ended = [id for id, row in store.states(list(ids)).items() if row.state in ("failed", "cancelled")]
     for id in ended:
-        _withdraw_cancellation(RunDirectory(settings.runs / id))
+        _withdraw_cancellation(Runs(settings.runs)[id])
     return store.set_states(dict.fromkeys(ended, ("queued", None)), only_from={"failed", "cancelled"})
 
 
@@ -70,7 +70,7 @@ def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = B
     rows = {id: row for id, row in store.states(list(ids)).items() if row.state in ("queued", "submitted", "running")}
     for id in rows:
         if (settings.runs / id).is_dir():
-            RunDirectory(settings.runs / id).cancel(reason)
+            Runs(settings.runs)[id].cancel(reason)
     queued = [id for id, row in rows.items() if row.state == "queued"]
     store.set_states(dict.fromkeys(queued, ("cancelled", reason)), only_from={"queued"})
     collect(store, settings, always_inspect=rows)

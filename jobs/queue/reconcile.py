@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from db.store.run_record import NEXT_STATE, RunRecord, read_run_record
 from db.store.store import Store, TrialRow
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.submission.submission import Submission, inspect_submissions, revoke
@@ -98,7 +98,7 @@ def inspect_active(store: Store, settings: Settings, *, always_inspect: Collecti
         if row.state == "submitted" and id not in attempted and submission is not None and submission.is_pending(id):
             observed = ObservedState("submitted", row.reason, inspected=False)
         else:
-            observed = determine_state(RunDirectory(settings.runs / id), submission)
+            observed = determine_state(Runs(settings.runs)[id], submission)
         active[id] = ActiveTrial(row, submission, observed)
     return active
 
@@ -128,7 +128,7 @@ def collect(
             if not observed.inspected:
                 busy.add(row.submission_id)
                 continue
-            directory = RunDirectory(settings.runs / id)
+            directory = Runs(settings.runs)[id]
             if observed.died:
                 observed = close_dead_attempt(directory, submission)
             if submission is not None and not submission.is_local:
@@ -170,11 +170,11 @@ def close_dead_attempt(directory: RunDirectory, submission: Submission | None) -
 
 def import_results(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:
     """Import the results of queued trials that were run with another database; return the ids of changed trials."""
-    done = [id for id in ids if RunDirectory(settings.runs / id).succeeded()]
+    done = [id for id in ids if Runs(settings.runs)[id].succeeded()]
     snapshots: list[RunRecord] = []
     unreadable: dict[str, tuple[TrialState, str | None]] = {}
     for id in [id for id, row in store.states(done).items() if row.state == "queued"]:
-        directory = RunDirectory(settings.runs / id)
+        directory = Runs(settings.runs)[id]
         try:
             with directory.lock() as locked:
                 if locked:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from db.store.store import Store
+from harness.clock import utc_now_iso
 from harness.errors import unknown_name
-from harness.runs.timestamps import utc_now_iso
 from harness.settings import Settings
 from harness.trials.trial import TRIAL_STATES, TrialState
 from jobs.queue.reconcile import ActiveTrial, collect, inspect_active

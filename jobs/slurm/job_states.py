@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from db.store.rows import chunks
-from harness.runs.timestamps import utc_now_iso
+from harness.clock import utc_now_iso
 from jobs.slurm import client
 from jobs.slurm.execution import Execution, last_started_by
 

@@ -17,7 +17,7 @@ from db.store.rows import chunks
 from db.store.store import BULK, Store, SubmissionRow
 from harness.errors import InputError
 from harness.files import synced_together
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from jobs.slurm import client
 from jobs.slurm.job_states import query_jobs
@@ -149,7 +149,7 @@ def _start_slurm(
     assert plan.profile is not None
     folder, name = Path(submission.folder), job_name(submission.id)
     # All jobs of an array exclude the same nodes, but never all nodes.
-    excluded = {id: retry.excluded_nodes(RunDirectory(settings.runs / id).attempts()) for id in queued}
+    excluded = {id: retry.excluded_nodes(Runs(settings.runs)[id].attempts()) for id in queued}
     nodes = excluded[queued[0]]
     queued = [id for id in queued if excluded[id] == nodes]
     exclude = ",".join(sorted(nodes)) if nodes and client.list_nodes(plan.profile.partition) - nodes else ""
@@ -197,7 +197,7 @@ def _queued(store: Store, settings: Settings, ids: Sequence[str], max_trials: in
 
 
 def _is_locked(settings: Settings, id: str) -> bool:
-    directory = RunDirectory(settings.runs / id)
+    directory = Runs(settings.runs)[id]
     return directory.path.exists() and directory.locked()
 
 

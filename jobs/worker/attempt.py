@@ -16,9 +16,9 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
+from harness.clock import utc_now_iso
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
-from harness.runs.timestamps import utc_now_iso
 from jobs.worker import process_group, retry
 
 LOST = "worker died without reporting an error (killed, out of memory, or node down)"

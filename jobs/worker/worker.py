@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.clock import utc_now_iso
 from harness.errors import InputError, Interrupted
 from harness.runs.lease import Lease, SupersededError, holder
 from harness.runs.run_directory import RunDirectory
-from harness.runs.timestamps import utc_now_iso
 from harness.settings import Settings
 from jobs.worker import retry, slots
 from jobs.worker.attempt import Attempt, finalize_dead, remove_temp_files

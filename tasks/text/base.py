@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from harness.analysis.subset import random_subset
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.registry import load
+from harness.seeding import random_subset
 from harness.trials.task import Split
 from harness.trials.trial import Trial
 from tasks.data.read import Data

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harness.analysis.subset import random_subset
 from harness.errors import InputError
-from harness.seeding import derive
+from harness.seeding import derive, random_subset
 from harness.training.data_loading import to_device
 from harness.trials.samples import SampleView
 from harness.trials.task import Split

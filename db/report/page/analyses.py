@@ -17,7 +17,7 @@ from db.report.formats.escaping import cut
 from db.report.page.charts import Group, histogram_chart, labels, rounded
 from db.report.view.view import CellResult, View
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import Runs
 
 Array = NDArray[Any]
 
@@ -131,7 +131,7 @@ def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Gr
     omitted = 0
     for cell in cells:
         for seed in cell.seeds[:MAX_SEEDS]:
-            file = RunDirectory(runs / seed.id).analyses / f"{kind}.png"
+            file = Runs(runs)[seed.id].analyses / f"{kind}.png"
             if not file.is_file():
                 continue
             content = _shrink(file) if len(group.pictures) < MAX_PICTURES else None

@@ -16,7 +16,7 @@ from db.store.rows import in_list
 from db.store.run_record import read_run_record
 from db.store.store import Store
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import Runs
 from harness.trials.trial import FINAL_STATES
 
 Points = dict[str, list[tuple[int, float | None]]]
@@ -63,7 +63,7 @@ def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Reco
     for record in records.values():
         if record.state not in FINAL_STATES:
             with suppress(InputError):  # the run directory may be newer than the database
-                latest = read_run_record(RunDirectory(runs / record.id))
+                latest = read_run_record(Runs(runs)[record.id])
                 record.attempts[:] = latest.attempts
                 record.metrics.update({name: value for name, step, value in latest.metrics if step == FINAL})
     return {id: records[id] for id in ids if id in records}
@@ -91,7 +91,7 @@ def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[st
     for id, row in store.states(ids).items():
         if row.state not in FINAL_STATES and (runs / id / "events.jsonl").exists():
             with suppress(InputError):
-                metrics = read_run_record(RunDirectory(runs / id)).metrics
+                metrics = read_run_record(Runs(runs)[id]).metrics
                 curves[id] = {}
                 for name, step, value in sorted(metrics, key=lambda metric: metric[1]):
                     if step != FINAL and (selected is None or name in selected):

@@ -11,7 +11,7 @@ from db.report.view.view import CellResult, CellTrials, View, build
 from db.store.store import Store
 from db.tuning.select import select
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import Suite
@@ -42,7 +42,7 @@ def _subset_notes(result: CellResult, runs: Path) -> tuple[str, ...] | None:
     for seed in result.seeds:
         if seed.state in ("succeeded", "not analyzed"):
             with suppress(InputError):
-                if (content := RunDirectory(runs / seed.id).result()) is not None:
+                if (content := Runs(runs)[seed.id].result()) is not None:
                     notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
                     return tuple(note.removeprefix(SUBSET) for note in notes if note.startswith(SUBSET))
     return None

@@ -63,13 +63,9 @@ def draw_faint(axes: Axes, image: NDArray[np.uint8]) -> tuple[int, int, int, int
 
 
 def draw_over(axes: Axes, image: NDArray[np.uint8], weights: Array, top: float) -> AxesImage:
-    """Draw a map over a faint image.
+    """Draw weights of patches (rows, columns) over a faint image (H, W, 1 or 3).
 
-    Args:
-        axes: axes to draw on.
-        image: (H, W, 1 or 3).
-        weights: weights of the patches (rows, columns).
-        top: end of the scale, on which uniform attention is 1.
+    The color scale ends at `top`; uniform attention is 1 on it.
     """
     extent = draw_faint(axes, image)
     return axes.imshow(
@@ -80,15 +76,9 @@ def draw_over(axes: Axes, image: NDArray[np.uint8], weights: Array, top: float) 
 def draw_between(
     axes: Axes, image: NDArray[np.uint8], positions: Array, query: int, weights: Array, top: float
 ) -> ScalarMappable:
-    """Draw the attention of one token as lines to all tokens over a faint image.
+    """Draw the attention weights (T,) of token `query` as lines to all T tokens over a faint image (H, W, 1 or 3).
 
-    Args:
-        axes: axes to draw on.
-        image: (H, W, 1 or 3).
-        positions: positions of the T tokens in pixels, right and down, (T, 2).
-        query: index of the token.
-        weights: its attention weights (T,).
-        top: end of the scale, on which uniform attention is 1.
+    `positions` (T, 2) are in pixels, right and down. The color scale ends at `top`; uniform attention is 1 on it.
     """
     draw_faint(axes, image)
     order = np.argsort(weights)  # draw strong lines last

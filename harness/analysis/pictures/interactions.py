@@ -16,7 +16,6 @@ from harness.analysis.pictures.attention_figure import SCALE, draw_between
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.regularizers.base import Site
-from harness.trials.samples import BodyTokens, SampleView
 
 NUM_DRAWN = 4
 """Number of samples in the figure."""
@@ -35,7 +34,15 @@ def interactions(trained: Trained, options: Options) -> Findings:
         InputError: the model's tokens are not joints and vertices.
     """
     indices = trained.indices(options)
-    samples, tokens = _drawn_samples(trained, options, indices[:NUM_DRAWN])
+    task, model, split, drawn = trained.task, trained.model, options.split, indices[:NUM_DRAWN]
+    with trained.evaluation_context():
+        samples = [sample for index in drawn if (sample := task.sample_view(split, index))]
+        tokens = [body for index in drawn if (body := task.body_tokens(model, split, index))]
+    if not len(samples) == len(tokens) == len(drawn):
+        raise InputError(
+            f"interactions: the tokens of model '{trained.trial.model}' are not joints and vertices: expected a trial"
+            " of mesh-recovery"
+        )
     last, num_tokens, names = trained.sites[-1], len(tokens[0].rest), tokens[0].joints
     batches: list[Tensor] = []
 
@@ -67,23 +74,6 @@ def interactions(trained: Trained, options: Options) -> Findings:
         arrays[f"map.{i}"] = weights[i, query].numpy()
     title = f"{trained.title()}\n{names[query]} in {trained.label(last)}, mean over {last.heads} heads"
     return Findings(scalars, arrays, lambda: _figure(title, arrays, len(samples)))
-
-
-def _drawn_samples(trained: Trained, options: Options, indices: list[int]) -> tuple[list[SampleView], list[BodyTokens]]:
-    """Return the samples of the figure and the positions of their tokens."""
-    samples, tokens = [], []
-    with trained.evaluation_context():
-        for index in indices:
-            sample = trained.task.sample_view(options.split, index)
-            body = trained.task.body_tokens(trained.model, options.split, index)
-            if sample is None or body is None:
-                raise InputError(
-                    f"interactions: the tokens of model '{trained.trial.model}' are not joints and vertices: "
-                    "expected a trial of mesh-recovery"
-                )
-            samples.append(sample)
-            tokens.append(body)
-    return samples, tokens
 
 
 def _figure(title: str, arrays: dict[str, NDArray[Any]], count: int) -> Figure:

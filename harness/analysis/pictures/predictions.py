@@ -34,16 +34,12 @@ def predictions(trained: Trained, options: Options) -> Findings:
     """
     options = Options(options.split, options.samples or min(SAMPLES, trained.task.size(options.split)))
     indices = trained.indices(options)
-    samples: list[SampleView] = []
-    overlays: list[Overlays] = []
+    task, model, split = trained.task, trained.model, options.split
     with trained.evaluation_context():
-        for index in indices:
-            sample = trained.task.sample_view(options.split, index)
-            sample_overlays = trained.task.overlays(trained.model, options.split, index)
-            if sample is None or sample_overlays is None:
-                raise InputError(f"predictions: task '{trained.trial.task}' draws no overlays on its samples")
-            samples.append(sample)
-            overlays.append(sample_overlays)
+        samples = [sample for index in indices if (sample := task.sample_view(split, index))]
+        overlays = [pair for index in indices if (pair := task.overlays(model, split, index))]
+    if not len(samples) == len(overlays) == len(indices):
+        raise InputError(f"predictions: task '{trained.trial.task}' draws no overlays on its samples")
     arrays: dict[str, NDArray[Any]] = {"indices": np.array(indices)}
     for i, (sample, sample_overlays) in enumerate(zip(samples, overlays, strict=True)):
         arrays[f"shown.{i}"] = np.asarray(sample.image)

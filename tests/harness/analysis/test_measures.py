@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harness.analysis import measures
-from harness.analysis.subset import random_subset
+from harness.seeding import random_subset
 
 
 def attention(seed: int, batch: int, heads: int, queries: int, keys: int, lengths: list[int] | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Who may write into a run directory, where locks do not reach."""
+"""Leases: the right to write into a run directory, across machines that share no kernel locks."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from harness.files import atomic_file, write_atomic
 from harness.regularizers.spec import complete_spec
-from harness.runs.run_directory import RunDirectory, find_run
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.trials.trial import DataRef, Trial
 
 
@@ -162,13 +162,13 @@ def test_files_have_the_rights_that_the_user_gives_to_files(tmp_path: Path) -> N
 
 def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     directories = [make(tmp_path, seed) for seed in range(3)]
-    assert find_run(tmp_path, directories[0].id).id == directories[0].id
-    assert find_run(tmp_path, directories[1].id[:8]).id == directories[1].id
+    assert Runs(tmp_path).find(directories[0].id).id == directories[0].id
+    assert Runs(tmp_path).find(directories[1].id[:8]).id == directories[1].id
     for prefix in ("", "zz"):
         with pytest.raises(InputError, match=f"no trial '{prefix}' in"):
-            find_run(tmp_path, prefix)
+            Runs(tmp_path).find(prefix)
     prefix = directories[0].id[:4]
     (tmp_path / (prefix + "x" * 8)).mkdir()
     (tmp_path / (prefix + "x" * 8) / "trial.json").write_bytes(b"{}")
     with pytest.raises(InputError, match=f"'{prefix}' matches 2 trials in"):
-        find_run(tmp_path, prefix)
+        Runs(tmp_path).find(prefix)

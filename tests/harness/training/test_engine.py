@@ -229,7 +229,7 @@ def test_bfloat16_trains_and_resumes_exactly(tmp_path: Path) -> None:
 
 
 def test_micro_batches_in_pieces_train_what_whole_ones_do(tmp_path: Path) -> None:
-    """Where memory was short; also from a checkpoint that was written before."""
+    """Micro-batches are split after a trial ran out of memory, also when it resumes from an older checkpoint."""
     trial = make("none", accumulate=2)
     whole = run(tmp_path / "whole", trial)
     micro_batch_splits = run(tmp_path / "pieces", trial, micro_batch_splits=4)

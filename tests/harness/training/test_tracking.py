@@ -39,7 +39,7 @@ def trained(runs: Path, trial: Trial, *names: str, stop_at: int | None = None) -
 
 
 def told(runs: Path, trial: Trial) -> dict[str, dict[int, float]]:
-    """What the events say, by the trackers' names."""
+    """Return the values of the events by the names that trackers use."""
     values: dict[str, dict[int, float]] = {}
     for event in RunDirectory(runs / trial.id).events():
         named = {}

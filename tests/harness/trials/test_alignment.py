@@ -23,7 +23,7 @@ from harness.settings import Settings
 from harness.training import checkpoint
 from harness.training.engine import run_trial
 from harness.training.monte_carlo import monte_carlo
-from harness.trials.alignment import MOST_DRAWS, base_trial, num_mc_samples, validate_alignment
+from harness.trials.alignment import MAX_DRAWS, base_trial, num_mc_samples, validate_alignment
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 
@@ -71,7 +71,7 @@ def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:
 
 
 def same_weights(one: Path, other: Path, trial: Trial, step: int) -> bool:
-    """Whether two runs of a trial have selected weights that are equal in every bit."""
+    """Return whether two runs of a trial selected bit-for-bit equal weights."""
     a, b = (checkpoint.load_weights(runs / trial.id / "checkpoint", step) for runs in (one, other))
     return list(a) == list(b) and all(torch.equal(a[name], b[name]) for name in a)
 
@@ -90,7 +90,7 @@ def test_a_trial_from_elsewhere_with_an_unknown_alignment_does_not_run(tmp_path:
 
 def test_draws_are_read_from_the_name() -> None:
     assert [num_mc_samples(name) for name in ("none", "finetune", "monte-carlo-2000")] == [0, 0, 2000]
-    assert validate_alignment(f"monte-carlo-{MOST_DRAWS}", complete_spec("dropkey")) == "monte-carlo-1000000"
+    assert validate_alignment(f"monte-carlo-{MAX_DRAWS}", complete_spec("dropkey")) == "monte-carlo-1000000"
 
 
 def test_where_nothing_is_dropped_nothing_is_aligned() -> None:
@@ -124,7 +124,7 @@ class Tuned:
     events: list[dict[str, Any]]
 
     def equals(self, runs: Path, result: dict[str, Any]) -> bool:
-        """Whether another run of the trial ended with the same numbers and weights."""
+        """Return whether another run of the trial ended with the same numbers and weights."""
         return result == self.result and same_weights(self.runs, runs, self.trial, result["selected_step"])
 
 

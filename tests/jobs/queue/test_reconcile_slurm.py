@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from db.store.run_record import read_run_record
 from db.store.store import Store
+from harness.clock import utc_now_iso
 from harness.runs.run_directory import RunDirectory
-from harness.runs.timestamps import utc_now_iso
 from jobs.queue.operations import cancel
 from jobs.queue.reconcile import ObservedState, collect, determine_state
 from jobs.queue.status import read_status

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from db.store.store import Store
+from harness.clock import utc_now_iso
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
-from harness.runs.timestamps import utc_now_iso
 from jobs.queue.reconcile import collect
 from jobs.slurm.profile import Profile
 from jobs.submission.dispatch import Plan, dispatch
