@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Say what works on this machine and what is missing."""
+    """Report what works on this machine and what is missing."""
     findings = examine()
     print_items([finding._asdict() for finding in findings], as_json)
     if any(finding.state == "missing" for finding in findings):

@@ -28,27 +28,27 @@ class Target(NamedTuple):
 
 COMMANDS = {
     "run": Target("jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table.", True),
-    "enqueue": Target("jobs.cli.run_commands:app", "Put the trials of suites into the queue.", True),
-    "submit": Target("jobs.cli.run_commands:app", "Hand queued trials to workers, here or on SLURM."),
+    "enqueue": Target("jobs.cli.run_commands:app", "Enqueue the trials of suites.", True),
+    "submit": Target("jobs.cli.run_commands:app", "Submit queued trials to workers, on this machine or on SLURM."),
     "status": Target("jobs.cli.queue_commands:app", "Count the trials by state."),
-    "watch": Target("jobs.cli.queue_commands:app", "Follow the trials until all are done."),
+    "watch": Target("jobs.cli.queue_commands:app", "Follow the trials until none is active."),
     "logs": Target("jobs.cli.queue_commands:app", "Show a trial's log."),
     "cancel": Target("jobs.cli.queue_commands:app", "Cancel trials."),
     "retry": Target("jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
-    "collect": Target("jobs.cli.queue_commands:app", "Bring the database up to date with the run directories."),
-    "gc": Target("jobs.cli.queue_commands:app", "Free disk space: what no trial needs any more."),
+    "collect": Target("jobs.cli.queue_commands:app", "Update the database from the run directories."),
+    "gc": Target("jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
     "results": Target("db.cli.query_commands:app", "Query metrics, averaged over seeds."),
     "compare": Target("db.cli.query_commands:app", "Compare two filters, suites or databases: old, new, change.", True),
     "rank": Target("db.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
-    "dashboard": Target("jobs.cli.report_commands:app", "Serve the database as pages that follow what runs.", True),
+    "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),
-    "data": Target("tasks.commands:app", "List and check data sets, and say where to get them."),
+    "data": Target("tasks.commands:app", "List and check data sets, and print how to obtain them."),
     "analyze": Target(
         "jobs.cli.inspect_commands:app", "Measure a trained trial: entropy, occlusion, attention maps and more.", True
     ),
     "list": Target("jobs.cli.inspect_commands:app", "List tasks, models, data, regularizers, suites and more.", True),
-    "doctor": Target("harness.cli.commands:app", "Say what works on this machine and what is missing."),
+    "doctor": Target("harness.cli.commands:app", "Report what works on this machine and what is missing."),
 }
 
 GARBAGE = 500_000
@@ -89,7 +89,9 @@ app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable
 def dropbench(
     plugin: Annotated[
         list[Path] | None,
-        typer.Option(help="A Python file that registers regularizers, models or tasks; may stand anywhere."),
+        typer.Option(
+            help="A Python file that registers regularizers, models or tasks; allowed anywhere on the command line."
+        ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:

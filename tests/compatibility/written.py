@@ -28,8 +28,8 @@ REWORDED = {
     "published: value in the source; Δ: ours − published": "published: as the source prints it, Δ: ours − published",
 }  # fmt: skip
 """Lines of a table's legend as they read now, and as they read then."""
-ANY = {"as_of", "about"}
-"""Keys whose value may differ: the time of the call, and sentences for people."""
+ANY = {"as_of"}
+"""Keys whose value is different each time."""
 
 
 def unpack_runs(archive: Path, folder: Path) -> None:
@@ -78,7 +78,8 @@ def assert_same(old: Any, new: Any, where: str = "") -> None:
 
 
 def old_name(text: str) -> str:
-    """The name that a metric had, with a split or without; other texts as they are."""
+    """The words and the name that a line or a metric had; other texts as they are."""
+    text = REWORDED.get(text, text)
     split, slash, name = text.rpartition("/")
     return f"{split}{slash}{RENAMED.get(name, name)}"
 
