@@ -53,7 +53,7 @@ def regularized_output(
     causal: bool = False,
     embed: Tensor | None = None,
 ) -> Tensor:
-    """Return a site's output regularized, or x itself if nothing acts there. Shapes as in `SiteModule.forward`.
+    """Return a site's output regularized, or x itself if the site has no module. Shapes as in `SiteModule.forward`.
 
     Raises:
         InputError: the output has another width than the site.

@@ -161,7 +161,7 @@ def attention_of(qkv: Tensor, heads: int, *, mask: Tensor | None, causal: bool) 
 
 
 def straight_through(value: Tensor, gradient: Tensor) -> Tensor:
-    """Return the value of one tensor with the gradient of another; a NaN of either is one of the result.
+    """Return the value of one tensor with the gradient of another; NaN in either propagates.
 
     With value 1 where kept and 0 where dropped this is the source's M + (1 − M).detached() and M − M.detached(),
     but exactly 1 and 0: the source's own sum is only after rounding.

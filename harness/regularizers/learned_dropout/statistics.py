@@ -14,10 +14,10 @@ class MaskStatistics:
 
     Attributes:
         entropy: −M log2 M.
-        l1_norm: as the penalty has it: M²/2, or |M|.
+        l1_norm: M²/2 or |M|, as in the penalty.
         near_one: M > 0.9.
         near_zero: M < 0.1.
-        kept: the rounded mask, which multiplies the output: the share of ones.
+        kept: the rounded mask, which multiplies the output; its mean is the share of ones.
         elements: number of elements.
     """
 

@@ -63,7 +63,7 @@ def test_a_label_reads_back_as_the_same_spec(ratio: float, window: int, unit: Un
 
 @pytest.mark.parametrize("name", list(REGULARIZERS))
 def test_every_regularizer_has_a_complete_spec(name: str) -> None:
-    """Each registered one: its spec has all its parameters, and builds it again."""
+    """The spec of each registered regularizer has all of its parameters, and builds it again."""
     spec = complete_spec(name)
     assert spec == complete_spec(name, spec.params)
     assert spec.build() == build_regularizer(name)
