@@ -54,8 +54,8 @@ def _panels(count: int, columns: int, width: float, height: float) -> tuple[Figu
     for axes in panels[:count]:
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8)
-        for label in (axes.title, axes.xaxis.label, axes.yaxis.label):
-            label.set_fontsize(9)
+        axes.xaxis.label.set_fontsize(9)
+        axes.yaxis.label.set_fontsize(9)
     return drawn, panels[:count]
 
 
@@ -86,7 +86,8 @@ def _curves(view: View, runs: Path) -> Figure:
                 axes.plot(ratio, value, marker, color=color, markersize=9, fillstyle="none", label=label)
         metric = next(iter(rows.values()))[0].metric
         y_label = metric.name + (" (%)" if metric.unit == "%" else "")
-        axes.set(title=f"{model}, {data}", xlabel="drop ratio" if over == "ratio" else over, ylabel=y_label)
+        axes.set_title(f"{model}, {data}", fontsize=9)
+        axes.set(xlabel="drop ratio" if over == "ratio" else over, ylabel=y_label)
         axes.grid(axis="y", alpha=0.3)
         axes.legend(fontsize=8, frameon=False)
     return drawn
@@ -111,7 +112,8 @@ def _histograms(view: View, runs: Path) -> Figure:
             axes.axvline(row.mean, ymax=1 / headroom, color=color, linewidth=0.8, linestyle=":")
         kind = analysis_of(view.column(column)[0].cell.metric)
         x_label, y_label = AXES.get(str(kind), (f"{kind}, by sample", "share of the samples"))
-        axes.set(title=column, xlabel=x_label, ylabel=y_label, ylim=(0, highest * headroom))
+        axes.set_title(column, fontsize=9)
+        axes.set(xlabel=x_label, ylabel=y_label, ylim=(0, highest * headroom))
         axes.legend(title="mean", title_fontsize=8, fontsize=8, frameon=False, loc="upper left")
     return drawn
 
