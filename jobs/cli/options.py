@@ -89,7 +89,7 @@ class RuntimeOptions:
 
 
 def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, list[str]]:
-    """Add the paths of ``--data NAME=PATH`` to the settings; return these, and the names alone."""
+    """Add the paths of ``--data NAME=PATH`` to the settings; return these and the names."""
     from tasks.data.locate import parse_folders
 
     folders = parse_folders([item for item in data or () if "=" in item])

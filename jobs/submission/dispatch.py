@@ -37,7 +37,7 @@ MAX_SEPARATE_SYNCS = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """How jobs are started.
+    """The options by which jobs are started.
 
     Attributes:
         executor: local, debug or slurm.

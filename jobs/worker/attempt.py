@@ -59,7 +59,7 @@ class Attempt:
             "node": process_group.node_name(),
             "pid": os.getpid(),
             "waited_seconds": _waited(submitted_at, self.previous),
-            # Of the whole job.
+            # Of all processes of the job.
             "cpus": (threads or len(os.sched_getaffinity(0))) * int(os.environ.get("SLURM_NTASKS") or 1),
             "gpus": len(process_group.visible_devices()) * int(os.environ.get("SLURM_JOB_NUM_NODES") or 1),
             "micro_batch_splits": retry.pieces(self.previous),

@@ -84,7 +84,7 @@ class Worker:
         with StopRequests(Path(self.folder)) as stop_requests:
             if group.rank:
                 for path, pieces in group.receive():
-                    directory = RunDirectory(Path(path))  # to which rank 0 alone writes
+                    directory = RunDirectory(Path(path))  # only rank 0 writes to it
                     stop_requests.watch(directory)
                     with contextlib.suppress(Interrupted):
                         _train(directory, replace(settings, micro_batch_splits=pieces), stop_requests)
