@@ -37,7 +37,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 LONGEST = ("tests/cluster/", "tests/jobs/", "tests/docs/", "tests/test_quickstart.py", "tests/benchmarks/", "tests/db/")
-"""What is begun with, so that no process is left alone with it at the end."""
+"""Files that start first, so that no process runs them alone at the end."""
 
 
 SLOW_FIXTURES = {"browser", "clustered", "postgresql"}

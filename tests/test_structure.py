@@ -27,6 +27,7 @@ MAX_FILES = 12
 """Python files directly in a folder."""
 MAX_LINES = 300
 MAX_MEDIAN_LINES = 110
+"""The median file of the product; tests and benchmarks may be longer."""
 TARGET = re.compile(r"^(harness|adapters|tasks|db|jobs)(\.\w+)+(:\w+)?$")
 
 
@@ -145,7 +146,9 @@ def test_rooms_and_files_are_small() -> None:
     assert {room: number for room, number in rooms.items() if number > MAX_FILES} == {}
     lines = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in paths}
     assert {path: number for path, number in lines.items() if number > MAX_LINES} == {}
-    assert statistics.median(lines.values()) <= MAX_MEDIAN_LINES
+    assert (
+        statistics.median(lines[path.relative_to(ROOT).as_posix()] for path in modules().values()) <= MAX_MEDIAN_LINES
+    )
 
 
 def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:

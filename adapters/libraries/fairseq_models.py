@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import nn
 
 from harness.errors import InputError
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 ARCHITECTURES = {
     "transformer-wmt-en-de": "transformer_wmt_en_de",
@@ -31,7 +31,7 @@ PER_SIDE = {
 """fairseq's names of options that it has for both the encoder and the decoder."""
 
 
-class TranslationOptions(ModelOptions):
+class TranslationOptions(StrictModel):
     """Options that change an architecture; None: fairseq's default."""
 
     encoder_layers: int | None = Field(default=None, ge=1)

@@ -18,12 +18,12 @@ from adapters.text.text_transformer import SelfAttention
 from harness.errors import InputError
 from harness.regularizers.base import Site, SiteKind
 from harness.regularizers.output import regularized_output
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 INIT_STD = 0.02
 
 
-class DecoderOptions(ModelOptions):
+class DecoderOptions(StrictModel):
     """Options of the model; the defaults are those of the source for Learned Dropout."""
 
     layers: int = Field(default=26, ge=1)

@@ -16,10 +16,10 @@ from transformers import MixtralConfig, MixtralForCausalLM
 from adapters.text.decoder import check_length
 from harness.errors import InputError
 from harness.regularizers.auxiliary_loss import AuxLoss
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 
-class ExpertsOptions(ModelOptions):
+class ExpertsOptions(StrictModel):
     """Options of the model."""
 
     layers: int = Field(default=26, ge=1)

@@ -15,10 +15,10 @@ from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_output
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 
-class TextOptions(ModelOptions):
+class TextOptions(StrictModel):
     """Options of the encoder; the source's appendix with its own values is not public."""
 
     layers: int = Field(default=2, ge=1)

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head
 from harness.errors import InputError
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 T = TypeVar("T")
 PADDING = 0
 POSITIONS_AFTER_PADDING = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"})
 
 
-class HeadOptions(ModelOptions):
+class HeadOptions(StrictModel):
     """Options of the head."""
 
     pooling: Pooling = "first"

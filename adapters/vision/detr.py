@@ -22,14 +22,14 @@ from torch import nn
 from adapters.weights import load_state, mmengine_checkpoint, read_state, use_own_classifier
 from harness.errors import InputError
 from harness.trials.optimization import BACKBONE
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 CONFIG = Path(mmdet.__file__).parent / ".mim" / "configs" / "detr" / "detr_r50_8xb2-150e_coco.py"
 EXPANSION = {18: 1, 34: 1, 50: 4, 101: 4}
 """Channel expansion of a stage of a ResNet, by its depth."""
 
 
-class DetrOptions(ModelOptions):
+class DetrOptions(StrictModel):
     """Options of the model; the defaults are those of mmdet's configuration.
 
     `dropout` is applied to the outputs of attention and feed-forward networks. Dropout on the attention weights, 0.1 in

@@ -23,7 +23,7 @@ from adapters.weights import load_state, read_state
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.trials.optimization import BACKBONE
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 STRIDE = 32
 """Stride of a backbone's last feature map, in pixels."""
@@ -47,7 +47,7 @@ def _parse_widths(name: str, text: str) -> list[int]:
     return widths
 
 
-class MetroOptions(ModelOptions):
+class MetroOptions(StrictModel):
     """Options of the model; the defaults are those of the paper.
 
     `dropout` is applied to the outputs of embeddings, attention and feed-forward networks. Dropout on the attention
@@ -124,12 +124,12 @@ class Metro(nn.Module):
         self.cam_param_fc3 = nn.Linear(CAMERA_WIDTH, 3)
         self.register_buffer("template", torch.zeros(joints + coarse, 3), persistent=False)
 
-    def forward(self, images: Tensor, shown: Tensor | None = None) -> Recovered:
+    def forward(self, images: Tensor, visible: Tensor | None = None) -> Recovered:
         """Predict bodies in images.
 
         Args:
             images: (B, 3, size, size), normalized.
-            shown: mask (B, joints + coarse vertices): 1 or True for tokens with their input, 0 for masked tokens
+            visible: mask (B, joints + coarse vertices): 1 or True for tokens with their input, 0 for masked tokens
                 (masked vertex modeling, Section 3.3 of METRO); None: no token is masked.
 
         Raises:
@@ -138,8 +138,8 @@ class Metro(nn.Module):
         check_image_size(images, (self.image_size, self.image_size))
         tokens: Tensor = self.conv_learn_tokens(self.backbone(images).flatten(2).mT)
         tokens = torch.cat([self.template.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=2)
-        if shown is not None:
-            tokens = torch.where(shown[..., None].bool(), tokens, MASK_VALUE)
+        if visible is not None:
+            tokens = torch.where(visible[..., None].bool(), tokens, MASK_VALUE)
         points = self.trans_encoder(tokens)
         joints, coarse = points[:, : self.joints], points[:, self.joints :]
         camera = self.cam_param_fc3(self.cam_param_fc2(self.cam_param_fc(coarse).squeeze(-1)))

@@ -19,12 +19,12 @@ from adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
 from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 INIT_STD = 0.02
 
 
-class T2TOptions(ModelOptions):
+class T2TOptions(StrictModel):
     """Options of the model; the defaults are those of T2T-ViT-14."""
 
     embed_dim: int = Field(default=384, ge=1)

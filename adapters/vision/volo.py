@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adapters.vision.image_size import choose_stride
 from harness.errors import InputError
-from harness.validation import ModelOptions, model_options
+from harness.validation import StrictModel, model_options
 
 STRIDES = (16, 8, 4)
 """Pixels between tokens in self-attention, half as many in outlook attention; 16 is the published stride."""
@@ -20,7 +20,7 @@ Box = tuple[int, int, int, int]
 """Top, left, bottom and right of a box in the token grid of self-attention; bottom and right are exclusive."""
 
 
-class VoloOptions(ModelOptions):
+class VoloOptions(StrictModel):
     """Options of the model; the defaults are those of VOLO-D1."""
 
     layers: str = Field(

@@ -165,7 +165,7 @@ def _start_slurm(
         packs = list(chunks(claimed, plan.trials_per_job))
         try:
             write_elements(folder, packs)
-            job_id = executors.submit_array([_worker(settings, pack, submission) for pack in packs], executor)
+            job_id = executors.submit_array([_worker(settings, trial_ids, submission) for trial_ids in packs], executor)
         except BaseException as error:
             jobs = query_jobs([(name, None)])
             if jobs.answered and not jobs.alive(name):

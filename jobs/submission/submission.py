@@ -135,7 +135,7 @@ def revoke(folder: Path) -> None:
 
 def write_elements(folder: Path, packs: Sequence[Sequence[str]]) -> None:
     """Store which trials each element of an array runs."""
-    write_json(folder / ELEMENTS_FILE, {id: element for element, pack in enumerate(packs) for id in pack})
+    write_json(folder / ELEMENTS_FILE, {id: element for element, trial_ids in enumerate(packs) for id in trial_ids})
 
 
 def read_elements(folder: Path) -> dict[str, int]:

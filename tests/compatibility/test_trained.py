@@ -42,7 +42,7 @@ def result(folder: Path, trial: str) -> dict[str, Any]:
 
 
 def times(folder: Path) -> dict[str, int]:
-    """When each file of a run directory was written."""
+    """Return the time at which each file of the run directories was written."""
     files = (folder / "runs").glob("[0-9a-f]*/**/*")
     return {str(path): path.stat().st_mtime_ns for path in files if path.is_file()}
 

@@ -17,12 +17,12 @@ from tests.paths import DOCS, ROOT
 
 PAGES = [ROOT / "docs/tutorial.md", ROOT / "docs/reading-tables.md", *sorted((ROOT / "docs/tasks").glob("*.md"))]
 ELSEWHERE = ("git", "make", "cd", "export", "pip")
-"""What needs a network or is run by continuous integration as a whole."""
+"""Programs that need a network, or that continuous integration runs as a whole."""
 
 
 @pytest.fixture(autouse=True)
 def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `mini` trains takes minutes."""
+    """Train one step; `mini` would take minutes."""
 
     def shortened(task: str) -> dict[str, Any]:
         recipes: dict[str, Any] = _without_epochs(copy.deepcopy(read_recipes(task)))

@@ -80,7 +80,7 @@ def test_defaults_are_filled_in() -> None:
 
 
 def test_the_named_points() -> None:
-    """Which point of unit × window × rescale each of the papers' names is."""
+    """Each of the papers' names is a point of unit × window × rescale."""
     points = {
         "dropout": ("element", 1, "inverse"),
         "dropkey": ("element", 1, "renormalize"),

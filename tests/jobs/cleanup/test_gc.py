@@ -147,7 +147,7 @@ def test_the_command_next_to_a_live_worker(place: Workplace) -> None:
 def test_a_killed_collection_leaves_trials_that_can_resume(
     moment: int, place: Workplace, store: Store, work: Work, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever it is killed, the trial resumes to the same result as an undisturbed one."""
+    """Killed at any point, the trial resumes to the same result as an undisturbed one."""
     (trial,) = tiny()
     deleted: list[str] = []
     place.trouble.write_text("raise 25")
