@@ -63,7 +63,7 @@ class CellResult:
         best: its mean is the best of the column.
         reason: why the cell has no trials.
         selection: the candidates of a swept cell.
-        subset: notes, if its data are a subset of the published ones (`db.report.view.subset_notes`).
+        subset: notes, if its data are a subset of the published ones (`db.report.view.build`).
     """
 
     cell: Cell
