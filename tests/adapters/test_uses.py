@@ -63,6 +63,7 @@ def test_autocast(family: Family) -> None:
         assert torch.equal(family.run(model.eval()), family.run(unregularize(model)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["torch-encoder", "timm-volo", "transformers-bert"], indirect=True)
 def test_export_in_evaluation(family: Family) -> None:
     model = drop(family.model())
@@ -71,6 +72,7 @@ def test_export_in_evaluation(family: Family) -> None:
     torch.testing.assert_close(family.output(exported(**inputs)), family.run(model), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["torch-encoder", "timm-vit", "transformers-bert"], indirect=True)
 def test_compilation_to_one_graph(family: Family) -> None:
     model = drop(family.model()).train()

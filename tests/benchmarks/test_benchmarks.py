@@ -121,6 +121,7 @@ def test_beside_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "optuna is not installed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_unknown_benchmark_is_refused() -> None:
     done = forkserver.run(["nothing"], cwd=ROOT, env=os.environ, module="benchmarks")
     assert done.returncode == 2

@@ -166,6 +166,7 @@ assert torch.equal(model.norm.weight, other.norm.weight)
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLUGINS)
 def test_documented_imports_work_in_a_plug_in(tmp_path: Path, name: str) -> None:
     (tmp_path / "program.py").write_text(PLUGINS[name], encoding="utf-8")

@@ -154,6 +154,7 @@ class TinyOutline(Task):
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_names_of_regularizers_and_sites(tmp_path: Path, name: str) -> None:
     (tmp_path / "program.py").write_text(START + PROGRAMS[name], encoding="utf-8")

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from tests.paths import DOCS
 
 
+@pytest.mark.slow
 def test_the_picture_is_what_the_regularizers_draw(tmp_path: Path) -> None:
     subprocess.run([sys.executable, DOCS / "draw_masks.py", tmp_path / "masks.png"], check=True, cwd=DOCS.parent)
     with Image.open(tmp_path / "masks.png") as drawn, Image.open(DOCS / "masks.png") as kept:

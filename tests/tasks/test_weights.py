@@ -92,6 +92,7 @@ def test_the_weights_are_those_of_the_folder(folder: Path) -> None:
     torch.testing.assert_close(hidden[real], expected[real])
 
 
+@pytest.mark.slow
 def test_a_word_of_several_subwords_is_tagged_at_the_first(folder: Path) -> None:
     task: Any = set_up(make("sequence-labelling", folder))
     row = task.splits["test"].words[0]

@@ -40,6 +40,7 @@ assert not {"torch", "torchvision"} & set(sys.modules)
 """)
 
 
+@pytest.mark.slow
 def test_the_pth_file_makes_timm_importable_before_dropbench(run_fresh: Run, tmp_path: Path) -> None:
     source = ROOT / "adapters" / "dropbench-compat.pth"
     write(tmp_path / "site" / source.name, source.read_text())
@@ -170,6 +171,7 @@ assert whole or callable(mmcv._ext.nms)
 """)
 
 
+@pytest.mark.slow
 def test_fairseq_trains_a_tiny_transformer_and_the_shim_restores_everything(run_fresh: Run) -> None:
     run_fresh(
         """

@@ -85,6 +85,7 @@ def test_the_parameters_equal_those_of_stock_mmdet() -> None:
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters()) == STOCK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["coco-synthetic", "coco"])
 def test_evaluation_equals_that_of_stock_mmdet(data: str) -> None:
     if data == "coco" and not (Path(os.environ.get("DROPBENCH_DATA", "data")) / "coco").is_dir():

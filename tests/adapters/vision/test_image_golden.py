@@ -64,6 +64,7 @@ def picked(values: Tensor) -> list[float]:
     return [*flat[indices].tolist(), flat.sum().item()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_logits_of_complete_models(name: str) -> None:
     with torch.device("meta"):

@@ -174,6 +174,7 @@ def test_drop_path_increases_with_the_layer() -> None:
     assert [cast(Any, block).drop_path.drop_prob for block in model.blocks] == [0.0, 0.2, 0.4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", ["transformer", "performer"])
 def test_half_precision_and_compilation_to_one_graph(tokens: str) -> None:
     model = build("t2t-vit-cifar", depth=2, tokens=tokens).train()

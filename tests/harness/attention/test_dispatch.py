@@ -13,6 +13,7 @@ from harness.attention.reference.units import Rescale
 from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop, needs_compiler
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(
     ("drop", "rescale"),

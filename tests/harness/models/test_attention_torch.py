@@ -66,6 +66,7 @@ def attention_with(site: Site) -> Callable[..., Tensor]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("unit", "rescale", "mask"),
     [(unit, rescale, "padding") for unit in UNITS for rescale in RESCALES]

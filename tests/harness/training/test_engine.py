@@ -240,6 +240,7 @@ def test_micro_batches_in_pieces_train_what_whole_ones_do(tmp_path: Path) -> Non
         assert found["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_micro_batch_is_not_cut_below_one_sample(tmp_path: Path) -> None:
     trial = make("none", batch_size=8, accumulate=2, epochs=1)
     run(tmp_path, trial, micro_batch_splits=4)
@@ -247,6 +248,7 @@ def test_a_micro_batch_is_not_cut_below_one_sample(tmp_path: Path) -> None:
         run(tmp_path / "more", trial, micro_batch_splits=8)
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     """Data parallel over gloo; nothing random in the model, so that both draw alike."""
     trial = make("none", epochs=1)
@@ -290,6 +292,7 @@ def test_backends_train_alike_and_are_recorded(tmp_path: Path, regularizer: str)
         assert (known["backend"], known["backends"], known["compile"]) == (name, [expected], False)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_trains_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the compiler's first half, which is what could change a model; to make machine code takes a minute."""
     compiled = torch.nn.Module.compile

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
 
 
+@pytest.mark.slow
 def test_a_failed_trial_resumes_and_one_whose_checkpoints_are_deleted_restarts(
     place: Workplace, workplace: Callable[[Path], Workplace], store: Store, work: Work, tiny: Tiny
 ) -> None:
@@ -143,6 +144,7 @@ def test_the_command_next_to_a_live_worker(place: Workplace) -> None:
     assert "did you mean failed" in wrong.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(3))
 def test_a_killed_collection_leaves_trials_that_can_resume(
     moment: int, place: Workplace, store: Store, work: Work, tiny: Tiny, monkeypatch: pytest.MonkeyPatch

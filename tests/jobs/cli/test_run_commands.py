@@ -77,6 +77,7 @@ def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_run_is_cancelled_by_another_process(place: Workplace) -> None:
     place.pause.write_text("2")  # 80 s, in which another process can start
     process = place.start("run", "tiny.yaml", "--parallel", "1")
@@ -100,6 +101,7 @@ def test_a_run_is_cancelled_by_another_process(place: Workplace) -> None:
     assert max(event["step"] for event in resumed) > 0, "the running trial resumes from its checkpoint"
 
 
+@pytest.mark.slow
 def test_collect_after_all_processes_were_killed(place: Workplace) -> None:
     place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--parallel", "1")

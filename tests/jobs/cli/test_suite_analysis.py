@@ -162,6 +162,7 @@ def test_a_failing_analysis_does_not_stop_the_others(place: AnalysisFolder, caps
     assert place.cells(capsys, suite)["none", "y"]["mean"] == scalars(trained, "occlusion")["accuracy@0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", [CURVES, HISTOGRAMS, MAPS], ids=["curves", "histograms", "maps"])
 def test_figures(place: AnalysisFolder, capsys: pytest.CaptureFixture[str], figure: dict[str, Any]) -> None:
     suite = place.suite("drawn", **figure)

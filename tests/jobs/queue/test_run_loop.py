@@ -76,6 +76,7 @@ def test_one_configuration_without_a_suite_and_with_a_new_database(place: Workpl
     assert again.stdout == done.stdout
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails(place: Workplace) -> None:
     place.trouble.write_text("raise 5 1")
     done = place.call("run", "tiny.yaml", "--parallel", "1")
@@ -195,6 +196,7 @@ def test_two_command_lines_share_the_limit_and_the_work(place: Workplace) -> Non
     assert states.count(["succeeded"]) >= 8
 
 
+@pytest.mark.slow
 def test_workers_outlive_a_killed_command_line_and_keep_their_slots(place: Workplace) -> None:
     place.pause.write_text("2")
     process = place.start("run", "tiny.yaml", "--parallel", "1")
@@ -242,6 +244,7 @@ def test_a_slot_that_becomes_free_is_used_at_once(place: Workplace) -> None:
     assert [[attempt["state"] for attempt in attempts] for attempts in place.attempts().values()] == [["succeeded"]] * 4
 
 
+@pytest.mark.slow
 def test_the_debug_executor_runs_in_this_process(place: Workplace) -> None:
     place.trouble.write_text("raise 5 1")
     process = place.start("run", "tiny.yaml", "--executor", "debug", "--preset", "mini")

@@ -43,6 +43,7 @@ def records(place: Workplace, *arguments: str) -> list[dict[str, Any]]:
     return cells
 
 
+@pytest.mark.slow
 def test_a_grid_is_run_shared_and_selected_from(place: Workplace) -> None:
     single = place.call("run", "tiny.yaml", "--regularizer", "dropkey:ratio=0.5", "--seeds", "1", "--executor", "debug")
     assert single.returncode == 0, single.stderr
@@ -146,6 +147,7 @@ def test_trials_of_another_suite_are_not_pruned(place: Workplace) -> None:
     assert len([directory for directory in place.directories() if directory.result()]) == 12
 
 
+@pytest.mark.slow
 def test_a_running_trial_that_is_pruned_stops_and_reports_why(place: Workplace) -> None:
     place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")

@@ -42,6 +42,7 @@ def run_on_disk(place: Workplace, size: str, commands: str) -> subprocess.Comple
     return subprocess.run(command, cwd=place.folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "setup", "message"),
     [

@@ -69,9 +69,8 @@ def test_published_tokens_are_those_of_dropattention() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if f"{name}-synthetic" in DATASETS])
-def test_every_published_size_can_be_compared(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_published_size_can_be_compared(name: str) -> None:
     dataset = DATASETS.get(name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     twin = locate(f"{name}-synthetic")
     compared = check(replace(twin, name=name), decode=False).published
     assert len(compared) == len(dataset.published)

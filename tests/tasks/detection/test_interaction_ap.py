@@ -219,6 +219,7 @@ def perfect(truth: PairedImage, verbs: int) -> Pairing:
     return Pairing(truth.boxes[boxes[:, 0]], truth.boxes[boxes[:, 1]], truth.labels[boxes[:, 1]], scores)
 
 
+@pytest.mark.slow
 def test_random_detections_score_as_in_the_authors_code(published: InteractionData) -> None:
     """Each image has 12 detections near true pairs, most with the right object (docs/parity.md has the rule)."""
     predictions = []

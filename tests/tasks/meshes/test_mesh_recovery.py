@@ -175,6 +175,7 @@ def test_training_learns() -> None:
     assert task.num_loss_terms(batch) == 8
 
 
+@pytest.mark.slow
 def test_interrupted_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     request = TrialRequest(
         task="mesh-recovery", data="humbi-synthetic", model="metro", regularizer="dropkey", params={"ratio": 0.3},

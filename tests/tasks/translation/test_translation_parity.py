@@ -40,6 +40,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         yield Settings(runs=tmp_path_factory.mktemp("runs"), device="cpu", threads=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"accumulate": 2}])
 def test_the_loss_curve_equals_that_of_fairseq_train(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]

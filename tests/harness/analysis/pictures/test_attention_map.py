@@ -79,6 +79,7 @@ def test_a_task_that_cannot_display_its_samples_is_refused(digits: Trained, monk
         ANALYSES.get("attention-map")(digits, Options())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in ANALYSES if kind not in ("interactions", "predictions")])
 @pytest.mark.parametrize("which", ["digits", "texts"])
 def test_texts_in_a_figure_do_not_overlap(
@@ -89,6 +90,7 @@ def test_texts_in_a_figure_do_not_overlap(
     assert not flaws(figure, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 7, 14])
 def test_figures_of_many_layers_are_legible(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)

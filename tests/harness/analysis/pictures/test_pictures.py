@@ -119,6 +119,7 @@ def test_true_boxes_match_the_image(tmp_path: Path, data: str) -> None:
     assert num_boxes > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "data"),
     [

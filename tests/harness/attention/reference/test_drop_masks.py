@@ -159,6 +159,7 @@ def test_each_set_of_dropped_keys_has_its_exact_probability(
     assert chi2.sf(((observed - predicted) ** 2 / predicted).sum().item(), len(predicted) - 1) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probability", [1e-6, 0.3 / 65536, 1.7 / 65536, 0.01, 0.3, 0.5, 0.99])
 def test_the_probability_is_not_rounded_to_16_bits(probability: float) -> None:
     """Each call rounds its threshold up or down, so the standard error is over calls."""

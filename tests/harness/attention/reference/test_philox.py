@@ -155,6 +155,7 @@ def test_the_number_of_threads_changes_nothing(threads: int) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("flags", [("-mavx2", "-mfma"), ()], ids=["AVX2", "plain C"])
 def test_other_instruction_sets_generate_the_same_mask(

@@ -17,6 +17,8 @@ from tasks.data.classification import ImageClassificationData, ImageSplit, TextC
 from tasks.data.synthetic_cache import SEED, VERSION, write_synthetic
 
 NAMES = [name for name in DATASETS if DATASETS.get(name).synthetic]
+SLOW = ("humbi", "hico-det")
+PARAMETERS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES]
 CLASSIFIED = [name for name in NAMES if DATASETS.get(name).kind in ("text-classification", "image-classification")]
 
 
@@ -53,7 +55,7 @@ def test_it_can_be_learned(name: str) -> None:
     assert accuracy > 0.8
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_equal_seeds_give_equal_files_and_others_do_not(name: str, tmp_path: Path) -> None:
     dataset = DATASETS.get(name)
     prints = []
