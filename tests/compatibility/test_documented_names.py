@@ -175,6 +175,7 @@ def test_documented_imports_work_in_a_plug_in(tmp_path: Path, name: str) -> None
     assert "decreasing" in done.out
 
 
+@pytest.mark.slow
 def test_the_plug_in_of_the_readme(place: Path) -> None:
     done = dropbench(place, "list", "regularizers", "--json", "--plugin", "my.py")
     assert done.code == 0, done.err

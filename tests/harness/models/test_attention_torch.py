@@ -116,6 +116,7 @@ def test_compiled_code_has_the_same_drop_rates(tmp_path: Path, monkeypatch: pyte
     assert ((kept.mean(0) - exact).abs() < 4.5 * kept.std(0) / math.sqrt(len(kept))).all()
 
 
+@pytest.mark.slow
 def test_compile_with_shapes_that_change() -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

@@ -277,6 +277,7 @@ def exact_share() -> Callable[[str, int], tuple[float, ...]]:
     return shares
 
 
+@pytest.mark.slow
 def test_the_docs_other_example_runs(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -51,6 +51,7 @@ def test_a_suite_is_trained_once_and_its_table_printed(place: Workplace) -> None
     assert sorted(len(attempts) for attempts in place.attempts().values()) == [1] * 6
 
 
+@pytest.mark.slow
 def test_one_configuration_without_a_suite_and_with_a_new_database(place: Workplace) -> None:
     options = [
         "--task",
@@ -114,6 +115,7 @@ def test_a_trial_that_always_kills_its_worker_is_given_up(place: Workplace) -> N
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_writes_checkpoints_and_the_same_command_resumes(place: Workplace) -> None:
     place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--parallel", "2")
@@ -257,6 +259,7 @@ def test_the_debug_executor_runs_in_this_process(place: Workplace) -> None:
     assert "(Pdb)" not in out
 
 
+@pytest.mark.slow
 def test_the_debugger_opens_at_a_terminal(place: Workplace) -> None:
     master, terminal = os.openpty()
     place.trouble.write_text("raise 5")

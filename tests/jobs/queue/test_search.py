@@ -136,6 +136,7 @@ def test_candidates_that_fall_behind_are_pruned(place: Workplace) -> None:
     assert len(place.directories()) == 11
 
 
+@pytest.mark.slow
 def test_trials_of_another_suite_are_not_pruned(place: Workplace) -> None:
     (place.folder / "rates.yaml").write_text(RATES, encoding="utf-8")
     enqueued = place.call("enqueue", "tiny.yaml", "--set", "lr=1e-9")
