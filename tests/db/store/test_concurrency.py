@@ -143,7 +143,8 @@ def open_only(url: str, out: Path) -> None:
         raise
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_nothing_lost_and_nothing_claimed_twice(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, make_trial: Make
 ) -> None:

@@ -97,6 +97,7 @@ def test_on_the_cpu_no_processes_are_started_unasked() -> None:
     assert makers(range(3), num_workers=0) == [os.getpid()] * 3
 
 
+@pytest.mark.slow
 def test_beside_another_device_free_cores_make_batches_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     here, *others = makers(range(12), OTHER, seconds=0.12, threads=3)
     assert here == os.getpid()

@@ -33,6 +33,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.suffix != ".db-shm"}
 
 
+@pytest.mark.slow
 def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
     done = place.call("enqueue", "tiny.yaml", fresh=True)
     assert done.stdout == "Added 4 trials (0 already present). 4 queued; run `dropbench submit`.\n", done.stderr

@@ -32,7 +32,7 @@ CASES: list[Callable[[], Case]] = [
 
 
 @needs_triton
-@pytest.mark.parametrize("number", range(len(CASES)))
+@pytest.mark.parametrize("number", [*range(6), pytest.param(6, marks=pytest.mark.slow), 7])
 def test_triton_matches_eager(number: int) -> None:
     CASES[number]().assert_matches_eager("triton")
 

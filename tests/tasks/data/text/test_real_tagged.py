@@ -20,7 +20,6 @@ def spans(split: TaggedSplit) -> Counter[str]:
     return Counter(kind for tags in split.tags for kind, _, _ in get_entities(list(tags)))
 
 
-@pytest.mark.slow
 def test_conll2000(real: RealSource) -> None:
     source = real("conll2000")
     data = read(source, TaggedData)
