@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,7 +22,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: the disk is full or the folder is read-only; nothing is left behind.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:
             yield file

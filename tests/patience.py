@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE = 600.0
-"""Seconds. pytest's own limit in pyproject.toml is twice that, so that it is told what was waited for."""
+"""Seconds. pytest's own limit in pyproject.toml is twice that, so that the failure names the missed event."""
 
 
 def wait(condition: Callable[[], Any], what: str, pause: float = 0.05) -> Any:

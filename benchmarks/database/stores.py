@@ -1,7 +1,7 @@
 """Our store beside Optuna's and MLflow's, each on SQLite: the same work, in turns, in databases of the same size.
 
 They are no part of DropBench, and need other versions of what it needs: ``DROPBENCH_PEERS=/path/to/python`` names a
-Python that has them. What is not installed is told of and left out.
+Python that has them. Stores that are not installed are reported and left out.
 """
 
 from __future__ import annotations

@@ -53,11 +53,6 @@ class RunDirectory:
             write_atomic(file, content)
         return directory
 
-    @staticmethod
-    def all(runs: Path) -> Iterator[RunDirectory]:
-        """Iterate over `Runs`; the name of this up to 0.2."""
-        return iter(Runs(runs))
-
     @property
     def analyses(self) -> Path:
         """The folder of the analyses."""

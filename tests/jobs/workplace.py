@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from tests import forkserver
 from tests.paths import ROOT
@@ -114,7 +114,7 @@ class Workplace:
         return [pid for pid, (command, parent) in processes.items() if processes.get(parent, ([], 0))[0] != command]
 
     def directories(self) -> list[RunDirectory]:
-        return list(RunDirectory.all(self.runs))
+        return list(Runs(self.runs))
 
     def running(self) -> list[RunDirectory]:
         """Return the trials that are in training: locked, with a step done in their last attempt."""

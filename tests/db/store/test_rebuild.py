@@ -10,7 +10,7 @@ from db.store.rebuild import rebuild
 from db.store.run_record import read_run_record
 from db.store.store import Store, SubmissionRow, open_store
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory, Runs
 from harness.trials.trial import Trial, WeightsRef
 
 NOT_REBUILT = ("submissions",)
@@ -41,7 +41,7 @@ def runs(
 
 def collected(store: Store, runs: Path) -> None:
     """Fill a database as enqueueing, dispatching and collecting do."""
-    directories = list(RunDirectory.all(runs))
+    directories = list(Runs(runs))
     for directory in directories:
         suites: list[str | None] = [*directory.suites()]
         store.enqueue([(directory.trial(), suite) for suite in suites or [None]])

@@ -32,7 +32,7 @@ def test_the_first_and_the_next_holder(directory: RunDirectory, monkeypatch: pyt
         assert first.held()
         found = holder(directory.path)
         assert found is not None
-        assert not found.held_remotely, "on this machine the lock tells"
+        assert not found.held_remotely, "on this machine the lock decides"
         move(monkeypatch, "another")
         assert directory.locked(), "seen from another one"
         with directory.lock() as mine:

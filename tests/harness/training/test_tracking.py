@@ -38,7 +38,7 @@ def trained(runs: Path, trial: Trial, *names: str, stop_at: int | None = None) -
     return run_trial(RunDirectory.create(runs, trial), settings, lambda: next(count) == stop_at)
 
 
-def told(runs: Path, trial: Trial) -> dict[str, dict[int, float]]:
+def logged_scalars(runs: Path, trial: Trial) -> dict[str, dict[int, float]]:
     """Return the values of the events by the names that trackers use."""
     values: dict[str, dict[int, float]] = {}
     for event in RunDirectory(runs / trial.id).events():
@@ -63,7 +63,7 @@ def test_tensorboard_has_what_the_events_say_after_a_stop_too(tmp_path: Path, tr
         trained(tmp_path, trial, "tensorboard", stop_at=5)
     assert trained(tmp_path, trial, "tensorboard") == plain
     found = EventAccumulator(str(tmp_path / trial.id / "dropbench"), {"scalars": 0}).Reload()
-    expected = told(tmp_path, trial)
+    expected = logged_scalars(tmp_path, trial)
     assert set(found.Tags()["scalars"]) == set(expected)
     for name, values in expected.items():
         points = {point.step: point.value for point in found.Scalars(name)}
@@ -123,4 +123,4 @@ def test_other_trackers_where_they_are_installed(tmp_path: Path, trial: Trial, n
 
             client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
             points = client.get_metric_history(kept["mlflow"], "train/loss")
-        assert {point.step: point.value for point in points} == told(tmp_path / "runs", trial)["train/loss"]
+        assert {point.step: point.value for point in points} == logged_scalars(tmp_path / "runs", trial)["train/loss"]

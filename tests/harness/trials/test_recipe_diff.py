@@ -41,7 +41,7 @@ def test_keys_are_compared_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("changes", "summary"),
     [
         ([Change("epochs", 15, 310)], ["epochs 15 (310)"]),
         ([Change("ema", None, 0.99996)], ["ema none (0.99996)"]),
@@ -53,17 +53,17 @@ def test_keys_are_compared_one_by_one() -> None:
         ([Change("kinds", ["cross", "token"], None)], ["kinds cross+token"]),
     ],
 )  # fmt: skip
-def test_changes_are_told_shortly(found: list[Change], told: list[str]) -> None:
-    assert summarize_changes(found) == told
+def test_changes_are_summarized(changes: list[Change], summary: list[str]) -> None:
+    assert summarize_changes(changes) == summary
 
 
 def test_a_trial_of_mini_tells_its_keys_and_one_of_paper_its_words() -> None:
     task, mini = make()
-    told = recipe_diff(task, mini)
-    assert {"epochs 15 (310)", "batch_size 32 (128)", "token_labels none (image)", "model.embed_dim 96"} <= set(told)
+    notes = recipe_diff(task, mini)
+    assert {"epochs 15 (310)", "batch_size 32 (128)", "token_labels none (image)", "model.embed_dim 96"} <= set(notes)
     task, paper = make(preset="paper")
     words = recipe_diff(task, paper)
-    assert set(words) < set(told)
+    assert set(words) < set(notes)
     assert any("recipe for CIFAR is not public" in sentence for sentence in words)
     task, other = make(preset="paper", overrides={"epochs": 2, "model.depth": 3, "lr": 1.6e-3})
     assert recipe_diff(task, other) == [*words, "epochs 2 (310)", "model.depth 3"]
@@ -73,7 +73,7 @@ def test_a_trial_of_mini_tells_its_keys_and_one_of_paper_its_words() -> None:
 def test_what_only_a_second_phase_reads_is_told_of_those_that_have_one() -> None:
     options: dict[str, Any] = {"regularizer": "dropkey", "params": {"ratio": 0.3}}
     assert "finetune_epochs 5 (50)" in recipe_diff(*make(align="finetune", **options))
-    assert not any("finetune" in told for told in recipe_diff(*make(**options)))
+    assert not any("finetune" in notes for notes in recipe_diff(*make(**options)))
 
 
 def test_no_trial_has_them_in_it() -> None:
