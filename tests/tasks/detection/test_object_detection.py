@@ -268,6 +268,14 @@ def test_correct_boxes_score_100_and_wrong_classes_0(truth_file: Path) -> None:
         assert set(values) == {"ap", "ap50", "ap75", "ap-medium"}  # the data have no small or large box
 
 
+def test_average_precision_is_not_rounded(truth_file: Path) -> None:
+    boxes = np.array([[100.0, 0, 150, 50], [0, 100, 50, 150], [0, 0, 50, 50]])
+    one_of_three = {"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8, 0.7]), "labels": np.zeros(3, np.int64)}
+    values = average_precision(ground_truth(truth_file, [5]), (2, 9), [one_of_three])
+    assert values == pytest.approx(dict.fromkeys(("ap", "ap50", "ap75", "ap-medium"), 100 / 6), abs=1e-9)
+
+
 def test_no_detections_score_0(truth_file: Path) -> None:
     nothing = {"img_id": 5, "bboxes": np.empty((0, 4)), "scores": np.empty(0), "labels": np.empty(0, np.int64)}
-    assert average_precision(ground_truth(truth_file, [5]), (2, 9), [nothing])["ap"] == 0
+    values = average_precision(ground_truth(truth_file, [5]), (2, 9), [nothing])
+    assert values == dict.fromkeys(("ap", "ap50", "ap75", "ap-medium"), 0)  # the data have no small or large box
