@@ -1,0 +1,47 @@
+"""Marks of results on data other than the published ones: generated data, or a subset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from sqlalchemy import Connection, select
+
+from db.schema.tables import Configs, Trials
+from harness.errors import InputError
+from harness.runs.run_directory import Runs
+from harness.settings import Settings
+from harness.suites.suite import SYNTHETIC
+from harness.trials.task import SUBSET
+
+
+def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the notes on subsets of the first run that has a result file; None if no run has one."""
+    for id in ids:
+        with suppress(InputError):
+            if (content := Runs(runs)[id].result()) is not None:
+                notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
+                return tuple(note.removeprefix(SUBSET) for note in notes if note.startswith(SUBSET))
+    return None
+
+
+def data_marks(connection: Connection) -> dict[str, str]:
+    """Return ``subset`` or ``synthetic`` by configuration, if its data are not the published ones.
+
+    Subsets are known from the run directories (`DROPBENCH_RUNS`). 100 per data set are tried, as those of an imported
+    database are elsewhere.
+    """
+    done = select(Trials.c.id).where(Trials.c.config_id == Configs.c.id, Trials.c.state == "succeeded").limit(1)
+    query = select(Configs.c.id, Configs.c.data, Configs.c.fingerprint, done.scalar_subquery())
+    trials: dict[tuple[str, str], dict[str, str | None]] = {}
+    for id, data, fingerprint, trial in connection.execute(query):
+        trials.setdefault((data, fingerprint), {})[id] = trial
+    marks: dict[str, str] = {}
+    for (data, _), by_config in trials.items():
+        ids = [id for id in by_config.values() if id is not None]
+        if data.endswith(SYNTHETIC):
+            marks |= dict.fromkeys(by_config, "synthetic")
+        elif subset_notes(Settings.from_environment().runs, ids[:100]):
+            marks |= dict.fromkeys(by_config, "subset")
+    return marks
