@@ -101,7 +101,8 @@ class Groups:
         # Equal numbers of different types are different values: 1 is not true.
         types = () if self.plain else map(type, values)
         group = self._group(values, suite, seed, (values, suite, seed, *types) if self.group_by else key)
-        group.marks.update(filter(None, [self.marks.get(config_id)]))
+        if config_id in self.marks:
+            group.marks.add(self.marks[config_id])
         return group
 
     def add_states(self, connection: Connection) -> None:

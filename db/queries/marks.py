@@ -32,16 +32,11 @@ def data_marks(connection: Connection) -> dict[str, str]:
     Subsets are known from the run directories (`DROPBENCH_RUNS`). 100 per data set are tried, as those of an imported
     database are elsewhere.
     """
-    done = select(Trials.c.id).where(Trials.c.config_id == Configs.c.id, Trials.c.state == "succeeded").limit(1)
-    query = select(Configs.c.id, Configs.c.data, Configs.c.fingerprint, done.scalar_subquery())
-    trials: dict[tuple[str, str], dict[str, str | None]] = {}
-    for id, data, fingerprint, trial in connection.execute(query):
-        trials.setdefault((data, fingerprint), {})[id] = trial
-    marks: dict[str, str] = {}
-    for (data, _), by_config in trials.items():
-        ids = [id for id in by_config.values() if id is not None]
-        if data.endswith(SYNTHETIC):
-            marks |= dict.fromkeys(by_config, "synthetic")
-        elif subset_notes(Settings.from_environment().runs, ids[:100]):
-            marks |= dict.fromkeys(by_config, "subset")
+    runs, marks = Settings.from_environment().runs, {}
+    for data, fingerprint in connection.execute(select(Configs.c.data, Configs.c.fingerprint).distinct()).all():
+        own = select(Configs.c.id).where(Configs.c.data == data, Configs.c.fingerprint == fingerprint)
+        done = select(Trials.c.id).where(Trials.c.config_id.in_(own), Trials.c.state == "succeeded").limit(100)
+        mark = "synthetic" if data.endswith(SYNTHETIC) else "subset"
+        if mark == "synthetic" or subset_notes(runs, connection.scalars(done).all()):
+            marks |= dict.fromkeys(connection.scalars(own), mark)
     return marks

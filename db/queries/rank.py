@@ -86,9 +86,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     with reading(store.engine) as connection:
         filter = filters.parse(connection, words)
         fingerprints = dict(connection.execute(select(Configs.c.id, Configs.c.fingerprint)).all())
-        marks = data_marks(connection)
         configurations = {
-            id: {"fingerprint": fingerprints[id], "mark": marks.get(id), **dict(zip(COLUMNS, values, strict=True))}
+            id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, values, strict=True))}
             for id, values in configs(connection, filter.clauses, COLUMNS).items()
         }
         known = {"schedule", "align", *(name for config in configurations.values() for name in config["params"])}
@@ -97,6 +96,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
                 raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
         values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
+        marks = data_marks(connection)
     # Equal overrides are the same object (`filters.JsonCache`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
@@ -106,8 +106,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             config = configurations[config_id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
-            shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint", "mark")}
-            block = Block(**shared, overrides=texts[id(config["overrides"])], metric=metric)
+            shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
+            block = Block(**shared, overrides=texts[id(config["overrides"])], metric=metric, mark=marks.get(config_id))
             blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
     return _ranking(blocks, by)
 
