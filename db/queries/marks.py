@@ -32,7 +32,8 @@ def data_marks(connection: Connection) -> dict[str, str]:
     Subsets are known from the run directories (`DROPBENCH_RUNS`). 100 per data set are tried, as those of an imported
     database are elsewhere.
     """
-    runs, marks = Settings.from_environment().runs, {}
+    marks: dict[str, str] = {}
+    runs = Settings.from_environment().runs
     for data, fingerprint in connection.execute(select(Configs.c.data, Configs.c.fingerprint).distinct()).all():
         own = select(Configs.c.id).where(Configs.c.data == data, Configs.c.fingerprint == fingerprint)
         done = select(Trials.c.id).where(Trials.c.config_id.in_(own), Trials.c.state == "succeeded").limit(100)

@@ -128,7 +128,7 @@ def test_the_examples_pool_no_configurations(
 ) -> None:
     for rescale, value in (("inverse", 10.0), ("renormalize", 20.0)):
         spec = RegularizerSpec(name="dropkey", params={"ratio": 0.3, "rescale": rescale})
-        metrics = [("test/accuracy", -1, value), ("dev/accuracy", -1, value + 5)]
+        metrics: list[Any] = [("test/accuracy", -1, value), ("dev/accuracy", -1, value + 5)]
         store.record([RunRecord(make_trial(0, regularizer=spec), "succeeded", None, ["mine"], [], metrics)])
     assert {row["rescale"] for row in ask(url, "SELECT rescale FROM v_results")} == {"inverse", "renormalize"}
     monkeypatch.chdir(Path(url.removeprefix("sqlite:///")).parent)
