@@ -174,7 +174,7 @@ def _print(
         return emit(listing.to_json(rows) if kind == "json" else listing.to_csv(rows), output)
     above, texts, below = table()
     if kind in ("md", "tex"):
-        return emit(listing.to_markdown(texts) if kind == "md" else listing.to_latex(texts), output)
+        return emit((listing.to_markdown if kind == "md" else listing.to_latex)(texts, above, below), output)
     if not rows:
         return emit(empty, output)
     if output is None:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Text, cast, select
 from db.queries.aggregates import summarize
 from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
+from db.queries.marks import data_marks
 from db.queries.sorting import sort_key
 from db.queries.statistics import paired_t_test
 from db.schema.tables import Configs, Trials
@@ -37,7 +38,7 @@ class Side:
     """The trials of one filter, by configuration.
 
     Attributes:
-        configs: the columns of `db.queries.groups.COLUMNS` by configuration.
+        configs: the columns of `db.queries.groups.COLUMNS` and the mark of the data (`data_marks`) by configuration.
         values: by metric, configuration and seed.
         config_json: the complete configurations as JSON.
     """
@@ -54,9 +55,9 @@ def read_side(connection: Connection, words: Sequence[str], metrics: Sequence[st
     query = select(Configs.c.id, cast(Configs.c.config, Text))
     if filter.clauses:
         query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*filter.clauses)))
-    names = resolve_names(connection, metrics)
+    names, marks = resolve_names(connection, metrics), data_marks(connection)
     return Side(
-        {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()},
+        {id: {**dict(zip(COLUMNS, values, strict=True)), "mark": marks.get(id)} for id, values in rows.items()},
         {MetricName.parse(name).label: seed_values(connection, filter, name) for name in names},
         dict(connection.execute(query).all()),
     )
@@ -72,7 +73,8 @@ def compare(old: Side, new: Side) -> list[Row]:
         - old, new: the differing values, by name;
         - metric, old_mean, old_std, old_n, new_mean, new_std, new_n: over seeds;
         - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
-        - low, high: its 95 % confidence interval, None for fewer than 3 pairs;
+        - mark: ``subset`` or ``synthetic`` if the data of either side are;
+        - low, high: its 95 % confidence interval, None for the reason `no_interval`;
         - better: whether the change is an improvement by the metric's direction; None: no change or no direction;
         - only: ``old`` or ``new`` if the other side has no such configuration.
     """
@@ -152,6 +154,8 @@ def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differi
     if old_id is None or new_id is None:
         return {**either, "old": {}, "new": {}, "only": "new" if old_id is None else "old"}
     label = {name: dict(value) if isinstance(value, dict) else value for name, value in either.items()}
+    marks = {old.configs[old_id]["mark"], new.configs[new_id]["mark"]} - {None}
+    label["mark"] = ", ".join(sorted(marks)) or None
     sides: tuple[Row, Row] = {}, {}
     without_column: list[Key] = []
     for key in sorted(differing):
@@ -179,7 +183,7 @@ def _seeds(side: Side, metric: str, id: str | None) -> dict[int, float]:
 
 def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[int, float]) -> Row:
     before, after = summarize(old.values()), summarize(new.values())
-    test = paired_t_test([new[seed] - old[seed] for seed in sorted(old.keys() & new.keys())])
+    test = paired_t_test([(new[seed], old[seed]) for seed in sorted(old.keys() & new.keys())])
     change = test.mean
     if change is None and before.mean is not None and after.mean is not None:
         change = after.mean - before.mean
@@ -193,6 +197,7 @@ def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[in
         "change": change,
         "low": test.low,
         "high": test.high,
+        "no_interval": None if change is None else test.no_interval,
         "pairs": test.n,
         "better": None if metric is None or not change else metric.score(change) > 0,
         "only": label["only"],

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, select
 
+from db.queries.marks import data_marks
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.filters import Filter, JsonCache, final_names
 from harness.errors import InputError, unknown_name
@@ -25,29 +26,26 @@ FETCH_SIZE = 10_000
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that share a label: their final values by name, and their states."""
+    """Trials that share a label: final values by name and configuration, states, and marks of the data."""
 
     label: dict[str, Any]
-    values: dict[str, list[float | None]] = field(default_factory=dict)
+    values: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
+    marks: set[str] = field(default_factory=set)
 
 
 class GroupKeys:
-    """The columns that decide to which group a trial belongs: those needed of configuration, suite and seed.
+    """The columns that decide to which group a trial belongs: its configuration, and suite and seed if needed.
 
     Columns that are not needed are not read: suites would duplicate the rows of a trial that belongs to two of them.
     """
 
     def __init__(self, filter: Filter, group_by: Sequence[str]) -> None:
         self.filter = filter
-        self.by_config = not group_by or any(key not in TRIAL_KEYS for key in group_by)
         self.by_suite = not group_by or "suite" in group_by
         self.by_seed = "seed" in group_by
         columns: list[Any] = [Trials.c.config_id, Memberships.c.suite, Trials.c.seed]
-        needed = (self.by_config, self.by_suite, self.by_seed)
-        self.columns = [*compress(columns, needed)]
-        positions = (0, self.by_config, self.by_config + self.by_suite)
-        self._positions = [number if used else None for number, used in zip(positions, needed, strict=True)]
+        self.columns = [*compress(columns, (True, self.by_suite, self.by_seed))]
 
     def select(self, *more: Any) -> Select[Any]:
         """Return a query for the keys of the matching trials, and more columns; only of the suites that were named."""
@@ -83,38 +81,35 @@ class GroupKeys:
 
     def parts(self, key: Sequence[Any]) -> tuple[Any, Any, Any]:
         """Return the configuration, suite and seed of a key, None for those that are not part of it."""
-        config_id, suite, seed = self._positions
-        return (
-            None if config_id is None else key[config_id],
-            None if suite is None else key[suite],
-            None if seed is None else key[seed],
-        )
+        return key[0], key[1] if self.by_suite else None, key[-1] if self.by_seed else None
 
 
 class Groups:
     """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by."""
 
     def __init__(self, connection: Connection, keys: GroupKeys, group_by: Sequence[str]) -> None:
-        self.keys, self.group_by = keys, group_by
+        self.keys, self.group_by, self.marks = keys, group_by, data_marks(connection)
         self.config_keys = [key for key in group_by if key not in TRIAL_KEYS] if group_by else COLUMNS
         self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.config_keys)
-        self.configs = configs(connection, keys.filter.clauses, self.config_keys) if keys.by_config else {}
+        self.configs = configs(connection, keys.filter.clauses, self.config_keys)
         self.by_key: dict[Any, Group] = {}
 
     def at(self, key: Sequence[Any]) -> Group:
         """Return the group of a key."""
         config_id, suite, seed = self.keys.parts(key)
         values = self.configs.get(config_id, ())
-        if self.plain:
-            return self._group(values, suite, seed, (values, suite, seed))
         # Equal numbers of different types are different values: 1 is not true.
-        return self._group(values, suite, seed, (values, suite, seed, *map(type, values)) if self.group_by else key)
+        types = () if self.plain else map(type, values)
+        group = self._group(values, suite, seed, (values, suite, seed, *types) if self.group_by else key)
+        if config_id in self.marks:
+            group.marks.add(self.marks[config_id])
+        return group
 
     def add_states(self, connection: Connection) -> None:
         """Create all groups with the states of their trials, in the order of their keys."""
         columns = self.keys.columns
         query = self.keys.select(Trials.c.state).distinct().order_by(*columns, Trials.c.state)
-        if not (self.plain and self.keys.by_config):
+        if not self.plain:
             for row in _raw_rows(connection, query):
                 self.at(row[:-1]).states.add(row[-1])
             return
@@ -155,7 +150,7 @@ def grouped(
     groups.add_states(connection)
     for name in resolve_names(connection, metrics):
         for key, values in keys.finals(connection, name):
-            groups.at(key).values.setdefault(name, []).extend(values)
+            groups.at(key).values.setdefault(name, {}).setdefault(key[0], []).extend(values)
     return list(groups.by_key.values())
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select
 from db.queries.aggregates import summarize
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
+from db.queries.marks import data_marks
 from db.queries.sorting import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test
 from db.schema.connection import reading
@@ -44,6 +45,7 @@ class Block(NamedTuple):
     overrides: str
     fingerprint: str
     metric: str
+    mark: str | None = None
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Ranking:
     Attributes:
         rows: regularizer, the keys that split it, rank (mean over the blocks, 1 is best), won (blocks without a better
             one), improvement (mean over the blocks, relative to `BASELINE`, in percent, positive is better), low and
-            high (its 95 % t interval over the blocks).
+            high (its 95 % t interval over the blocks), no_interval (why there is none).
         blocks: number of blocks in which all regularizers have a result.
         left_out: the other blocks, each with the reason.
         friedman: statistic and p of Friedman's test on the ranks; None if there are too few ranks.
@@ -94,6 +96,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
                 raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
         values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
+        marks = data_marks(connection)
     # Equal overrides are the same object (`filters.JsonCache`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
@@ -104,7 +107,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
-            block = Block(**shared, overrides=texts[id(config["overrides"])], metric=metric)
+            block = Block(**shared, overrides=texts[id(config["overrides"])], metric=metric, mark=marks.get(config_id))
             blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
     return _ranking(blocks, by)
 
@@ -131,7 +134,7 @@ def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[st
     for position, name in enumerate(names):
         own = [row[position] for row in ranks]
         improvements = [] if name[0] == BASELINE else _improvements(name, table, complete)
-        improvement = paired_t_test(improvements)
+        improvement = paired_t_test([(value, 0.0) for value in improvements])
         ranking.rows.append(
             {
                 **dict(zip(("regularizer", *by), name, strict=True)),
@@ -140,11 +143,16 @@ def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[st
                 "improvement": improvement.mean,
                 "low": improvement.low,
                 "high": improvement.high,
+                "no_interval": improvement.no_interval if improvements else None,
             }
         )
     ranking.rows.sort(key=lambda row: (row["rank"] is None, row["rank"]))
     ranking.friedman = _friedman(ranks)
     ranking.notes = _notes(ranking, names)
+    if (most := max((len(values) for block in complete for values in blocks[block].values()), default=1)) > 1:
+        ranking.notes.append(f"means over up to {most} configurations of a regularizer per block: `--by` splits them")
+    if marked := sorted({f"{block.data} ({block.mark})" for block in complete if block.mark}):
+        ranking.notes.append(f"data other than the published ones: {', '.join(marked)}")
     return ranking
 
 

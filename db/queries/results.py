@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from sqlalchemy import Connection, select
@@ -55,8 +55,9 @@ def results(
 
     Returns:
         suite, task, data, model, regularizer, params, schedule, align, preset, overrides, metric, the aggregates,
-        published, state; with `group_by`, its keys instead of the columns before `metric`, and no `published`. A row
-        without a result yet has n = 0.
+        published, mark (of data other than the published ones), state; with `group_by`, its keys instead of the columns
+        before `metric`, and instead of `published` the text `pooled`, such as ``3 configurations × 2 seeds``, None for
+        a single configuration. A row without a result yet has n = 0.
 
     Raises:
         InputError: a word, metric, key or aggregate is unknown.
@@ -89,7 +90,7 @@ def curves(
     of `results`.
 
     Returns:
-        the label's columns as of `results`, metric, step, the aggregates.
+        the label's columns as of `results`, metric, step, the aggregates, mark; with `group_by`, pooled.
 
     Raises:
         InputError: a word, key or aggregate is unknown, or no trial has such a curve.
@@ -111,18 +112,19 @@ def curves(
 def _curve_rows(
     connection: Connection, groups: Groups, name: MetricName, aggregates: Sequence[str], every: int
 ) -> list[Row]:
-    curves: dict[int, tuple[Group, dict[int, list[float | None]]]] = {}
+    curves: dict[int, tuple[Group, dict[int, dict[str, list[float | None]]]]] = {}
     for key, points in groups.keys.points(connection, str(name)):
         group = groups.at(key)
         by_step = curves.setdefault(id(group), (group, {}))[1]
-        for *_, step, value in points:
-            by_step.setdefault(step, []).append(value)
+        for config_id, *_, step, value in points:
+            by_step.setdefault(step, {}).setdefault(config_id, []).append(value)
     rows = []
     for group, by_step in sorted(curves.values(), key=lambda curve: _order(curve[0])):
         label = {**group.label, "metric": name.label}
         steps = sorted(by_step)
         for step in [*steps[:-1:every], steps[-1]]:
-            rows.append({**label, "step": step, **aggregate(by_step[step], aggregates)})
+            columns = _pooled(by_step[step], aggregates, grouped=bool(groups.group_by))
+            rows.append({**label, "step": step, **columns, "mark": ", ".join(sorted(group.marks)) or None})
     return rows
 
 
@@ -134,11 +136,20 @@ def _rows(
     labels: list[str | None] = [MetricName.parse(name).label for name in names] or [*requested] or [None]
     for position, label in enumerate(labels):
         metric = label if grouped or label else published.metric(group.label["suite"])
-        values = group.values[names[position]] if names else ()
-        row = {**group.label, "metric": metric, **aggregate(values, aggregates)}
+        values = group.values[names[position]] if names else {}
+        row = {**group.label, "metric": metric, **_pooled(values, aggregates, grouped=grouped)}
         if not grouped:
             row["published"] = published.value(group.label, metric)
-        yield {**row, "state": state}
+        yield {**row, "mark": ", ".join(sorted(group.marks)) or None, "state": state}
+
+
+def _pooled(values: Mapping[str, Sequence[float | None]], aggregates: Sequence[str], *, grouped: bool) -> Row:
+    """Return the aggregates of values by configuration; if `grouped`, also how many configurations and seeds."""
+    row: Row = {**aggregate(chain.from_iterable(values.values()), aggregates)}
+    counts = sorted(n for seeds in values.values() if (n := len(seeds) - seeds.count(None)))
+    seeds = "–".join(str(n) for n in dict.fromkeys((*counts[:1], *counts[-1:])))
+    pooled = f"{len(counts)} configurations × {seeds} seed{'s' if seeds != '1' else ''}"
+    return {**row, "pooled": pooled if len(counts) > 1 else None} if grouped else row
 
 
 def _order(group: Group) -> list[tuple[int, float, str]]:

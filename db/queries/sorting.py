@@ -11,7 +11,7 @@ from db.store.rows import Row
 from harness.errors import unknown_name
 from harness.trials.metric import TEST, MetricName
 
-METRIC_COLUMNS = (*AGGREGATES, "published")
+METRIC_COLUMNS = (*AGGREGATES, "published", "pooled")
 """Columns of a row that describe its metric."""
 
 

@@ -6,11 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from db.queries.aggregates import summarize
 
 MIN_PAIRS = 3
 """Pairs below which there is neither an interval nor a p-value; two would make either meaningless."""
+ROUNDING = 1e-9
+"""Differences that vary by less than this fraction of the values are equal up to rounding errors."""
+TOO_FEW, EQUAL = f"fewer than {MIN_PAIRS} pairs", "equal differences"
+"""Why there is no interval. Metrics on a few hundred items take so few values that differences coincide by chance."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +24,10 @@ class PairedTest:
 
     Attributes:
         mean: the mean difference; None without pairs.
-        low, high: its 95 % confidence interval; None for fewer than `MIN_PAIRS` pairs.
-        p: the two-sided p-value; None for fewer than `MIN_PAIRS` pairs.
+        low, high: its 95 % confidence interval; None for fewer than `MIN_PAIRS` pairs, or equal differences.
+        p: the two-sided p-value; None for the same reasons.
         n: number of pairs.
+        no_interval: why there is no interval, `TOO_FEW` or `EQUAL`; None if there is one.
     """
 
     mean: float | None
@@ -29,16 +35,18 @@ class PairedTest:
     high: float | None
     p: float | None
     n: int
+    no_interval: str | None = None
 
 
-def paired_t_test(differences: Sequence[float]) -> PairedTest:
-    """Return the mean of the differences of pairs, and Student's paired t-test of it against 0 (Student 1908)."""
+def paired_t_test(pairs: Sequence[tuple[float, float]]) -> PairedTest:
+    """Return the mean difference of pairs (value, reference), and Student's paired t-test against 0 (Student 1908)."""
+    differences = [value - reference for value, reference in pairs]
     summary = summarize(differences)
     if summary.mean is None or summary.std is None or summary.n < MIN_PAIRS:
-        return PairedTest(summary.mean, None, None, None, summary.n)
+        return PairedTest(summary.mean, None, None, None, summary.n, TOO_FEW)
+    if max(differences) - min(differences) <= ROUNDING * max(map(abs, chain.from_iterable(pairs))):
+        return PairedTest(summary.mean, None, None, None, summary.n, EQUAL)
     error = summary.std / math.sqrt(summary.n)
-    if error == 0:
-        return PairedTest(summary.mean, summary.mean, summary.mean, float(summary.mean == 0), summary.n)
     margin = error * quantile(0.05, summary.n - 1)
     p = two_sided_p(abs(summary.mean) / error, summary.n - 1)
     return PairedTest(summary.mean, summary.mean - margin, summary.mean + margin, p, summary.n)

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from db.queries.declarations import load_known
 from db.report.view.build import build_view, resolve_cell
-from db.report.view.view import SYNTHETIC, CellTrials, View
+from db.report.view.view import CellTrials, View
 from db.schema.connection import reading
 from db.schema.tables import Configs, Memberships, Trials
 from db.store.rows import in_list
@@ -21,7 +21,7 @@ from harness.regularizers import REGULARIZERS
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import RECIPE_PREFIX
-from harness.suites.suite import Suite
+from harness.suites.suite import SYNTHETIC, Suite
 
 
 @dataclass

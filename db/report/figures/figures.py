@@ -11,6 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from db.report.figures.distributions import arrays_of, distributions
+from db.report.formats.layout import column_label
 from db.report.view.view import CellResult, View
 from harness.analysis import analysis_of
 from harness.analysis.figures import png
@@ -86,7 +87,8 @@ def _curves(view: View, runs: Path) -> Figure:
                 axes.plot(ratio, value, marker, color=color, markersize=9, fillstyle="none", label=label)
         metric = next(iter(rows.values()))[0].metric
         y_label = metric.name + (" (%)" if metric.unit == "%" else "")
-        axes.set_title(f"{model}, {data}", fontsize=9)
+        results = [result for row_results in rows.values() for result in row_results]
+        axes.set_title(column_label(f"{model}, {data}", results), fontsize=9)
         axes.set(xlabel="drop ratio" if over == "ratio" else over, ylabel=y_label)
         axes.grid(axis="y", alpha=0.3)
         axes.legend(fontsize=8, frameon=False)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from db.queries.rank import Ranking
+from db.queries.statistics import EQUAL
 from db.report.formats.listing import TextTable, format_value, results_table
 from db.store.rows import Row
 
@@ -26,7 +27,7 @@ def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[st
 
 def ranking_table(ranking: Ranking) -> TextTable:
     """Return one row per regularizer."""
-    names = [name for name in (ranking.rows[0] if ranking.rows else ()) if name not in ("low", "high")]
+    names = [name for name in (ranking.rows[0] if ranking.rows else ()) if name not in ("low", "high", "no_interval")]
     return names, [[_ranking_text(row, name, ranking.blocks) for name in names] for row in ranking.rows]
 
 
@@ -35,18 +36,18 @@ def _ranking_text(row: Row, name: str, blocks: int) -> str:
     if value is None:
         return ""
     if name == "improvement":
-        return _change(value, row["low"], row["high"], "%")
+        return _change(row, value, "%")
     return f"{value:.2f}" if name == "rank" else f"{value}/{blocks}" if name == "won" else str(value)
 
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
     columns = {name: row[name] for name in row if name in ("task", "data", "model", "schedule", "align", "preset")}
-    columns |= {name: row[name] for name in ("regularizer", "params", "overrides", "metric")}
+    columns |= {name: row[name] for name in ("regularizer", "params", "overrides", "mark", "metric")}
     columns |= {
         "old": _side(row, "old", name_sides),
         "new": _side(row, "new", name_sides),
-        "change": _change(row["change"], row["low"], row["high"], like=row["new_mean"]),
+        "change": _change(row, row["change"], like=row["new_mean"]),
         "pairs": row["pairs"],
         "verdict": {True: "better", False: "worse", None: None}[row["better"]],
     }
@@ -68,15 +69,14 @@ def _side(row: Row, side: str, named: bool) -> str:
     return f"{differing}: {text}" if differing else text
 
 
-def _change(
-    change: float | None, low: float | None, high: float | None, unit: str = "", *, like: float | None = None
-) -> str:
+def _change(row: Row, change: float | None, unit: str = "", *, like: float | None = None) -> str:
     if change is None:
         return ""
     text = format_value(change, like=like, signed=True) + unit
-    if low is None or high is None:
-        return text
-    return f"{text} [{format_value(low, like=like, signed=True)}, {format_value(high, like=like, signed=True)}]"
+    if row["no_interval"] is not None:
+        return f"{text} [{EQUAL}]" if row["no_interval"] == EQUAL else text
+    low, high = (format_value(row[name], like=like, signed=True) for name in ("low", "high"))
+    return f"{text} [{low}, {high}]"
 
 
 def _summary(both: Sequence[Row]) -> str:

@@ -118,6 +118,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
         "delta_low": result.interval[0] if result.interval else None,
         "delta_high": result.interval[1] if result.interval else None,
         "p_value": result.p_value,
+        "no_interval": result.no_interval,
         "published": result.published,
         "published_std": result.published_std,
         "delta_published": result.delta_published,

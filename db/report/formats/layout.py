@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from db.queries.statistics import MIN_PAIRS
+from db.queries.statistics import EQUAL, MIN_PAIRS, TOO_FEW
 from db.report.view.notes import lost_candidates, params_text, progress_text, recipe_lines, selection_lines
 from db.report.view.view import CellResult, View
 from harness.suites.search_space import RECIPE_PREFIX
+from harness.suites.suite import SYNTHETIC
 from harness.trials.metric import Metric
 
 MINUS = "−"
@@ -73,10 +74,10 @@ def mean_std(value: float | None, std: float | None, metric: Metric) -> str:
 
 
 def delta_text(result: CellResult, interval: bool = True) -> str:
-    """Return the difference from the baseline, with its confidence interval if known and `interval` is true."""
+    """Return the difference from the baseline; with its interval, or `EQUAL` instead of one, if `interval` is true."""
     text = format_metric(result.delta, result.metric, signed=True)
     if result.interval is None or not interval:
-        return text
+        return f"{text} [{EQUAL}]" if interval and result.no_interval == EQUAL else text
     low, high = (format_metric(bound, result.metric, signed=True) for bound in result.interval)
     return f"{text} [{low}, {high}]"
 
@@ -146,9 +147,9 @@ def wide_grid(view: View) -> Grid:
 
 
 def column_label(label: str, cells: Sequence[CellResult]) -> str:
-    """Return the label of a column, marked if its data are synthetic or a subset of the published ones."""
+    """Return the label of cells, marked if their data are synthetic or a subset of the published ones."""
     if any(cell.synthetic for cell in cells):
-        return f"{label} (synthetic)"
+        return label if label.endswith(SYNTHETIC) else f"{label} (synthetic)"
     return f"{label} (subset)" if any(cell.subset for cell in cells) else label
 
 
@@ -223,11 +224,13 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     if base:
         baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
         lines.append(f"Δ base: difference from {baseline}, paired by seed")
-        has_interval = {result.interval is not None for result in results if result.delta is not None and intervals}
-        if True in has_interval:
+        reasons = {result.no_interval for result in results if result.delta is not None and intervals}
+        if None in reasons:
             lines[-1] += "; [low, high]: 95 % confidence interval (paired t-test)"
-        if False in has_interval:
+        if TOO_FEW in reasons:
             lines.append(f"no confidence interval: row and baseline share fewer than {MIN_PAIRS} seeds")
+        if EQUAL in reasons:
+            lines.append(f"{EQUAL}: no confidence interval or p-value, as the difference is the same for all seeds")
     if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")
     lines += [*selection_lines(results), *recipe_lines(view)]

@@ -16,7 +16,7 @@ import typer
 from db.queries.aggregates import AGGREGATES
 from db.queries.results import results
 from db.queries.sorting import METRIC_COLUMNS
-from db.report.formats.escaping import csv_text, latex, markdown, plain
+from db.report.formats.escaping import MAX_TEXT, csv_text, latex, markdown, plain
 from db.store.rows import Row
 from db.store.store import Store
 from harness.cli.table import print_table, table_lines
@@ -86,10 +86,12 @@ def _escaped(table: TextTable, escape: Callable[[str], str]) -> TextTable:
     return [*map(escape, header)], [[*map(escape, row)] for row in rows]
 
 
-def to_markdown(table: TextTable) -> str:
-    """Return a GitHub table."""
+def to_markdown(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = ()) -> str:
+    """Return a GitHub table between lists of the lines above and below it."""
     header, rows = _escaped(table, markdown)
-    return "\n".join(markdown_lines([header, [":--"] * len(header), *rows]))
+    lists = ("\n".join(f"- {markdown(line)}" for line in lines) for lines in (above, below))
+    grid = "\n".join(markdown_lines([header, [":--"] * len(header), *rows]))
+    return "\n\n".join(filter(None, [next(lists), grid, next(lists)]))
 
 
 def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -97,10 +99,11 @@ def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 
-def to_latex(table: TextTable) -> str:
-    """Return a tabular for the package booktabs."""
+def to_latex(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = ()) -> str:
+    """Return a tabular for the package booktabs between paragraphs of the lines above and below it."""
     header, rows = _escaped(table, latex)
-    return "\n".join(latex_lines(header, rows, "l" * len(header)))
+    paragraphs = [[rf"{latex(line, MAX_TEXT)}\par" for line in lines] for lines in (above, below)]
+    return "\n".join([*paragraphs[0], *latex_lines(header, rows, "l" * len(header)), *paragraphs[1]])
 
 
 def latex_lines(header: Sequence[str], rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
@@ -176,7 +179,7 @@ def _row_texts(row: Row, listed_params: Mapping[str, set[str]]) -> dict[str, str
             std = row.get(f"{prefix}std")
             spread = "" if std is None else f" ± {format_value(std, like=value)}"
             texts[name.removesuffix(" mean")] = format_value(value) + spread
-        elif aggregate in METRIC_COLUMNS and aggregate != "n":
+        elif aggregate in METRIC_COLUMNS and aggregate not in ("n", "pooled"):
             texts[name] = format_value(value, like=row.get(f"{prefix}mean"))
         elif (name, value) not in (("schedule", "constant"), ("align", "none")):
             texts[name] = _scalar(value)

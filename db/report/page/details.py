@@ -124,6 +124,7 @@ def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
         ("Δ published", format_metric(result.delta_published, result.metric, signed=True)),
         ("model", request.model),
         ("data", f"{request.data} ({result.fingerprint})" if result.fingerprint else request.data),
+        ("subset", "; ".join(result.subset)),
         ("regularizer", f"{request.regularizer}: {params}" if params else request.regularizer),
         ("schedule", result.schedule if request.regularizer != "none" else ""),
         ("align", request.align if request.align != "none" else ""),

@@ -36,7 +36,8 @@ def _over_parameter(view: View) -> Group | None:
     group.lead.append(_lead("Points and lines: mean over seeds; bands: ± standard deviation", view))
     for panel, panel_lines in list(lines_of.items())[:MAX_CHARTS]:
         caption = ", ".join(part for part, *others in zip(panel, *lines_of, strict=True) if len(set(others)) > 1)
-        caption = caption or f"{panel[0]}, {panel[1]}"
+        results = [result for line_results in panel_lines.values() for result in line_results]
+        caption = column_label(caption or f"{panel[0]}, {panel[1]}", results)
         points = []
         for line, results in panel_lines.items():
             row = lines.index(line)

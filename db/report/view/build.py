@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from db.report.view.view import CellResult, CellTrials, View, build
+from db.queries.marks import subset_notes
+from db.report.view.view import CellTrials, View, build
 from db.store.store import Store
 from db.tuning.select import select
 from harness.errors import InputError
-from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import Suite
-from harness.trials.task import SUBSET
 
 
 def build_view(suite: Suite, cells: Sequence[CellTrials], store: Store, settings: Settings) -> View:
@@ -28,24 +26,14 @@ def with_subsets(view: View, runs: Path) -> View:
     notes_of: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for result in view.cells.values():
         data = result.cell.request.data, result.fingerprint
-        if data not in notes_of and (notes := _subset_notes(result, runs)) is not None:
+        ids = (seed.id for seed in result.seeds if seed.state in ("succeeded", "not analyzed"))
+        if data not in notes_of and (notes := subset_notes(runs, ids)) is not None:
             notes_of[data] = notes
     cells = {
         position: replace(result, subset=notes_of.get((result.cell.request.data, result.fingerprint), ()))
         for position, result in view.cells.items()
     }
     return replace(view, cells=cells)
-
-
-def _subset_notes(result: CellResult, runs: Path) -> tuple[str, ...] | None:
-    """Return the notes of the cell's first run that has a result file; None if no run has one."""
-    for seed in result.seeds:
-        if seed.state in ("succeeded", "not analyzed"):
-            with suppress(InputError):
-                if (content := Runs(runs)[seed.id].result()) is not None:
-                    notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
-                    return tuple(note.removeprefix(SUBSET) for note in notes if note.startswith(SUBSET))
-    return None
 
 
 def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store: Store) -> list[CellTrials]:

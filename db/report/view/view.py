@@ -15,12 +15,10 @@ from harness.analysis import analysis_of
 from harness.errors import unknown_name
 from harness.suites.cell import Cell
 from harness.suites.search_space import Params
-from harness.suites.suite import Suite
+from harness.suites.suite import SYNTHETIC, Suite
 from harness.trials.metric import Metric, MetricName
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial, TrialState
-
-SYNTHETIC = "-synthetic"
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,8 @@ class CellResult:
         mean, std, n: over the seeds with a value; std is the sample standard deviation, None for n < 2.
         delta: difference from the baseline of the same column: the mean of the paired differences over the seeds that
             both have (`paired` counts them), or the difference of the means if they share none. None for the baseline.
-        interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test; None with fewer than
-            `db.queries.statistics.MIN_PAIRS` shared seeds.
+        interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test, or None.
+        no_interval: why there is no interval (`db.queries.statistics`); None if there is one, or no `delta`.
         published, published_std: the values printed in the source.
         delta_published: mean − published; None on synthetic data, which the source did not use.
         best: its mean is the best of the column.
@@ -81,6 +79,7 @@ class CellResult:
     paired: int = 0
     interval: tuple[float, float] | None = None
     p_value: float | None = None
+    no_interval: str | None = None
     published: float | None = None
     published_std: float | None = None
     delta_published: float | None = None
@@ -241,9 +240,8 @@ def _with_delta(cell: CellResult, baseline: CellResult | None) -> CellResult:
     if baseline is None or cell.mean is None or baseline.mean is None:
         return cell
     other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}
-    pairs = [seed.value - other[seed.seed] for seed in cell.seeds if seed.value is not None and seed.seed in other]
-    if not pairs:
-        return replace(cell, delta=cell.mean - baseline.mean)
+    pairs = [(seed.value, other[seed.seed]) for seed in cell.seeds if seed.value is not None and seed.seed in other]
     test = paired_t_test(pairs)
+    delta = cell.mean - baseline.mean if test.mean is None else test.mean
     interval = (test.low, test.high) if test.low is not None and test.high is not None else None
-    return replace(cell, delta=test.mean, paired=test.n, interval=interval, p_value=test.p)
+    return replace(cell, delta=delta, paired=test.n, interval=interval, p_value=test.p, no_interval=test.no_interval)

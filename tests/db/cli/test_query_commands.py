@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from db.store.run_record import RunRecord
 from db.store.store import open_store
 from harness.regularizers.spec import RegularizerSpec
+from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
 from tests.db.conftest import Call
 
@@ -83,10 +85,11 @@ def test_aggregates(call: Call, filled: Path) -> None:
 def test_wide(call: Call, filled: Path) -> None:
     rows = json.loads(call(*COMMANDS["wide"], "--group-by", "regularizer", "succeeded", "--json").out)
     assert list(rows[0]) == [
-        "regularizer", "accuracy mean", "accuracy std", "accuracy n", "dev/accuracy mean", "dev/accuracy std",
-        "dev/accuracy n", "state",
+        "regularizer", "mark", "accuracy mean", "accuracy std", "accuracy n", "accuracy pooled", "dev/accuracy mean",
+        "dev/accuracy std", "dev/accuracy n", "dev/accuracy pooled", "state",
     ]  # fmt: skip
     assert [row["dev/accuracy mean"] - row["accuracy mean"] for row in rows] == [1.0, 1.0]
+    assert {row["dev/accuracy pooled"] for row in rows} == {"2 configurations × 3 seeds"}
     (waits,) = json.loads(call(*COMMANDS["wide"], "data=cr", "--json").out)
     assert (waits["accuracy n"], waits["accuracy mean"], waits["accuracy published"]) == (0, None, None)
     lines = [" ".join(line.split()) for line in call(*COMMANDS["wide"], "data=mr").out.splitlines()]
@@ -132,6 +135,52 @@ def test_compare(call: Call, filled: Path) -> None:
     assert "unknown state, suite or trial id 'dropkey'" in call("compare", "data=mr dropkey", "mine").err
     single = call("compare", "regularizer=none data=mr", "regularizer=dropkey data=mr").out
     assert "regularizer=none: 82.00 ± 2.00 (3)" in single
+
+
+@pytest.mark.parametrize("kind", ["table", "md", "tex", "csv", "json"])
+def test_equal_differences_have_no_interval(call: Call, folder: Path, make_trial: Make, kind: str) -> None:
+    with open_store("sqlite:///dropbench.db") as store:
+        for name, value in (("none", 80.0), ("dropkey", 84.0)):
+            for data in ("trec", "mr", "cr"):
+                for seed in range(3):
+                    trial = make_trial(seed, data=data, regularizer=RegularizerSpec(name=name))
+                    store.record([RunRecord(trial, "succeeded", metrics=[("test/accuracy", -1, value + seed / 3)])])
+    compared = call("compare", "regularizer=none", "regularizer=dropkey", "--format", kind)
+    assert compared.code == 0
+    assert compared.out.count("equal differences") == 3
+    ranked = call("rank", "--format", kind)
+    assert ranked.out.count("equal differences") == 1
+    if kind == "json":
+        row = json.loads(compared.out)[0]
+        assert (row["low"], row["high"], row["no_interval"]) == (None, None, "equal differences")
+        assert row["change"] == pytest.approx(4.0)
+    if kind == "table":
+        assert "intervals without 0: 0" in compared.out
+
+
+@pytest.mark.parametrize("kind", ["table", "md", "tex", "csv", "json"])
+def test_data_other_than_published_are_marked(call: Call, folder: Path, make_trial: Make, kind: str) -> None:
+    """A subset by the notes of its runs, as in reports, and generated data by their name."""
+    suite, column = "dropattention/table3", {"ratio": 0.3, "window": 1, "unit": "column", "rescale": "renormalize"}
+    with open_store("sqlite:///dropbench.db") as store:
+        for data, notes in (("trec", ["subset: train: 60 rows"]), ("mr", []), ("cr-synthetic", [])):
+            for spec in (RegularizerSpec(name="none"), RegularizerSpec(name="dropattention-c", params=column)):
+                trial = make_trial(0, data=data, regularizer=spec)
+                store.record([RunRecord(trial, "succeeded", None, [suite], [], [("test/accuracy", -1, 50.0)])])
+                RunDirectory.create(folder / "runs", trial).write_result({"metrics": {}, "notes": notes})
+    shown = call("results", "--format", kind, "--sort", "data").out
+    assert shown.count("subset") == 2
+    assert re.search(r"88\.40?.*subset", shown) or kind == "json"
+    compared = call("compare", "regularizer=none", "regularizer=dropattention-c", "--format", kind).out
+    assert compared.count("subset") == 1
+    assert call("rank", "--format", kind).out.count("subset") == (0 if kind == "csv" else 1)
+    if kind == "json":
+        marks = [(row["data"], row["mark"]) for row in json.loads(shown) if row["regularizer"] == "none"]
+        assert marks == [("cr-synthetic", "synthetic"), ("mr", None), ("trec", "subset")]
+        rows = json.loads(call("results", "--group-by", "regularizer", "--json").out)
+        assert {row["mark"] for row in rows} == {"subset, synthetic"}
+        (row,) = json.loads(call("results", "data=trec,mr", "--group-by", "suite", "--json").out)
+        assert (row["mark"], row["pooled"]) == ("subset", "4 configurations × 1 seed")
 
 
 def test_compare_databases_and_exports(call: Call, filled: Path, make_trial: Make) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from db.queries.aggregates import summarize
-from db.queries.results import final_values, results
+from db.queries.results import curves, final_values, results
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError
@@ -18,7 +18,7 @@ from harness.trials.trial import Trial
 Make = Callable[..., Trial]
 KEYS = {
     "suite", "task", "data", "model", "regularizer", "params", "schedule", "align", "metric", "mean", "std", "n",
-    "published", "state",
+    "published", "mark", "state",
 }  # fmt: skip
 TABLE3 = "dropattention/table3"
 
@@ -116,7 +116,7 @@ def test_group_by(filled: Store) -> None:
     assert [(row["regularizer"], row["window"], row["n"], row["state"]) for row in rows] == [
         ("dropattention-c", 1, 1, "failed"), ("dropattention-c", 2, 0, "queued"), ("none", None, 3, "succeeded"),
     ]  # fmt: skip
-    assert set(rows[0]) == {"regularizer", "window", "metric", "mean", "std", "n", "state"}
+    assert set(rows[0]) == {"regularizer", "window", "metric", "mean", "std", "n", "pooled", "mark", "state"}
     rows = results(filled, [TABLE3], group_by=["seed"])
     assert [(row["seed"], row["mean"], row["n"]) for row in rows] == [(0, 85.0, 2), (1, 82.5, 1), (2, 84.0, 1)]
     assert results(filled, group_by=["lr"])[1]["lr"] == 0.1
@@ -124,6 +124,21 @@ def test_group_by(filled: Store) -> None:
         results(filled, group_by=["windw"])
     with pytest.raises(InputError, match="expected the name of one of its keys"):
         results(filled, group_by=["params"])
+
+
+def test_pooled_configurations_are_counted(filled: Store, make_trial: Make) -> None:
+    """Four values of two configurations are not four seeds."""
+    assert all("pooled" not in row for row in results(filled))
+    one = results(filled, [TABLE3], group_by=["regularizer", "window"])
+    assert {row["pooled"] for row in one} == {None}
+    rows = results(filled, [TABLE3], group_by=["data"])
+    assert [(row["n"], row["pooled"]) for row in rows] == [(4, "2 configurations × 1–3 seeds")]
+    rows = results(filled, [TABLE3], group_by=["seed"])
+    assert [row["pooled"] for row in rows] == ["2 configurations × 1 seed", None, None]
+    assert [row["pooled"] for row in results(filled, [TABLE3], group_by=["suite"])] == ["2 configurations × 1–3 seeds"]
+    points = curves(filled, [TABLE3], "test/accuracy", group_by=["data"])
+    assert [(row["step"], row["n"], row["pooled"]) for row in points] == [(7, 4, "2 configurations × 1–3 seeds")]
+    assert "pooled" not in curves(filled, [TABLE3], "test/accuracy")[0]
 
 
 def test_published_takes_the_closest_cell(store: Store, make_trial: Make) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from db.queries.statistics import MIN_PAIRS, paired_t_test, quantile, two_sided_p
+from db.queries.statistics import EQUAL, MIN_PAIRS, TOO_FEW, paired_t_test, quantile, two_sided_p
 
 values = st.floats(-1e4, 1e4).map(lambda value: round(value, 3))
 
@@ -17,14 +17,12 @@ values = st.floats(-1e4, 1e4).map(lambda value: round(value, 3))
 @given(st.lists(st.tuples(values, values), min_size=MIN_PAIRS, max_size=40))
 def test_it_is_students_paired_test(pairs: list[tuple[float, float]]) -> None:
     differences = [value - other for value, other in pairs]
-    test = paired_t_test(differences)
+    test = paired_t_test(pairs)
     assert test.n == len(pairs)
     assert test.mean == pytest.approx(math.fsum(differences) / len(differences), abs=1e-9)
-    assert test.low is not None
-    assert test.high is not None
-    assert test.p is not None
     if max(differences) - min(differences) < 1e-6:
         return  # there scipy warns of lost digits
+    assert (test.low is None, test.high is None, test.p is None, test.no_interval) == (False, False, False, None)
     theirs = stats.ttest_rel([value for value, _ in pairs], [other for _, other in pairs])
     low, high = theirs.confidence_interval(0.95)
     wide = high - low
@@ -34,14 +32,18 @@ def test_it_is_students_paired_test(pairs: list[tuple[float, float]]) -> None:
 
 @pytest.mark.parametrize("differences", [[], [1.0], [1.0, 2.0]])
 def test_too_few_seeds_say_nothing(differences: list[float]) -> None:
-    test = paired_t_test(differences)
+    test = paired_t_test([(value, 0.0) for value in differences])
     assert (test.low, test.high, test.p, test.n) == (None, None, None, len(differences))
+    assert test.no_interval == TOO_FEW
 
 
-@pytest.mark.parametrize(("value", "p"), [(0.0, 1.0), (0.25, 0.0)])
-def test_equal_differences_have_no_width(value: float, p: float) -> None:
-    test = paired_t_test([value] * 4)
-    assert (test.low, test.high, test.p) == (value, value, p)
+@given(st.integers(1, 1000), st.lists(st.integers(0, 1000), min_size=MIN_PAIRS, max_size=9), st.integers(-1000, 1000))
+def test_equal_differences_have_no_interval(items: int, counts: list[int], more: int) -> None:
+    """Accuracies of counts of correct items differ by the same number of items, but for rounding."""
+    pairs = [(100.0 * ((count + more) / items), 100.0 * (count / items)) for count in counts]
+    test = paired_t_test(pairs)
+    assert (test.low, test.high, test.p, test.no_interval) == (None, None, None, EQUAL)
+    assert test.mean == pytest.approx(100 * more / items, rel=1e-9, abs=1e-9)
 
 
 @given(st.floats(1e-6, 1e6), st.integers(1, 10**5))

@@ -33,10 +33,10 @@ OF_TRIALS = [
 COLUMNS = {
     "v_trials": [
         *OF_TRIALS, "reason", "attempts", "gpu_hours", "cpu_hours", "waited_hours", "peak_memory_bytes", "started_at",
-        "ended_at", "created_at", "updated_at",
+        "ended_at", "created_at", "updated_at", "rescale",
     ],
-    "v_results": [*OF_TRIALS, "metric", "value"],
-    "v_curves": [*OF_TRIALS, "metric", "step", "value"],
+    "v_results": [*OF_TRIALS, "metric", "value", "rescale"],
+    "v_curves": [*OF_TRIALS, "metric", "step", "value", "rescale"],
 }  # fmt: skip
 """The columns of the views, none of which may ever be removed or renamed."""
 
@@ -120,6 +120,24 @@ def test_the_examples_of_the_documents(
     monkeypatch.chdir(Path(url.removeprefix("sqlite:///")).parent)
     exec(example(package), {})  # noqa: S102 - our own document
     assert "81.25" in capsys.readouterr().out
+
+
+@sqlite_alone
+def test_the_examples_pool_no_configurations(
+    store: Store, url: str, make_trial: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rescale, value in (("inverse", 10.0), ("renormalize", 20.0)):
+        spec = RegularizerSpec(name="dropkey", params={"ratio": 0.3, "rescale": rescale})
+        metrics: list[Any] = [("test/accuracy", -1, value), ("dev/accuracy", -1, value + 5)]
+        store.record([RunRecord(make_trial(0, regularizer=spec), "succeeded", None, ["mine"], [], metrics)])
+    assert {row["rescale"] for row in ask(url, "SELECT rescale FROM v_results")} == {"inverse", "renormalize"}
+    monkeypatch.chdir(Path(url.removeprefix("sqlite:///")).parent)
+    exec(example("pandas"), {})  # noqa: S102 - our own document
+    assert re.findall(r"(inverse|renormalize) .* (\d+\.0) +NaN +1\b", capsys.readouterr().out) in (
+        [("inverse", "10.0"), ("renormalize", "20.0")], [("renormalize", "20.0"), ("inverse", "10.0")],
+    )  # fmt: skip
+    (statement,) = (sql for sql in re.findall(r'dropbench db sql "([^"]*)"', PAGE) if "AVG" in sql)
+    assert sorted(row[-1] for row in query(url, statement)[1]) == [10.0, 15.0, 20.0, 25.0]
 
 
 def test_what_the_documents_ask_in_sql(filled: Store, url: str) -> None:

@@ -25,6 +25,8 @@ HOURS = {
 }
 """The duration of an attempt; a running one lasts until now."""
 
+RESCALE = {"sqlite": "json_extract(configs.params, '$.rescale')", "postgresql": "configs.params ->> 'rescale'"}
+
 METRIC = "CASE WHEN substr(metrics.name, 1, 5) = 'test/' THEN substr(metrics.name, 6) ELSE metrics.name END"
 """The metric as `dropbench results` prints it."""
 
@@ -37,9 +39,10 @@ def upgrade() -> None:
         {NUMBERS[dialect].format("ratio")} AS ratio, {NUMBERS[dialect].format("window")} AS window_size,
         configs.schedule, configs.align, configs.preset, configs.params, configs.overrides, trials.seed, trials.state
     """
-    _view("v_trials", f"SELECT {trial}, {_costs(dialect)} FROM trials JOIN configs ON configs.id = trials.config_id")
+    joined = "FROM trials JOIN configs ON configs.id = trials.config_id"
+    _view("v_trials", f"SELECT {trial}, {_costs(dialect)}, {RESCALE[dialect]} AS rescale {joined}")
     measured = f"""
-        SELECT {trial}, {METRIC} AS metric, %s metrics.value FROM metrics
+        SELECT {trial}, {METRIC} AS metric, %s metrics.value, {RESCALE[dialect]} AS rescale FROM metrics
         JOIN trials ON trials.id = metrics.trial_id JOIN configs ON configs.id = trials.config_id
         WHERE metrics.step %s
     """

@@ -60,6 +60,23 @@ def test_csv_and_parquet_load_with_the_same_numbers(filled: View, tmp_path: Path
             assert frame[name].astype(float).tolist() == pytest.approx(expected, rel=1e-15, nan_ok=True), name
 
 
+def test_equal_differences_have_no_interval_and_the_reason_in_every_format(store: Store, tables: Tables) -> None:
+    """93.4 − 93.2 and 82.6 − 82.4 are one difference to a reader, and two floating-point numbers."""
+    suite = tables.suite(["TREC"])
+    cells = tables.resolve(suite)
+    rows = {"none": (93.2, 82.4, 87.0), "dropkey 0.3": (93.4, 82.6, 87.2), "dropkey 0.5": (80.0, 81.0)}
+    tables.fill(store, cells, {(row, "TREC"): values for row, values in rows.items()})
+    view = tables.view(store, cells, suite)
+    for text in (tables.printed(view), as_markdown(view), as_latex(view)):
+        lines = [" ".join(line.split()) for line in text.replace("\\", "").replace("{[}", "[").splitlines()]
+        assert sum("+0.20 [equal differences" in line for line in lines) == 1, text
+        assert sum("equal differences: no confidence interval or p-value" in line for line in lines) == 1
+    records = json.loads(as_json(view))["cells"]
+    assert [record["no_interval"] for record in records] == [None, "equal differences", "fewer than 3 pairs"]
+    assert [(record["delta_low"], record["delta_high"], record["p_value"]) for record in records] == [(None,) * 3] * 3
+    assert [row["no_interval"] for row in csv.DictReader(io.StringIO(as_csv(view)))][1] == "equal differences"
+
+
 def test_json_has_everything(filled: View) -> None:
     content = json.loads(as_json(filled))
     assert (content["suite"], content["preset"], content["columns"]) == ("mine", "mini", ["TREC", "MR"])

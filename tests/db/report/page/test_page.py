@@ -14,8 +14,10 @@ from lxml import html as parser
 from db.report.page import templates
 from db.report.page.document import page
 from db.report.page.table import table_of
+from db.report.view.build import with_subsets
 from db.report.view.view import CellTrials, View
 from db.store.store import Store
+from harness.runs.run_directory import RunDirectory
 from harness.suites.cell import SuiteOptions
 from harness.trials.metric import Metric
 
@@ -137,6 +139,22 @@ def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
     assert (loss[0]["x"], loss[0]["y"], loss[0]["l"], loss[0]["h"]) == (1, 2.1, 2.0, 2.2)
     assert loss[-1]["x"] == 40
     assert ["TREC", "none", "3", "90", "40", "0.15"] in [texts(row, "./td") for row in document.xpath("//tr")]
+
+
+def test_equal_differences_and_subsets_are_marked(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
+    cells = tables.resolve(tables.suite())
+    values = {**tables.values, ("dropkey 0.3", "TREC"): (81.0, 83.0, 88.0)}
+    written.fill(store, runs, cells, values)
+    directory = RunDirectory(runs / cells[0].trials[0].id)
+    directory.write_result({"metrics": {"test/accuracy": 80.0}, "notes": ["subset: train: 60 rows"]})
+    document = checked(page(with_subsets(tables.view(store, cells), runs), store, runs))
+    assert texts(document, "//table[contains(@class, 'results')]//thead//th")[1:] == ["TREC (subset) ↑", "MR ↑"]
+    assert "+1.00 [equal differences]" in texts(document, "//table[contains(@class, 'results')]//td")
+    facts = texts(document, "//dl[@class='pairs']/div")
+    assert "Δ base+1.00 [equal differences] over 3 pairs" in [fact.replace("base ", "base") for fact in facts]
+    assert facts.count("subset train: 60 rows") + facts.count("subsettrain: 60 rows") == 3
+    captions = texts(document, "//figcaption")
+    assert [caption for caption in captions if caption.startswith(("trec", "mr"))] == ["trec (subset)", "mr"]
 
 
 def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, written: Runs, runs: Path) -> None:

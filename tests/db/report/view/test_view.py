@@ -134,9 +134,9 @@ def test_seeds_are_paired_if_some_are_missing(data: st.DataObject, tables: Table
         assert result.delta == pytest.approx(means[1] - means[0])
         assert (result.paired, result.interval) == (0, None)
         return
-    expected = paired_t_test(both)
+    expected = paired_t_test([(value, 0.0) for value in both])
     assert result.delta == pytest.approx(expected.mean)
-    assert (result.paired, result.p_value) == (len(both), expected.p)
-    assert (result.interval is None) == (len(both) < MIN_PAIRS)
+    assert (result.paired, result.p_value, result.no_interval) == (len(both), expected.p, expected.no_interval)
+    assert (result.interval is None) == (len(both) < MIN_PAIRS or len(set(both)) == 1)
     if result.interval:
         assert result.interval == pytest.approx((expected.low, expected.high))
