@@ -28,7 +28,13 @@ Part = tuple[str, str]
 
 Values = dict[str, dict[int, float]]
 
-_OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
+_OWN_COLUMN = {
+    **{(name,): name for name in ("task", "model", "schedule", "align", "preset")},
+    ("data", "name"): "data",
+    ("data", "fingerprint"): "fingerprint",
+    ("data", "partial"): "fingerprint",
+    ("regularizer", "name"): "regularizer",
+}
 _HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
 
 
@@ -159,8 +165,10 @@ def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differi
         if holder is not None:
             label[holder].pop(name, None)
         elif key in _OWN_COLUMN:
-            name = key[0]
+            name = _OWN_COLUMN[key]
             label[name] = None
+            if name == "fingerprint" and ("data", "name") in differing:
+                continue  # other data have another fingerprint
         else:
             without_column.append(key)
             continue

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeEngine
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest migration in `db.schema.migrations`; opening a database of this revision does not load Alembic."""
 
 FINAL = -1

@@ -19,13 +19,24 @@ TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+PARTIAL = " (partial fingerprint)"
 
 
 class DataRef(StrictModel):
-    """A data set by name, and a fingerprint of its files, so that a subset is never mixed with the full set."""
+    """A data set by name, and a fingerprint of its files, so that different data are never mixed.
+
+    `partial` is true for a fingerprint of version 0.1 that covers parts of the files only. It is not part of a trial's
+    identity. Version 0.1 did not store it; its fingerprints are complete for sets of DropBench's own, which are small.
+    """
 
     name: str
     fingerprint: str
+    partial: bool = False
+
+    @property
+    def label(self) -> str:
+        """The fingerprint, marked if it is partial."""
+        return self.fingerprint + PARTIAL if self.partial else self.fingerprint
 
 
 class WeightsRef(StrictModel):
@@ -58,7 +69,7 @@ class Trial(FiniteModel):
 
     def config(self) -> dict[str, Any]:
         """Return everything that identifies the trial except its seed."""
-        config = self.model_dump(mode="json", exclude={"seed"})
+        config = self.model_dump(mode="json", exclude={"seed": True, "data": {"partial"}})
         if config["weights"]:
             del config["weights"]["path"]
         return config
@@ -92,6 +103,13 @@ class Trial(FiniteModel):
             copy.__dict__.pop(cached, None)
         return copy
 
+    def as_stored(self) -> Trial:
+        """Return the trial that was read from a file or database, with its fingerprint marked if 0.1 stored it."""
+        if "partial" in self.data.model_fields_set:
+            return self
+        partial = self.data.name != "digits" and not self.data.name.endswith("-synthetic")
+        return self.model_copy(update={"data": self.data.model_copy(update={"partial": partial})})
+
     def to_json(self) -> str:
         """Return canonical JSON, which `from_json` reads."""
         return canonical_json(self.model_dump(mode="json"))
@@ -104,7 +122,7 @@ class Trial(FiniteModel):
             InputError: the text is not a trial, or one of a newer version.
         """
         try:
-            return cls.model_validate_json(text)
+            return cls.model_validate_json(text).as_stored()
         except ValidationError as error:
             raise input_error(error, str(where), f"field in {where}", cls.model_fields) from None
 

@@ -41,8 +41,8 @@ def _ranking_text(row: Row, name: str, blocks: int) -> str:
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    columns = {name: row[name] for name in row if name in ("task", "data", "model", "schedule", "align", "preset")}
-    columns |= {name: row[name] for name in ("regularizer", "params", "overrides", "metric")}
+    columns = {name: row[name] for name in row if name in ("task", "data", "fingerprint", "model", "schedule", "align")}
+    columns |= {name: row[name] for name in ("preset", "regularizer", "params", "overrides", "metric")}
     columns |= {
         "old": _side(row, "old", name_sides),
         "new": _side(row, "new", name_sides),

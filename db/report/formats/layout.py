@@ -16,6 +16,7 @@ from db.report.view.notes import lost_candidates, params_text, progress_text, re
 from db.report.view.view import CellResult, View
 from harness.suites.search_space import RECIPE_PREFIX
 from harness.trials.metric import Metric
+from harness.trials.trial import PARTIAL
 
 MINUS = "−"
 
@@ -233,6 +234,8 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
     subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
     lines += [f"subset: {data}, {note}" for data, note in subsets]
+    fingerprints = dict.fromkeys((result.cell.request.data, result.fingerprint or "") for result in results)
+    lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
     if overrides := _overrides(view):
         lines.append(f"recipe overridden: {', '.join(overrides)}")
     return lines
