@@ -223,10 +223,8 @@ def resolve_data(trial: Trial, settings: Settings) -> Source:
     if trial.data.fingerprint in accepted:
         return source
     if trial.data.partial and not settings.accept_partial:
-        reason = (
-            "a fingerprint of version 0.1, which covers parts of the data: train it again, or pass `--accept-partial`"
-        )
-        raise InputError(f"data '{trial.data.name}': the trial has {reason}")
+        message = "the trial has the partial fingerprint of version 0.1: train it again, or pass `--accept-partial`"
+        raise InputError(f"data '{trial.data.name}': {message}")
     raise InputError(
         f"data '{trial.data.name}' in {source.folder} have changed since the trial was made: "
         f"fingerprint {accepted[-1]}, expected {trial.data.fingerprint}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import InputError
 from harness.trials.trial import Trial, WeightsRef
 
-FileStamp = tuple[Path, int, int]
+FileStamp = tuple[Path, tuple[int, ...], int]
 
 
 def weights_ref(path: Path) -> WeightsRef:
@@ -55,5 +55,6 @@ def _digest(stamps: tuple[FileStamp, ...], root: Path) -> str:
 
 
 def file_stamps(files: Iterable[Path]) -> tuple[FileStamp, ...]:
-    """Return each file with its modification time and size, the key under which its digest is cached."""
-    return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    """Return each file with its times, inode and size, the key under which its digest is cached."""
+    pairs = ((file, file.stat()) for file in files)
+    return tuple((file, (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino), stat.st_size) for file, stat in pairs)

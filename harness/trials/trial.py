@@ -20,13 +20,16 @@ FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 PARTIAL = " (partial fingerprint)"
+SMALL = "ag-news conll2000 conll2003 cr enwiki mr multi30k ptb snli subj text trec ud-ewt wmt16-en-de wnut17 yelp13"
+COMPLETE = {"digits", *(f"{name}-synthetic" for name in SMALL.split())}
+"""Data of DropBench's own that the fingerprints of version 0.1 cover completely."""
 
 
 class DataRef(StrictModel):
     """A data set by name, and a fingerprint of its files, so that different data are never mixed.
 
-    `partial` is true for a fingerprint of version 0.1 that covers parts of the files only. It is not part of a trial's
-    identity. Version 0.1 did not store it; its fingerprints are complete for sets of DropBench's own, which are small.
+    `partial` is true for a fingerprint of version 0.1 that covers only parts of the files. It is not part of a trial's
+    identity, and version 0.1 did not store it.
     """
 
     name: str
@@ -104,11 +107,12 @@ class Trial(FiniteModel):
         return copy
 
     def as_stored(self) -> Trial:
-        """Return the trial that was read from a file or database, with its fingerprint marked if 0.1 stored it."""
+        """Return a trial that was read from a file or a database; mark its fingerprint if version 0.1 wrote it."""
         if "partial" in self.data.model_fields_set:
             return self
-        partial = self.data.name != "digits" and not self.data.name.endswith("-synthetic")
-        return self.model_copy(update={"data": self.data.model_copy(update={"partial": partial})})
+        return self.model_copy(
+            update={"data": self.data.model_copy(update={"partial": self.data.name not in COMPLETE})}
+        )
 
     def to_json(self) -> str:
         """Return canonical JSON, which `from_json` reads."""

@@ -8,6 +8,8 @@ from importlib import import_module
 import sqlalchemy as sa
 from alembic import op
 
+from harness.trials.trial import COMPLETE, PARTIAL
+
 revision = "0006"
 down_revision = "0005"
 
@@ -22,8 +24,8 @@ def upgrade() -> None:
         config = json.loads(text)
         if "partial" in config["data"]:
             continue
-        config["data"]["partial"] = partial = data != "digits" and not data.endswith("-synthetic")
-        mark = " (partial fingerprint)" if partial else ""
+        config["data"]["partial"] = data not in COMPLETE
+        mark = PARTIAL if data not in COMPLETE else ""
         statement = "UPDATE configs SET fingerprint = fingerprint || :mark, config = :config WHERE id = :id"
         connection.execute(sa.text(statement), {"mark": mark, "config": json.dumps(config), "id": id})
     views.create_views(", configs.fingerprint")
