@@ -28,13 +28,8 @@ Part = tuple[str, str]
 
 Values = dict[str, dict[int, float]]
 
-_OWN_COLUMN = {
-    **{(name,): name for name in ("task", "model", "schedule", "align", "preset")},
-    ("data", "name"): "data",
-    ("data", "fingerprint"): "fingerprint",
-    ("data", "partial"): "fingerprint",
-    ("regularizer", "name"): "regularizer",
-}
+_OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
+_FINGERPRINT = {("data", "fingerprint"), ("data", "partial")}
 _HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
 
 
@@ -164,10 +159,10 @@ def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differi
         holder, name = _HOLDERS.get(key[:-1]), key[-1]
         if holder is not None:
             label[holder].pop(name, None)
-        elif key in _OWN_COLUMN:
-            name = _OWN_COLUMN[key]
+        elif key in _OWN_COLUMN | _FINGERPRINT:
+            name = key[0] if key in _OWN_COLUMN else "fingerprint"
             label[name] = None
-            if name == "fingerprint" and ("data", "name") in differing:
+            if key in _FINGERPRINT and ("data", "name") in differing:
                 continue  # other data have another fingerprint
         else:
             without_column.append(key)

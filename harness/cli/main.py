@@ -94,12 +94,8 @@ def dropbench(
             "anywhere on the command line."
         ),
     ] = None,
-    accept_partial: Annotated[
-        bool, typer.Option("--accept-partial", help="Use trials of version 0.1, which ignore parts of large data.")
-    ] = False,
-    trust_cache: Annotated[
-        bool, typer.Option("--trust-cache", help="Assume that data have not changed since they were last examined.")
-    ] = False,
+    accept_partial: Annotated[bool, typer.Option("--accept-partial", help="Identify data as version 0.1 did.")] = False,
+    trust_cache: Annotated[bool, typer.Option("--trust-cache", help="Do not check data that were hashed.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Benchmark attention regularizers: train a paper's table, keep every metric, print it next to the published one.

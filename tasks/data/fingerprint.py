@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,15 +53,8 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
     """Return 16 hex digits from the names, the sizes and the whole content of the files.
 
     A folder among `files` (of images, say) represents every file below it. Hidden files do not count. Files that
-    `partial_fingerprint` reads completely keep its 12 digits.
-
-    Args:
-        folder: names are relative to it.
-        files: files and folders.
-        trust_cache: if there is a cached fingerprint, return it without examining the files.
-
-    Raises:
-        InputError: a file cannot be read.
+    `partial_fingerprint` reads completely keep its 12 digits. With `trust_cache`, a cached fingerprint is returned
+    without examining the files. Raises InputError if a file cannot be read.
     """
     paths = sorted(files)
     key = _sha256(map(os.path.abspath, (folder, *paths)))[:16]
@@ -73,7 +66,7 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
     if trust_cache and "fingerprint" in cache:
         return str(cache["fingerprint"])
     settled = time.time_ns() - TIMER_NS
-    with _input_errors(folder):
+    try:
         trees = [list(_folders(path, path.relative_to(folder).as_posix())) for path in paths if path.is_dir()]
         plain = [path.relative_to(folder).as_posix() for path in paths if not path.is_dir()]
         parts = [_examine("", str(folder), plain), *(part for tree in trees for part in tree)]
@@ -83,6 +76,8 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
         hashes = cache.get("folders", {})
         changed = [part for part in parts if hashes.get(part.name, [""])[0] != part.stamp]
         hashes |= {part.name: [part.stamp, content] for part, content in _hash(changed)}
+    except OSError as error:
+        raise InputError(f"{error.filename or folder}: {error.strerror}: cannot compute the fingerprint") from None
     value = _sha256([f"dropbench {RULES}", *(f"{part.name} {hashes[part.name][1]}" for part in parts)])[:16]
     if changed or value != cache.get("fingerprint"):
         kept = {part.name: hashes[part.name] for part in parts if part.newest < settled}
@@ -96,25 +91,14 @@ def partial_fingerprint(folder: Path, files: Iterable[Path]) -> str:
     """Return the 12 hex digits of version 0.1: from all names, the sizes, and parts of the content.
 
     These are the first and last 64 KiB of each file, but of a folder among `files` only of 64 evenly spread files.
-
-    Raises:
-        InputError: a file cannot be read.
+    Raises OSError if a file cannot be read.
     """
     digest = hashlib.sha256(f"dropbench {RULES}\n".encode())
-    with _input_errors(folder):
-        for path in sorted(files):
-            relative = path.relative_to(folder).as_posix()
-            for line in _tree(path, relative) if path.is_dir() else [_file(path, relative)]:
-                digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    for path in sorted(files):
+        relative = path.relative_to(folder).as_posix()
+        for line in _tree(path, relative) if path.is_dir() else [_file(path, relative)]:
+            digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return digest.hexdigest()[:12]
-
-
-@contextmanager
-def _input_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{error.filename or folder}: {error.strerror}: cannot compute the fingerprint") from None
 
 
 def _sha256(lines: Iterable[str]) -> str:
