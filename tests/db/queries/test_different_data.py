@@ -88,11 +88,13 @@ def test_compare_names_other_data_next_to_another_difference(filled: Store) -> N
     with reading(filled.engine) as connection:
         rows = compare(*(read_side(connection, side.split()) for side in sides))
         across = compare(read_side(connection, ["data=trec"]), read_side(connection, ["data=trec"]))
+        one_sided = compare(read_side(connection, ["data=trec"]), read_side(connection, [f"fingerprint={SECOND}"]))
         names = compare(read_side(connection, ["data=mr"]), read_side(connection, ["data=trec"]))
     (row,) = (row for row in rows if row["metric"] == "accuracy")
     assert (row["old"]["fingerprint"], row["new"]["fingerprint"], row["fingerprint"]) == (FIRST, SECOND, None)
     assert FIRST in str(comparison_table([row]))
     assert {row["change"] for row in across if row["metric"]} == {0.0}
+    assert len([line for line in comparison_table(one_sided)[2] if f"trec {FIRST}" in line]) == 2
     assert all("fingerprint" not in row["old"] for row in names if row["fingerprint"] is None)
 
 
