@@ -23,6 +23,8 @@ _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DROPBENCH_NUM_WORKERS": ("num_workers", int),
     "DROPBENCH_BACKEND": ("backend", str),
     "DROPBENCH_TRACKERS": ("trackers", lambda text: tuple(filter(None, text.split(",")))),
+    "DROPBENCH_ACCEPT_PARTIAL": ("accept_partial", lambda text: text == "1"),
+    "DROPBENCH_TRUST_CACHE": ("trust_cache", lambda text: text == "1"),
 }
 
 
@@ -45,6 +47,8 @@ class Settings:
         micro_batch_splits: parts that each micro-batch and each evaluation batch is split into; more after a trial ran
             out of memory. An optimizer step stays the mean over the same samples; random numbers are drawn per part.
         trackers: experiment trackers that get a copy of the events (`DROPBENCH_TRACKERS`, `harness.training.tracking`).
+        accept_partial: trials on large data have their fingerprint of 0.1, too (`DROPBENCH_ACCEPT_PARTIAL`=1).
+        trust_cache: a cached fingerprint is used without examining the files of the data (`DROPBENCH_TRUST_CACHE`=1).
     """
 
     data: Path = Path("data")
@@ -60,6 +64,8 @@ class Settings:
     checkpoint_seconds: float = 300.0
     micro_batch_splits: int = 1
     trackers: tuple[str, ...] = ()
+    accept_partial: bool = False
+    trust_cache: bool = False
 
     @classmethod
     def from_environment(cls, **changes: Any) -> Settings:

@@ -25,7 +25,7 @@ from harness.trials.trial import DataRef, Trial, TrialRequest
 from tasks.data import DATASETS, Source, locate, read
 from tasks.data.check import subset_notes
 from tasks.data.read import Data
-from tasks.weights import FileStamp, file_stamps, resolve_weights, weights_ref
+from tasks.weights import resolve_weights, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,13 +83,14 @@ class PresetTask(Task):
         schedule = SCHEDULES.entry(request.schedule).name
         regularizer = complete_spec(request.regularizer, request.params)
         align = validate_alignment(request.align, regularizer)
-        source = _cached_source(request.data, settings.data, tuple(settings.folders.items()))
+        source = locate(request.data, settings.data, settings.folders)
         if source.dataset.kind != cls.name:
             raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.name}'")
         recipe = cls._recipe(request, source.dataset.name, entry.name, align)
+        accepted = source.accepted_fingerprints(settings)
         return Trial(
             task=cls.name,
-            data=DataRef(name=request.data, fingerprint=_cached_fingerprint(source, file_stamps(source.files))),
+            data=DataRef(name=request.data, fingerprint=accepted[0], partial=accepted[0] != accepted[-1]),
             model=entry.name,
             weights=weights_ref(Path(request.weights)) if request.weights is not None else None,
             regularizer=regularizer,
@@ -211,18 +212,6 @@ def read_recipes(task: str) -> dict[str, Any]:
     return dict(read_yaml(RECIPES / f"{task}.yaml"))
 
 
-@lru_cache
-def _cached_source(name: str, root: Path, folders: tuple[tuple[str, Path], ...]) -> Source:
-    # A suite requests the same set for many cells.
-    return locate(name, root, dict(folders))
-
-
-@lru_cache
-def _cached_fingerprint(source: Source, stamps: tuple[FileStamp, ...]) -> str:
-    """Return the fingerprint of a source, recomputed only if the modification time or size of a file changed."""
-    return source.fingerprint()
-
-
 def resolve_data(trial: Trial, settings: Settings) -> Source:
     """Return the source of a trial's data after checking their fingerprint.
 
@@ -230,10 +219,13 @@ def resolve_data(trial: Trial, settings: Settings) -> Source:
         InputError: the data are missing, or have changed since the trial was made.
     """
     source = locate(trial.data.name, settings.data, settings.folders)
-    fingerprint = source.fingerprint()
-    if fingerprint != trial.data.fingerprint:
-        raise InputError(
-            f"data '{trial.data.name}' in {source.folder} have changed since the trial was made: "
-            f"fingerprint {fingerprint}, expected {trial.data.fingerprint}"
-        )
-    return source
+    accepted = source.accepted_fingerprints(settings)
+    if trial.data.fingerprint in accepted:
+        return source
+    if trial.data.partial and not settings.accept_partial:
+        message = "the trial has the partial fingerprint of version 0.1: train it again, or pass `--accept-partial`"
+        raise InputError(f"data '{trial.data.name}': {message}")
+    raise InputError(
+        f"data '{trial.data.name}' in {source.folder} have changed since the trial was made: "
+        f"fingerprint {accepted[-1]}, expected {trial.data.fingerprint}"
+    )

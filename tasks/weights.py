@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import InputError
 from harness.trials.trial import Trial, WeightsRef
-
-FileStamp = tuple[Path, int, int]
 
 
 def weights_ref(path: Path) -> WeightsRef:
@@ -24,7 +21,9 @@ def weights_ref(path: Path) -> WeightsRef:
         raise InputError(f"weights {path}: expected a file, or a folder with config.json and model.safetensors")
     try:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        return WeightsRef(path=str(path), digest=_digest(file_stamps(files), path))
+        pairs = ((file, file.stat()) for file in files)
+        times = ((file, stat.st_size, (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)) for file, stat in pairs)
+        return WeightsRef(path=str(path), digest=_digest(tuple(times), path))
     except OSError as error:
         raise InputError(f"weights {path}: {error.strerror}") from None
 
@@ -44,16 +43,11 @@ def resolve_weights(trial: Trial) -> Path | None:
 
 
 @lru_cache
-def _digest(stamps: tuple[FileStamp, ...], root: Path) -> str:
+def _digest(stamps: tuple[tuple[Path, int, tuple[int, ...]], ...], root: Path) -> str:
     digest = hashlib.sha256()
-    for file, _, size in stamps:
+    for file, size, _ in stamps:
         relative = "" if file == root else file.relative_to(root).as_posix()
         digest.update(f"{relative} {size}\n".encode())
         with file.open("rb") as content:
             hashlib.file_digest(content, lambda: digest)
     return digest.hexdigest()
-
-
-def file_stamps(files: Iterable[Path]) -> tuple[FileStamp, ...]:
-    """Return each file with its modification time and size, the key under which its digest is cached."""
-    return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)

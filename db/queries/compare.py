@@ -30,6 +30,7 @@ Part = tuple[str, str]
 Values = dict[str, dict[int, float]]
 
 _OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
+_FINGERPRINT = {("data", "fingerprint"), ("data", "partial")}
 _HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
 
 
@@ -162,9 +163,11 @@ def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differi
         holder, name = _HOLDERS.get(key[:-1]), key[-1]
         if holder is not None:
             label[holder].pop(name, None)
-        elif key in _OWN_COLUMN:
-            name = key[0]
+        elif key in _OWN_COLUMN | _FINGERPRINT:
+            name = key[0] if key in _OWN_COLUMN else "fingerprint"
             label[name] = None
+            if key in _FINGERPRINT and ("data", "name") in differing:
+                continue  # other data have another fingerprint
         else:
             without_column.append(key)
             continue

@@ -15,7 +15,7 @@ from db.store.filters import Filter, JsonCache, final_names
 from harness.errors import InputError, unknown_name
 from harness.trials.metric import TEST, MetricName
 
-COLUMNS = ("task", "data", "model", "regularizer", "params", "schedule", "align", "preset", "overrides")
+COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "schedule", "align", "preset", "overrides")
 HOLDERS = ("params", "overrides")
 TRIAL_KEYS = ("suite", "seed")
 """Keys to group by that do not belong to the configuration."""
@@ -145,6 +145,7 @@ def grouped(
     Raises:
         InputError: a key or metric is unknown.
     """
+    group_by = separate_data(connection, filter, group_by)
     keys = GroupKeys(filter, group_by)
     groups = Groups(connection, keys, group_by)
     groups.add_states(connection)
@@ -152,6 +153,15 @@ def grouped(
         for key, values in keys.finals(connection, name):
             groups.at(key).values.setdefault(name, {}).setdefault(key[0], []).extend(values)
     return list(groups.by_key.values())
+
+
+def separate_data(connection: Connection, filter: Filter, group_by: Sequence[str]) -> Sequence[str]:
+    """Return `group_by`, with data and fingerprint added if a data set of the trials has several fingerprints."""
+    query = select(Configs.c.data).group_by(Configs.c.data).having(func.count(Configs.c.fingerprint.distinct()) > 1)
+    if filter.clauses:
+        query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*filter.clauses)))
+    ambiguous = bool(group_by) and connection.scalar(query.limit(1)) is not None
+    return [*dict.fromkeys([*group_by, "data", "fingerprint"])] if ambiguous else group_by
 
 
 def seed_values(connection: Connection, filter: Filter, name: str) -> dict[str, dict[int, float]]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from db.queries.aggregates import summarize
 from db.queries.declarations import directed_metric, metrics_of
@@ -18,7 +18,6 @@ from db.queries.marks import data_marks
 from db.queries.sorting import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test
 from db.schema.connection import reading
-from db.schema.tables import Configs
 from db.store import filters
 from db.store.filters import Filter
 from db.store.rows import Row
@@ -85,11 +84,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     """
     with reading(store.engine) as connection:
         filter = filters.parse(connection, words)
-        fingerprints = dict(connection.execute(select(Configs.c.id, Configs.c.fingerprint)).all())
-        configurations = {
-            id: {"fingerprint": fingerprints[id], **dict(zip(COLUMNS, values, strict=True))}
-            for id, values in configs(connection, filter.clauses, COLUMNS).items()
-        }
+        rows = configs(connection, filter.clauses, COLUMNS)
+        configurations = {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()}
         known = {"schedule", "align", *(name for config in configurations.values() for name in config["params"])}
         for key in by:
             if configurations and key not in known:

@@ -1,9 +1,9 @@
 """Filters of trials, as the command line takes them: words that must all hold.
 
 - a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
-- ``KEY=VALUE`` with a key of state, suite, seed, task, data, model, regularizer, schedule, align, preset, a parameter
-  of the regularizer (``ratio=0.3``), an override (``lr=0.001``), or a metric, which compares its final value
-  (``accuracy=90``: on the test set; ``dev/accuracy``);
+- ``KEY=VALUE`` with a key of state, suite, seed, task, data, fingerprint (or its beginning), model, regularizer,
+  schedule, align, preset, a parameter of the regularizer (``ratio=0.3``), an override (``lr=0.001``), or a metric,
+  which compares its final value (``accuracy=90``: on the test set; ``dev/accuracy``);
 - ``=`` and ``!=`` take a list of values: ``data=mr,trec``; ``<``, ``<=``, ``>``, ``>=`` compare numbers; ``model~t2t*``
   is a shell pattern;
 - ``not`` negates the next word: ``not failed``.
@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, or_, select, type_coerce
 
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.rows import in_list
@@ -32,7 +32,7 @@ from harness.regularizers.spec import Scalar, parse_scalar
 from harness.trials.metric import MetricName
 from harness.trials.trial import TRIAL_STATES
 
-COLUMNS = ("task", "data", "model", "regularizer", "schedule", "align", "preset")
+COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "schedule", "align", "preset")
 
 _WORD = re.compile(r"(.*?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
 
@@ -173,6 +173,8 @@ class _Parser:
             column = Configs.c[key]
             names = condition.names(lambda: self.connection.scalars(select(column).distinct()))
             matching = in_list(self.connection, column, names) if condition.comparison == "~" else column.in_(names)
+            if key == "fingerprint" and condition.comparison == "=":
+                matching = or_(*(column.startswith(name, autoescape=True) for name in names))
             return Trials.c.config_id.in_(select(Configs.c.id).where(matching))
         if key == "state":
             states = condition.names(lambda: TRIAL_STATES)

@@ -13,7 +13,7 @@ from sqlalchemy import JSON, ColumnElement, Connection, Table, bindparam, cast, 
 from db.schema.tables import FINAL, Attempts, Configs, Memberships, Metrics, Trials
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
-from harness.trials.trial import Trial, TrialState
+from harness.trials.trial import PARTIAL, Trial, TrialState
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -48,14 +48,18 @@ def load_trial(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
     """Return the trial that a configuration's JSON, a seed and the path of initial weights describe."""
     if config.get("weights"):
         config = {**config, "weights": {**config["weights"], "path": weights or ""}}
-    return Trial.model_validate({**config, "seed": seed})
+    return Trial.model_validate({**config, "seed": seed}).as_stored()
 
 
 def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
-    """Insert the configurations of `trials` that do not exist yet."""
+    """Insert the configurations of `trials` that do not exist yet; unmark fingerprints that prove to be complete."""
     by_id = {trial.config_id: trial for trial in trials}
-    existing = set(connection.scalars(select(Configs.c.id).where(in_list(connection, Configs.c.id, by_id))))
+    query = select(Configs.c.id, Configs.c.fingerprint).where(in_list(connection, Configs.c.id, by_id))
+    existing = dict(connection.execute(query).all())
     _insert(connection, Configs, [_config_row(trial) for id, trial in by_id.items() if id not in existing])
+    for row in (_config_row(by_id[id]) for id, label in existing.items() if label.endswith(PARTIAL)):
+        if not row["fingerprint"].endswith(PARTIAL):
+            connection.execute(update(Configs).where(Configs.c.id == row["id"]).values(row))
 
 
 def add_trials(connection: Connection, trials: Iterable[Trial], state: TrialState, reason: str | None = None) -> None:
@@ -160,8 +164,8 @@ def _config_row(trial: Trial) -> dict[str, Any]:
         **{key: config[key] for key in ("task", "model", "schedule", "align", "preset", "overrides")},
         "id": trial.config_id,
         "data": trial.data.name,
-        "fingerprint": trial.data.fingerprint,
+        "fingerprint": trial.data.label,
         "regularizer": trial.regularizer.name,
         "params": config["regularizer"]["params"],
-        "config": config,
+        "config": {**config, "data": trial.data.model_dump()},
     }

@@ -126,7 +126,7 @@ class Store:
                 query = select(*Trials.c["id", "state", "weights"]).where(in_list(connection, Trials.c.id, trials))
                 existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
                 new = [trial for id, trial in trials.items() if id not in existing]
-                add_configs(connection, new)
+                add_configs(connection, trials.values())
                 add_trials(connection, new, "queued")
                 add_memberships(connection, [(suite, trial.id) for trial, suite in chunk if suite is not None])
                 unqueued = [id for id, (state, _) in existing.items() if state in ("cancelled", "skipped")]

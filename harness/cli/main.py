@@ -90,9 +90,12 @@ def dropbench(
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A Python file that registers regularizers, models or tasks; allowed anywhere on the command line."
+            help="A Python file that registers regularizers, models or tasks. Like the next two options, it is allowed "
+            "anywhere on the command line."
         ),
     ] = None,
+    accept_partial: Annotated[bool, typer.Option("--accept-partial", help="Identify data as version 0.1 did.")] = False,
+    trust_cache: Annotated[bool, typer.Option("--trust-cache", help="Do not check data that were hashed.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Benchmark attention regularizers: train a paper's table, keep every metric, print it next to the published one.
@@ -141,8 +144,11 @@ def run(arguments: list[str]) -> int:
     return 2
 
 
+SWITCHES = {"--accept-partial": "DROPBENCH_ACCEPT_PARTIAL", "--trust-cache": "DROPBENCH_TRUST_CACHE"}
+
+
 def hoist_plugins(arguments: list[str]) -> list[str]:
-    """Move ``--plugin FILE`` from anywhere in the arguments to `DROPBENCH_PLUGINS`, which workers inherit.
+    """Move ``--plugin FILE`` and `SWITCHES` from anywhere in the arguments to the environment, which workers inherit.
 
     Raises:
         InputError: a ``--plugin`` without a file.
@@ -156,6 +162,8 @@ def hoist_plugins(arguments: list[str]) -> list[str]:
             files.append(file)
         elif argument.startswith("--plugin="):
             files.append(argument.removeprefix("--plugin="))
+        elif argument in SWITCHES:
+            os.environ[SWITCHES[argument]] = "1"
         elif argument == "--":
             rest += [argument, *remaining]
         else:

@@ -19,13 +19,27 @@ TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+PARTIAL = " (partial fingerprint)"
+SMALL = "ag-news conll2000 conll2003 cr enwiki mr multi30k ptb snli subj text trec ud-ewt wmt16-en-de wnut17 yelp13"
+COMPLETE = {"digits", *(f"{name}-synthetic" for name in SMALL.split())}
+"""Data of DropBench's own that the fingerprints of version 0.1 cover completely."""
 
 
 class DataRef(StrictModel):
-    """A data set by name, and a fingerprint of its files, so that a subset is never mixed with the full set."""
+    """A data set by name, and a fingerprint of its files, so that different data are never mixed.
+
+    `partial` is true for a fingerprint of version 0.1 that covers only parts of the files. It is not part of a trial's
+    identity, and version 0.1 did not store it.
+    """
 
     name: str
     fingerprint: str
+    partial: bool = False
+
+    @property
+    def label(self) -> str:
+        """The fingerprint, marked if it is partial."""
+        return self.fingerprint + PARTIAL if self.partial else self.fingerprint
 
 
 class WeightsRef(StrictModel):
@@ -58,7 +72,7 @@ class Trial(FiniteModel):
 
     def config(self) -> dict[str, Any]:
         """Return everything that identifies the trial except its seed."""
-        config = self.model_dump(mode="json", exclude={"seed"})
+        config = self.model_dump(mode="json", exclude={"seed": True, "data": {"partial"}})
         if config["weights"]:
             del config["weights"]["path"]
         return config
@@ -92,6 +106,14 @@ class Trial(FiniteModel):
             copy.__dict__.pop(cached, None)
         return copy
 
+    def as_stored(self) -> Trial:
+        """Return a trial that was read from a file or a database; mark its fingerprint if version 0.1 wrote it."""
+        if "partial" in self.data.model_fields_set:
+            return self
+        return self.model_copy(
+            update={"data": self.data.model_copy(update={"partial": self.data.name not in COMPLETE})}
+        )
+
     def to_json(self) -> str:
         """Return canonical JSON, which `from_json` reads."""
         return canonical_json(self.model_dump(mode="json"))
@@ -104,7 +126,7 @@ class Trial(FiniteModel):
             InputError: the text is not a trial, or one of a newer version.
         """
         try:
-            return cls.model_validate_json(text)
+            return cls.model_validate_json(text).as_stored()
         except ValidationError as error:
             raise input_error(error, str(where), f"field in {where}", cls.model_fields) from None
 

@@ -1,42 +1,108 @@
-"""A cheap fingerprint of files, so that results on a subset are never mixed with those on the full set.
+"""The identity of a set of files: a fingerprint of their names, sizes and whole content.
 
-It depends neither on time stamps nor on absolute paths: copies of a set have one fingerprint on every machine.
+It depends neither on time stamps nor on absolute paths: copies of a set have one fingerprint on every machine. Content
+is read once: ``$XDG_CACHE_HOME/dropbench/fingerprints`` keeps a hash of each folder, which is valid while every file
+in it keeps its name, size, inode, and times of modification and change.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterable, Iterator
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from harness.errors import InputError
+from harness.files import write_atomic
+from tasks.data.synthetic_cache import cache_folder
 
 # Part of every fingerprint. Raise it when a reader or a split rule starts to return other rows for the same files.
 RULES = 1
 BLOCK = 64 * 1024
 SAMPLE = 64
+MANY_FILES, EXAMINED_S = 10_000, 60.0
+"""A process examines a set of at least so many files at most once in so many seconds."""
+TIMER_NS = 2 * 10**9
+"""The coarsest time stamps of file systems: a younger file may change again without another time stamp."""
+LARGE = 2**28
+"""Number of bytes from which a progress bar is shown."""
+
+_recent: dict[str, tuple[float, str]] = {}
 
 
-def fingerprint(folder: Path, files: Iterable[Path]) -> str:
-    """Return 12 hex digits from the names, the sizes, and the first and last 64 KiB of the files.
+class _Folder(NamedTuple):
+    """The visible files of a folder; `name` is relative to the set, and `stamp` changes with the files."""
 
-    A folder among `files` (of images, say) represents every file below it: all names count, and of 64 evenly spread
-    files the size and content, too. Hidden files do not count.
+    name: str
+    path: str
+    files: list[str]
+    sizes: list[int]
+    stamp: str
+    newest: int
 
-    Raises:
-        InputError: a file cannot be read.
+
+def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = False) -> str:
+    """Return 16 hex digits from the names, the sizes and the whole content of the files.
+
+    A folder among `files` (of images, say) represents every file below it. Hidden files do not count. Files that
+    `partial_fingerprint` reads completely keep its 12 digits. With `trust_cache`, a cached fingerprint is returned
+    without examining the files. Raises InputError if a file cannot be read.
     """
-    digest = hashlib.sha256(f"dropbench {RULES}\n".encode())
+    paths = sorted(files)
+    key = _sha256(map(os.path.abspath, (folder, *paths)))[:16]
+    examined, value = _recent.get(key, (-EXAMINED_S, ""))
+    if time.monotonic() - examined < EXAMINED_S:
+        return value
+    cache_file = cache_folder() / "fingerprints" / key
+    cache = _read_cache(cache_file)
+    if trust_cache and "fingerprint" in cache:
+        return str(cache["fingerprint"])
+    settled = time.time_ns() - TIMER_NS
     try:
-        for path in sorted(files):
-            relative = path.relative_to(folder).as_posix()
-            lines = _tree(path, relative) if path.is_dir() else [_file(path, relative)]
-            for line in lines:
-                digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
+        trees = [list(_folders(path, path.relative_to(folder).as_posix())) for path in paths if path.is_dir()]
+        plain = [path.relative_to(folder).as_posix() for path in paths if not path.is_dir()]
+        parts = [_examine("", str(folder), plain), *(part for tree in trees for part in tree)]
+        few = all(sum(len(part.files) for part in tree) <= SAMPLE for tree in trees)
+        if few and all(size <= 2 * BLOCK for part in parts for size in part.sizes):
+            return partial_fingerprint(folder, paths)
+        hashes = cache.get("folders", {})
+        changed = [part for part in parts if hashes.get(part.name, [""])[0] != part.stamp]
+        hashes |= {part.name: [part.stamp, content] for part, content in _hash(changed)}
     except OSError as error:
         raise InputError(f"{error.filename or folder}: {error.strerror}: cannot compute the fingerprint") from None
+    value = _sha256([f"dropbench {RULES}", *(f"{part.name} {hashes[part.name][1]}" for part in parts)])[:16]
+    if changed or value != cache.get("fingerprint"):
+        kept = {part.name: hashes[part.name] for part in parts if part.newest < settled}
+        _write_cache(cache_file, {"folders": kept, "fingerprint": value})
+    if sum(len(part.files) for part in parts) >= MANY_FILES:
+        _recent[key] = time.monotonic(), value
+    return value
+
+
+def partial_fingerprint(folder: Path, files: Iterable[Path]) -> str:
+    """Return the 12 hex digits of version 0.1: from all names, the sizes, and parts of the content.
+
+    These are the first and last 64 KiB of each file, but of a folder among `files` only of 64 evenly spread files.
+    Raises OSError if a file cannot be read.
+    """
+    digest = hashlib.sha256(f"dropbench {RULES}\n".encode())
+    for path in sorted(files):
+        relative = path.relative_to(folder).as_posix()
+        for line in _tree(path, relative) if path.is_dir() else [_file(path, relative)]:
+            digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return digest.hexdigest()[:12]
+
+
+def _sha256(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _file(path: Path, relative: str) -> str:
@@ -51,17 +117,78 @@ def _file(path: Path, relative: str) -> str:
 
 def _tree(root: Path, relative: str) -> Iterator[str]:
     files: list[str] = []
-    for folder, folders, names in os.walk(str(root), onerror=_raise, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        visible = sorted(name for name in names if not name.startswith("."))
-        listing = chr(0).join(visible).encode("utf-8", "surrogateescape")
-        subfolder = relative + folder.removeprefix(str(root))
-        yield f"{subfolder}/ {len(visible)} {hashlib.sha256(listing).hexdigest()}"
-        files.extend(f"{subfolder}/{name}" for name in visible)
+    for folder in _folders(root, relative):
+        yield f"{folder.name}/ {len(folder.files)} {_sha256(folder.files)}"
+        files.extend(f"{folder.name}/{name}" for name in folder.files)
     sampled = min(SAMPLE, len(files))
     for name in (files[index * len(files) // sampled] for index in range(sampled)):
         yield _file(root / os.path.relpath(name, relative), name)
 
 
+def _folders(root: Path, relative: str) -> Iterator[_Folder]:
+    for path, folders, names in os.walk(str(root), onerror=_raise, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        visible = sorted(name for name in names if not name.startswith("."))
+        yield _examine(relative + path.removeprefix(str(root)), path, visible)
+
+
 def _raise(error: OSError) -> None:
     raise error
+
+
+def _examine(name: str, path: str, files: list[str]) -> _Folder:
+    stats = [os.stat(f"{path}/{file}") for file in files]  # noqa: PTH116 - a Path for each of a million files is slow
+    for file, status in zip(files, stats, strict=True):
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{path}/{file}: expected a regular file: remove it from the data set")
+    stamps = [(status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns) for status in stats]
+    lines = (f"{file} {stamp}" for file, stamp in zip(files, stamps, strict=True))
+    newest = max((max(stamp[2:]) for stamp in stamps), default=0)
+    return _Folder(name, path, files, [stamp[0] for stamp in stamps], _sha256(lines), newest)
+
+
+def _hash(folders: Sequence[_Folder]) -> Iterator[tuple[_Folder, str]]:
+    """Read folders in parallel threads; yield each with a hash of its files' names, sizes and contents."""
+    if not folders:
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    total = sum(size for folder in folders for size in folder.sizes)
+    hidden = total < LARGE or not sys.stderr.isatty()
+    pool = ThreadPoolExecutor(min(16, len(os.sched_getaffinity(0))))
+    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        advance = partial(bar.advance, bar.add_task("hashing the data (once)", total=total))
+        try:
+            for folder in folders:
+                paths = (f"{folder.path}/{name}" for name in folder.files)
+                rows = zip(folder.files, folder.sizes, pool.map(partial(_content, advance), paths), strict=True)
+                yield folder, _sha256(f"{name} {size} {content}" for name, size, content in rows)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _content(advance: Callable[[int], None], path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(2**20):
+            digest.update(block)
+            advance(len(block))
+    return digest.hexdigest()
+
+
+def _read_cache(file: Path) -> dict[str, Any]:
+    """Return the content of a cache file; {} if it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        digest, _, content = file.read_text(encoding="ascii").partition("\n")
+        if digest == _sha256([content]):
+            return dict(json.loads(content))
+    return {}
+
+
+def _write_cache(file: Path, content: dict[str, Any]) -> None:
+    """Write a cache file below its own digest; if that is impossible, the files are read again next time."""
+    text = json.dumps(content)
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(file, f"{_sha256([text])}\n{text}".encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import InputError
 from harness.settings import Settings
 from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout
-from tasks.data.fingerprint import fingerprint
+from tasks.data.fingerprint import fingerprint, partial_fingerprint
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,14 @@ class Source:
         """True if the rows are generated, not published."""
         return self.name.endswith(SYNTHETIC)
 
-    def fingerprint(self) -> str:
-        """Return 12 hex digits that change with the files; see `tasks.data.fingerprint`."""
-        return fingerprint(self.folder, self.files)
+    def fingerprint(self, *, trust_cache: bool = False) -> str:
+        """Return hex digits that change with any byte of the files; see `tasks.data.fingerprint`."""
+        return fingerprint(self.folder, self.files, trust_cache=trust_cache)
+
+    def accepted_fingerprints(self, settings: Settings) -> tuple[str, ...]:
+        """Return the fingerprints of trials that may use the files: first that of new trials, last the complete one."""
+        whole = self.fingerprint(trust_cache=settings.trust_cache)
+        return (partial_fingerprint(self.folder, self.files), whole) if settings.accept_partial else (whole,)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,7 +15,6 @@ from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from tasks.data import Source
 from tasks.trial_factory import PresetTask
-from tasks.weights import FileStamp, file_stamps
 
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 """Names of the vocabulary and the merges: those of transformers, and those of OpenAI."""
@@ -86,12 +84,7 @@ def gpt2_digest(root: Path) -> str:
     """Return a digest of both files for a trial's recipe; raises InputError if they are missing or unreadable."""
     files = gpt2_files(root)
     try:
-        return _digest(file_stamps(files))
+        content = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        return hashlib.sha256(" ".join(content).encode()).hexdigest()[:12]
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}") from None
-
-
-@lru_cache
-def _digest(stamps: tuple[FileStamp, ...]) -> str:
-    content = [hashlib.sha256(file.read_bytes()).hexdigest() for file, _, _ in stamps]
-    return hashlib.sha256(" ".join(content).encode()).hexdigest()[:12]

@@ -58,7 +58,7 @@ class Translation(TranslationSpec):
         source = resolve_data(self.trial, self.settings)
         data = read(source, TranslationData)
         recipe = self.recipe
-        self.prepared = prepare(data, self.trial.data.fingerprint, bpe_size=recipe.pieces, max_symbols=recipe.symbols)
+        self.prepared = prepare(data, source.fingerprint(), bpe_size=recipe.pieces, max_symbols=recipe.symbols)
         self.scorer = Scorer(data.target, tokenized=self.prepared.tokenized)
         self.notes += [*self.prepared.notes, *subset_notes(source, data), *self.scorer.notes()]
         pairs = self.prepared.pairs

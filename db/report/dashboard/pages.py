@@ -24,7 +24,7 @@ from db.schema.connection import reading
 from db.schema.tables import Configs
 from harness.errors import InputError
 from harness.suites.suite import Suite
-from harness.trials.trial import FINAL_STATES
+from harness.trials.trial import FINAL_STATES, DataRef
 
 SUITE_CACHE_S = 6.0
 """Lifetime of the table and charts of a suite with running trials."""
@@ -167,7 +167,7 @@ def _baseline(live: Live, record: Record) -> Mapping[str, Any] | None:
         return None
     query = select(Configs.c.config, Configs.c.overrides).where(
         Configs.c.task == config["task"],
-        Configs.c.fingerprint == config["data"]["fingerprint"],
+        Configs.c.fingerprint == DataRef(**config["data"]).label,
         Configs.c.model == config["model"],
         Configs.c.preset == config["preset"],
         Configs.c.regularizer == "none",

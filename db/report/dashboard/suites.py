@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,9 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
     if suite is None:
         return None, []
     variant_of: dict[str, Variant] = {}
+    versions: Counter[tuple[str, str]] = Counter()
+    for config in configs:
+        versions[_base(config), config["fingerprint"]] += len(trials[config["id"]])
     indices = {preset: _CellIndex(_all_cells(suite, preset)) for preset in suite.presets}
     for config in configs:
         preset = config["preset"]
@@ -71,8 +75,11 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
         swept = _swept(cells[0]) if cells else set()
         overrides = config["overrides"].items()
         extra = {key: value for key, value in overrides if key not in swept and declared.get(key) != value}
-        key = canonical_json([preset, extra])
+        own = [fingerprint for (data, fingerprint), _ in versions.most_common() if data == _base(config)]
+        version = own.index(config["fingerprint"])  # other data are another table
+        key = canonical_json([preset, extra, version] if version else [preset, extra])
         label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
+        label += f", data version {version + 1}" * bool(version)
         variant = variant_of.setdefault(key, Variant(key, label, preset, extra))
         variant.configs[config["id"]] = config
         variant.trials[config["id"]] = trials[config["id"]]
@@ -107,7 +114,7 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
         if not ids:
             resolved.append(CellTrials(cell, (), "not requested"))
             continue
-        # If the data exist in several versions, use the one with the most trials.
+        # If there are several initial weights or plug-ins, use those with the most trials.
         id = max(ids, key=lambda id: len(variant.trials[id]))
         trial = trial_of[id]
         update: dict[str, Any] = {"request": cell.request.model_copy(update={"data": trial.data.name})}
@@ -155,6 +162,10 @@ class _CellIndex:
         ]
         best = max((score for score, _ in scores), default=None)
         return [cell for score, cell in scores if score == best]
+
+
+def _base(config: Mapping[str, Any]) -> str:
+    return str(config["data"].removesuffix(SYNTHETIC))
 
 
 def _head(task: str, model: str, data: str, regularizer: str, align: str) -> Hashable:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from db.queries.rank import Ranking
 from db.queries.statistics import EQUAL
-from db.report.formats.listing import TextTable, format_value, results_table
+from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
 from db.store.rows import Row
 
 MAX_NAMED = 10
@@ -42,8 +42,8 @@ def _ranking_text(row: Row, name: str, blocks: int) -> str:
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    columns = {name: row[name] for name in row if name in ("task", "data", "model", "schedule", "align", "preset")}
-    columns |= {name: row[name] for name in ("regularizer", "params", "overrides", "mark", "metric")}
+    columns = {name: row[name] for name in row if name in ("task", "data", "fingerprint", "model", "schedule", "align")}
+    columns |= {name: row[name] for name in ("preset", "regularizer", "params", "overrides", "mark", "metric")}
     columns |= {
         "old": _side(row, "old", name_sides),
         "new": _side(row, "new", name_sides),
@@ -90,15 +90,16 @@ def _summary(both: Sequence[Row]) -> str:
 
 def _one_sided(rows: Sequence[Row]) -> list[str]:
     lines = []
+    columns = ("task", "data", *(["fingerprint"] if needs_fingerprint(rows) else []), "model", "regularizer")
     for side in ("old", "new"):
-        names = list(dict.fromkeys(_config(row) for row in rows if row["only"] == side))
+        names = list(dict.fromkeys(_config(row, columns) for row in rows if row["only"] == side))
         lines += [f"only in {side}: {name}" for name in names[:MAX_NAMED]]
         if len(names) > MAX_NAMED:
             lines.append(f"only in {side}: {len(names) - MAX_NAMED} more; `--json` prints all")
     return lines
 
 
-def _config(row: Row) -> str:
+def _config(row: Row, columns: Sequence[str]) -> str:
     inner = ",".join(f"{key}={value}" for key, value in {**row["params"], **row["overrides"]}.items())
-    texts = [row[name] for name in ("task", "data", "model", "regularizer")] + [inner, row["schedule"], row["preset"]]
+    texts = [*(row[name] for name in columns), inner, row["schedule"], row["preset"]]
     return " ".join(text for text in texts if text)

@@ -17,6 +17,7 @@ from db.report.view.view import CellResult, View
 from harness.suites.search_space import RECIPE_PREFIX
 from harness.suites.suite import SYNTHETIC
 from harness.trials.metric import Metric
+from harness.trials.trial import PARTIAL
 
 MINUS = "−"
 
@@ -238,6 +239,8 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
     subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
     lines += [f"subset: {data}, {note}" for data, note in subsets]
+    fingerprints = dict.fromkeys((result.cell.request.data, result.fingerprint or "") for result in results)
+    lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
     if overrides := _overrides(view):
         lines.append(f"recipe overridden: {', '.join(overrides)}")
     return lines

@@ -22,6 +22,7 @@ from db.store.store import Store
 from harness.cli.table import print_table, table_lines
 from harness.errors import InputError
 from harness.regularizers.spec import complete_spec
+from harness.trials.trial import PARTIAL
 
 TextTable = tuple[list[str], list[list[str]]]
 """Header and rows of texts."""
@@ -39,11 +40,17 @@ def results_table(rows: Sequence[Row]) -> tuple[list[str], TextTable]:
     texts = [_row_texts(row, listed_params) for row in rows]
     columns = {name.removesuffix(" mean"): name for row in rows for name in row}
     values = {name: [text.get(name, "") for text in texts] for name in columns}
-    names = [name for name in columns if any(values[name])]
+    names = [name for name in columns if any(values[name]) and (name != "fingerprint" or needs_fingerprint(rows))]
     shared = [name for name in names if len(rows) > 1 and _shareable(columns[name]) and len(set(values[name])) == 1]
     header = [name for name in names if name not in shared]
     lines = [f"{name}: {values[name][0]}" for name in shared]
     return lines, (header, [[text.get(name, "") for name in header] for text in texts])
+
+
+def needs_fingerprint(rows: Sequence[Row]) -> bool:
+    """Return whether a data set of the rows has several fingerprints, or a partial one."""
+    labels = {(row.get("data"), row["fingerprint"]) for row in rows if row.get("fingerprint")}
+    return len({data for data, _ in labels}) < len(labels) or any(label.endswith(PARTIAL) for _, label in labels)
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> TextTable:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +39,7 @@ def locate_maps(source: Source) -> Path:
 
 
 def maps_fingerprint(folder: Path) -> str:
-    """Return the fingerprint of a folder of maps (`tasks.data.fingerprint`), cached by the folder's time stamp."""
-    return _fingerprint(folder, folder.stat().st_mtime_ns)
-
-
-@lru_cache
-def _fingerprint(folder: Path, stamp: int) -> str:
+    """Return the fingerprint of a folder of maps; see `tasks.data.fingerprint`."""
     return fingerprint(folder, [folder])
 
 

@@ -70,7 +70,7 @@ def locate_vectors(name: str, settings: Settings) -> Path:
 
 
 def vectors_fingerprint(path: Path) -> str:
-    """Return 12 hex digits that change with the file, or with SENNA's files; see `tasks.data.fingerprint`."""
+    """Return hex digits that change with the file, or with SENNA's files; see `tasks.data.fingerprint`."""
     return fingerprint(path.parent, [path])
 
 

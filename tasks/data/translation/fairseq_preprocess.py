@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
@@ -66,7 +67,9 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
         return PreparedData(data, "@@ ", True, None, _unknown_token_notes(data))
     assert isinstance(data, ParallelText)
     settings = {"pieces": bpe_size} if data.form == "raw" else {"symbols": max_symbols}
-    digest = hashlib.sha256(canonical_json({"version": VERSION, "form": data.form, **settings}).encode()).hexdigest()
+    libraries = {name: version(name) for name in ("fairseq", "tokenizers")}
+    key_fields = {"version": VERSION, "form": data.form, **settings, **libraries}
+    digest = hashlib.sha256(canonical_json(key_fields).encode()).hexdigest()
     folder = cache_folder() / f"{data.name}-{fingerprint}-{digest[:8]}"
     if os.pathsep in str(folder):
         raise InputError(f"{folder}: fairseq splits paths at '{os.pathsep}': set another folder by XDG_CACHE_HOME")

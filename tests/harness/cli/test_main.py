@@ -14,6 +14,7 @@ import pytest
 
 from harness.cli.main import COMMANDS, hoist_plugins, run
 from harness.registry import load
+from harness.settings import Settings
 from tests import forkserver
 from tests.paths import ROOT
 
@@ -163,6 +164,20 @@ def test_plug_ins_are_taken_from_anywhere_but_behind_a_double_dash(monkeypatch: 
         "--plugin",
     ]
     assert os.environ["DROPBENCH_PLUGINS"].split(os.pathsep) == ["/a.py", "/b.py", "/c.py"]
+
+
+def test_switches_for_data_are_taken_from_anywhere_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DROPBENCH_ACCEPT_PARTIAL", "DROPBENCH_TRUST_CACHE"):
+        monkeypatch.setenv(name, "0")
+    assert not Settings.from_environment().trust_cache
+    assert hoist_plugins(["run", "--trust-cache", "x", "--", "--accept-partial"]) == [
+        "run",
+        "x",
+        "--",
+        "--accept-partial",
+    ]
+    settings = Settings.from_payload(Settings.from_environment().to_payload())
+    assert (settings.trust_cache, settings.accept_partial) == (True, False)
 
 
 @pytest.mark.parametrize("kind", ["tasks", "models", "data", "regularizers", "schedules", "suites"])

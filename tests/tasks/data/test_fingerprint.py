@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from tasks.data.fingerprint import BLOCK, fingerprint
+from tasks.data.fingerprint import BLOCK, fingerprint, partial_fingerprint
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import RealSource, WriteSource
@@ -82,11 +82,36 @@ def test_a_changed_byte_at_either_end_counts(tmp_path: Path, size: int, where: s
     assert of(tmp_path, "a") != before
 
 
-def test_rows_in_the_middle_of_a_large_file_count_by_size(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(bytes(5 * BLOCK))
-    before = of(tmp_path, "a")
-    (tmp_path / "a").write_bytes(bytes(5 * BLOCK - 10))
-    assert of(tmp_path, "a") != before
+@given(size=st.integers(1, 5 * BLOCK), data=st.data())
+def test_every_byte_of_a_file_counts(tmp_path_factory: pytest.TempPathFactory, size: int, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("byte")
+    content = bytearray(size)
+    (folder / "a").write_bytes(content)
+    before = of(folder, "a")
+    content[data.draw(st.integers(0, size - 1))] = 1
+    (folder / "a").write_bytes(content)
+    assert of(folder, "a") != before
+
+
+@pytest.mark.parametrize(
+    ("size", "images", "covered"), [(2 * BLOCK, 64, True), (2 * BLOCK + 1, 1, False), (1, 65, False)]
+)
+def test_what_version_0_1_read_completely_keeps_its_fingerprint(
+    tmp_path: Path, size: int, images: int, covered: bool
+) -> None:
+    (tmp_path / "train").mkdir()
+    for number in range(images):
+        (tmp_path / "train" / f"{number}.png").write_bytes(bytes(size // images))
+    (tmp_path / "a").write_bytes(bytes(size))
+    old = partial_fingerprint(tmp_path, [tmp_path / "train", tmp_path / "a"])
+    new = of(tmp_path, "train", "a")
+    assert (new == old, len(old), len(new)) == (covered, 12, 12 if covered else 16)
+
+
+def test_large_files_keep_their_fingerprints(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(range(256)) * 1024)
+    # A change here changes every trial's id, too; the second is that of version 0.1.
+    assert (of(tmp_path, "a"), partial_fingerprint(tmp_path, [tmp_path / "a"])) == ("7ec2fd4a700f007e", "849dcde2ba9e")
 
 
 def test_image_folders_with_an_image_less_or_renamed_differ(tree: Path) -> None:
@@ -121,18 +146,17 @@ def test_hidden_files_do_not_count(tree: Path) -> None:
     assert of(tree, "train") == before
 
 
-def test_many_images_are_sampled(tmp_path: Path) -> None:
+def test_every_one_of_many_images_counts(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    for number in range(1000):
-        (tmp_path / "train" / f"{number:04d}.png").touch()
+    for number in range(200):
+        (tmp_path / "train" / f"{number:04d}.png").write_bytes(b"0")
     before = of(tmp_path, "train")
-    changed = 0
-    for number in range(0, 1000, 50):
+    for number in range(200):
         path = tmp_path / "train" / f"{number:04d}.png"
-        path.write_bytes(b"x")
-        changed += of(tmp_path, "train") != before
-        path.write_bytes(b"")
-    assert 1 <= changed < 20
+        path.write_bytes(b"1")
+        assert of(tmp_path, "train") != before
+        path.write_bytes(b"0")
+    assert of(tmp_path, "train") == before
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def train(folder: Path, runs: Path, num_workers: int) -> dict[str, Any]:
 
 
 def pick_image(folder: Path, split: str) -> Path:
-    """Return an image that is not among the 64 files of the fingerprint."""
+    """Return an image of a split."""
     return sorted((folder / split).rglob("*.JPEG"))[1]
 
 

@@ -148,7 +148,7 @@ def test_the_maps_are_part_of_the_trial_and_changed_ones_are_refused(imagenet: S
     settings = Settings(device="cpu", threads=1, folders={"imagenet": folder})
     options: dict[str, Any] = {"image_size": 32, "resized_crop": True}
     with_maps = trial(settings, token_labels="maps", **options)
-    assert len(with_maps.recipe["token_maps_fingerprint"]) == 12
+    assert len(with_maps.recipe["token_maps_fingerprint"]) == 16
     assert with_maps.id == trial(imagenet, token_labels="maps", **options).id
     extra = folder / FOLDER / "n1"
     extra.mkdir()

@@ -65,6 +65,24 @@ def test_the_tokens_decode_to_the_text(name: str) -> None:
     assert cached.notes == list(data.notes)
 
 
+def test_a_byte_in_the_middle_of_a_large_file_gives_other_tokens(text: Callable[[str], Source]) -> None:
+    content = LINES * 10
+    assert len(content) > 2**17
+    token_cache.load_tokens(text(content), BPE)
+    middle = len(content) // 2
+    changed = token_cache.load_tokens(text(content[:middle] + "~" + content[middle + 1 :]), BPE)
+    assert "~" in changed.tokenizer.decode(changed.tokens["train"].tolist())
+
+
+def test_another_version_of_a_library_writes_its_own_tokens(
+    text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token_cache.load_tokens(text(LINES), BPE)
+    monkeypatch.setattr(token_cache, "version", lambda name: "99")
+    token_cache.load_tokens(text(LINES), BPE)
+    assert len([folder for folder in cache.iterdir() if folder.is_dir()]) == 2
+
+
 def test_the_unigram_loss_uses_the_counts_of_train(text: Callable[[str], Source]) -> None:
     cached = token_cache.load_tokens(text(LINES), BPE)
     train = Counter(cached.tokens["train"].tolist())

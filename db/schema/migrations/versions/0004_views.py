@@ -31,8 +31,16 @@ METRIC = "CASE WHEN substr(metrics.name, 1, 5) = 'test/' THEN substr(metrics.nam
 """The metric as `dropbench results` prints it."""
 
 
+VIEWS = ("v_trials", "v_results", "v_curves")
+
+
 def upgrade() -> None:
-    """Create `v_trials`, `v_results` and `v_curves`."""
+    """Create `VIEWS`."""
+    create_views()
+
+
+def create_views(last: str = "") -> None:
+    """Create `VIEWS`, with the columns `last` at the end."""
     dialect = op.get_bind().dialect.name
     trial = f"""
         trials.id AS trial_id, trials.config_id, configs.task, configs.data, configs.model, configs.regularizer,
@@ -40,9 +48,10 @@ def upgrade() -> None:
         configs.schedule, configs.align, configs.preset, configs.params, configs.overrides, trials.seed, trials.state
     """
     joined = "FROM trials JOIN configs ON configs.id = trials.config_id"
-    _view("v_trials", f"SELECT {trial}, {_costs(dialect)}, {RESCALE[dialect]} AS rescale {joined}")
+    last = f", {RESCALE[dialect]} AS rescale{last}"
+    _view("v_trials", f"SELECT {trial}, {_costs(dialect)}{last} {joined}")
     measured = f"""
-        SELECT {trial}, {METRIC} AS metric, %s metrics.value, {RESCALE[dialect]} AS rescale FROM metrics
+        SELECT {trial}, {METRIC} AS metric, %s metrics.value{last} FROM metrics
         JOIN trials ON trials.id = metrics.trial_id JOIN configs ON configs.id = trials.config_id
         WHERE metrics.step %s
     """

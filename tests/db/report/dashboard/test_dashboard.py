@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,7 +23,7 @@ from db.store.store import Store
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
-from harness.trials.trial import Trial
+from harness.trials.trial import DataRef, Trial
 
 if TYPE_CHECKING:
     from tests.db.conftest import Call
@@ -205,6 +206,31 @@ def test_a_suite_run_with_different_overrides_has_two_tables(
     assert second.cells["none", "MR"].mean == 50.0
     assert len(second.rows) == 4
     assert variants("nobody", store) == (None, [])
+
+
+def test_a_suite_run_on_different_data_has_two_tables(
+    store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = tables.suite()
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
+    usual = tables.resolve(suite)
+    other = [
+        replace(cell, trials=[
+            trial.model_copy(update={"data": DataRef(name=trial.data.name, fingerprint="b" * 16)})
+            for trial in cell.trials if cell.cell.row == "none" or trial.seed == 0
+        ])
+        for cell in usual
+    ]  # fmt: skip
+    written.fill(store, tmp_path / "runs", usual, tables.values)
+    written.fill(store, tmp_path / "runs", other, {(cell.cell.row, cell.cell.column): (50.0,) * 9 for cell in other})
+    loaded, choices = variants("mine", store)
+    assert loaded is not None
+    assert [variant.label for variant in choices] == ["preset mini", "preset mini, data version 2"]
+    for variant in choices:
+        cells = view_of(loaded, variant, store, Settings(runs=tmp_path / "runs")).cells.values()
+        for column in {cell.column for cell in cells}:
+            assert len({cell.fingerprint for cell in cells if cell.column == column and cell.seeds}) == 1
 
 
 def test_a_missing_database_is_reported_in_one_line(call: Call, folder: Path) -> None:

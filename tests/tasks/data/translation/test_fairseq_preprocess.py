@@ -14,6 +14,7 @@ import pytest
 
 from harness.errors import InputError
 from tasks.data import Source, locate, read
+from tasks.data.translation import fairseq_preprocess
 from tasks.data.translation.fairseq_preprocess import PreparedData, prepare, remove_bpe
 from tasks.data.translation.parallel import TranslationData
 from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
@@ -31,6 +32,12 @@ def prepared(name: str, **options: int) -> PreparedData:
 
 def contents(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def test_another_version_of_a_library_writes_its_own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = prepared("multi30k-synthetic").pairs.folder
+    monkeypatch.setattr(fairseq_preprocess, "version", lambda name: "99")
+    assert prepared("multi30k-synthetic").pairs.folder != first
 
 
 def test_joined_pieces_are_the_text_again() -> None:
