@@ -36,7 +36,7 @@ def connect(url: str) -> Engine:
     """Return an engine without opening the database. Raise InputError for an invalid URL or a missing driver."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
         raise InputError(
             "DROPBENCH_DB: expected a SQLAlchemy URL such as sqlite:///dropbench.db or postgresql+psycopg://user@host/name"
         ) from None
@@ -44,10 +44,14 @@ def connect(url: str) -> Engine:
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}
     try:
         engine = create_engine(parsed, **options)
+        if is_sqlite:  # check the options of the query without opening the file
+            sqlite3.connect(":memory:", **engine.dialect.create_connect_args(parsed)[1]).close()
     except NoSuchModuleError:
         raise InputError(f"DROPBENCH_DB: unknown database '{name}': expected sqlite or postgresql") from None
     except ModuleNotFoundError as error:
         raise InputError(f"DROPBENCH_DB: '{name}' needs the package '{error.name}': install it with pip") from None
+    except (ArgumentError, ArithmeticError, TypeError, ValueError, sqlite3.Error) as error:
+        raise InputError(f"DROPBENCH_DB: invalid option in the URL: {error}") from None
     if is_sqlite:
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
@@ -88,7 +92,8 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         for part, message in _CAUSES.items():
             if engine.dialect.name == "sqlite" and part in cause.lower():
                 raise InputError(f"{database_name(engine)}: {message}") from None
-        if isinstance(error, OperationalError) and engine.dialect.name != "sqlite":
+        refused = isinstance(error, OperationalError) or getattr(error, "statement", "") is None  # in connecting
+        if refused and engine.dialect.name != "sqlite":
             raise InputError(f"{database_name(engine)}: {cause}") from None
         raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError, check_text, unknown_name
 from harness.registry import load
 
 
@@ -73,7 +74,9 @@ class LazyGroup(TyperGroup):
             from harness.trials.plugins import load_all
 
             load_all(Settings.from_environment())
-        command: Any = get_command(load(target.app))
+        application = load(target.app)
+        application.rich_markup_mode = None  # Rich would drop the brackets of "[profiles.NAME]" and "[SUITE]"
+        command: Any = get_command(application)
         return getattr(command, "commands", {}).get(cmd_name, command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -85,7 +88,7 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def dropbench(
     plugin: Annotated[
         list[Path] | None,
@@ -110,6 +113,8 @@ def dropbench(
 def main() -> None:
     """Run the command line; user errors end in one line and exit code 2."""
     gc.set_threshold(GARBAGE)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":  # it may lack ± and −
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
     if "torch" not in sys.modules:  # torch's libraries warn about uncollected objects at exit
         gc.freeze()  # skips the last collection
@@ -119,6 +124,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     try:
+        for argument in arguments:
+            check_text(argument, "argument")
         arguments = hoist_plugins(arguments) or ["--help"]
         result = get_command(app).main(args=arguments, prog_name="dropbench", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -134,10 +141,11 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EPERM):
             raise
         message = f"{error.filename or 'output'}: {error.strerror}"
-    typer.echo("dropbench: " + " ".join(message.split()), err=True)
+    line = "".join(letter if letter.isprintable() else " " for letter in f"dropbench: {message}")
+    typer.echo(" ".join(line.split()), err=True)
     return 2
 
 

@@ -45,9 +45,14 @@ def print_table(
 
     console = Console(highlight=False)
     table = Table(box=box.SIMPLE_HEAD if rule else None, pad_edge=False, show_edge=False, header_style="bold")
+    columns = [*zip(header, *rows, strict=True)]
+    # Names stay whole if that leaves 16 characters to every column with several words.
+    whole = {index for index, column in enumerate(columns) if not any(" " in text for text in column[1:])}
+    widths = [max(map(_width, column)) + 2 if index in whole else 18 for index, column in enumerate(columns)]
+    whole = whole if sum(widths) <= console.width else set(right)
     for index, name in enumerate(header):
         number = index in right
-        table.add_column(Text(name), justify="right" if number else "left", overflow="fold", no_wrap=number)
+        table.add_column(Text(name), justify="right" if number else "left", overflow="fold", no_wrap=index in whole)
     for row in rows:
         table.add_row(*map(Text, row))
     for line in above:
