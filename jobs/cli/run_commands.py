@@ -111,7 +111,9 @@ def submit(
     executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Profile of dropbench.toml; default: the first that matches a trial."),
+        typer.Option(
+            metavar="NAME", help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial."
+        ),
     ] = None,
     parallel: Annotated[
         int | None,
