@@ -12,8 +12,7 @@ from harness.errors import InputError, check_text, unknown_name
 
 BACKENDS = ("auto", "eager", "cpu", "triton")
 """Implementations of attention with dropped keys; see `harness.attention.backends`."""
-MAX_SEEDS = 10_000
-"""The maximum number of seeds of a configuration."""
+MAX_SEEDS = 10_000  # of a configuration
 
 
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {

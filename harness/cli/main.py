@@ -144,8 +144,8 @@ def run(arguments: list[str]) -> int:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EPERM):
             raise
         message = f"{error.filename or 'output'}: {error.strerror}"
-    line = "".join(letter if letter.isprintable() else " " for letter in f"dropbench: {message}")
-    typer.echo(" ".join(line.split()), err=True)
+    printable = "".join(letter if letter.isprintable() else " " for letter in message)
+    typer.echo("dropbench: " + " ".join(printable.split()), err=True)
     return 2
 
 

@@ -26,8 +26,7 @@ SUITES = Path(__file__).parent
 SUFFIXES = (".yaml", ".yml")
 BASE_FIELDS = ("task", "model", "data", "weights")
 """Fields of a trial that define what is trained, apart from its regularization."""
-MAX_TRIALS = 1_000_000
-"""The maximum number of trials of a suite, counted before any is created."""
+MAX_TRIALS = 1_000_000  # of a suite, counted before any is created
 SYNTHETIC = "-synthetic"
 """The suffix of generated data that replace a data set."""
 

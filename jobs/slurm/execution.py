@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 
 CANCELLED = "cancelled on the cluster"
 """The cause of a trial whose job was cancelled by SLURM's own programs."""
-OUT_OF_MEMORY = "killed: out of memory"
-"""The beginning of the cause of a trial that SLURM killed for its memory."""
+OUT_OF_MEMORY = "killed: out of memory"  # followed by peak and node
 
 _CLOCK_SKEW_S = 5
 
