@@ -13,9 +13,7 @@ import typer
 from harness.errors import unknown_name
 from harness.settings import MAX_SEEDS, Settings
 
-Seeds = Annotated[
-    int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, else the preset's.")
-]
+Seeds = Annotated[int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")]
 Data = Annotated[list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.")]
 Filter = Annotated[
     list[str],
