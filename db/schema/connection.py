@@ -6,12 +6,13 @@ import contextlib
 import random
 import sqlite3
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SAWarning
 
 from harness.errors import InputError
 
@@ -43,15 +44,16 @@ def connect(url: str) -> Engine:
     name, is_sqlite = parsed.drivername, parsed.get_backend_name() == "sqlite"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}
     try:
-        engine = create_engine(parsed, **options)
+        with warnings.catch_warnings(action="error", category=SAWarning):
+            engine = create_engine(parsed, **options)
         if is_sqlite:  # check the options of the query without opening the file
             sqlite3.connect(":memory:", **engine.dialect.create_connect_args(parsed)[1]).close()
     except NoSuchModuleError:
         raise InputError(f"DROPBENCH_DB: unknown database '{name}': expected sqlite or postgresql") from None
     except ModuleNotFoundError as error:
         raise InputError(f"DROPBENCH_DB: '{name}' needs the package '{error.name}': install it with pip") from None
-    except (ArgumentError, ArithmeticError, TypeError, ValueError, sqlite3.Error) as error:
-        raise InputError(f"DROPBENCH_DB: invalid option in the URL: {error}") from None
+    except (ArgumentError, ArithmeticError, SAWarning, TypeError, ValueError, sqlite3.Error) as error:
+        raise InputError(f"DROPBENCH_DB: invalid option in the URL: {error.args[0]}") from None
     if is_sqlite:
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)

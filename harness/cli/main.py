@@ -124,8 +124,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     try:
-        for argument in arguments:
-            check_text(argument, "argument")
+        check_text(" ".join(arguments), "command")
         arguments = hoist_plugins(arguments) or ["--help"]
         result = get_command(app).main(args=arguments, prog_name="dropbench", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -144,8 +143,7 @@ def run(arguments: list[str]) -> int:
         if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EPERM):
             raise
         message = f"{error.filename or 'output'}: {error.strerror}"
-    printable = "".join(letter if letter.isprintable() else " " for letter in message)
-    typer.echo("dropbench: " + " ".join(printable.split()), err=True)
+    typer.echo(" ".join("".join(c if c.isprintable() else " " for c in f"dropbench: {message}").split()), err=True)
     return 2
 
 

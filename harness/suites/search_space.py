@@ -59,7 +59,7 @@ class Range(FiniteModel):
         if self.log and (self.step is not None or self.low <= 0):
             raise ValueError("expected low above 0 and no step with log")
         if (self.step or self.is_integer) and self.high - self.low > 10**6 * (self.step or 1):
-            raise ValueError("more than 1,000,000 numbers: expected a larger step, or a decimal point in a bound")
+            raise ValueError("more than 1,000,000 numbers: expected a larger step, or a decimal point")
         return self
 
     def values(self) -> list[int | float] | None:

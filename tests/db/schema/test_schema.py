@@ -195,6 +195,7 @@ def test_a_writer_that_does_not_end(url: str, store: Store, make_trial: Callable
         ("postgresql+psycopg://me@localhost/x?foo=bar", 'invalid connection option "foo"'),
         ("postgresql+psycopg://me@localhost/x?connect_timeout=x", "bad value for connect_timeout"),
         ("sqlite:///x.db?timeout=x", "invalid option in the URL: could not convert string to float: 'x'"),
+        ("sqlite:///x.db?foo=1", "invalid option in the URL: .* 'foo' are not accepted"),
         (f"sqlite:///x.db?cached_statements={'9' * 20}", "invalid option in the URL"),
     ],
 )
