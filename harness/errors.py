@@ -17,11 +17,20 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     near += [known for known in names if name and known.startswith(name) and known not in near]
     if near:
         hint = f"did you mean {' or '.join(near[:3])}?"
-    elif len(names) <= 20:
-        hint = f"known: {', '.join(names) or 'none'}"
     else:
-        hint = f"there are {len(names)} of them: dropbench list"
+        hint = f"known: {', '.join([*names[:20], '…'][: len(names)]) or 'none'}"
     return InputError(f"unknown {kind} '{name}': {hint}")
+
+
+def check_text(text: str, source: str) -> None:
+    """Raise InputError for a text that files and databases cannot hold: with a NUL, or of bytes that are not UTF-8."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InputError(f"{source} {text!a}: expected text in UTF-8 without NUL")
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 trial", "3 trials"."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 class Interrupted(Exception):

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError, check_text, unknown_name
 
 BACKENDS = ("auto", "eager", "cpu", "triton")
 """Implementations of attention with dropped keys; see `harness.attention.backends`."""
+MAX_SEEDS = 10_000  # of a configuration
 
 
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -72,13 +73,14 @@ class Settings:
         """Return the settings of this process; `changes` take precedence over the environment.
 
         Raises:
-            InputError: a value is not a number of processes, or not the name of a backend.
+            InputError: a value is not text, not a number of processes, or not the name of a backend.
         """
         fields: dict[str, Any] = {}
         for variable, (name, parse) in _VARIABLES.items():
             if text := os.environ.get(variable):
-                if parse is int and not text.isdecimal():
-                    raise InputError(f"{variable}={text}: expected a number of processes")
+                check_text(text, variable)
+                if parse is int and not (text.isdecimal() and len(text) < 5):
+                    raise InputError(f"{variable}={text}: expected a number of processes, at most 9999")
                 fields[name] = parse(text)
         settings = cls(**(fields | changes))
         if settings.backend not in BACKENDS:

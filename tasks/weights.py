@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def weights_ref(path: Path) -> WeightsRef:
     Raises:
         InputError: the path does not exist or cannot be read.
     """
-    path = path.expanduser().absolute()
+    path = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 - it leaves the name of an unknown user
     if not path.exists():
         raise InputError(f"weights {path}: expected a file, or a folder with config.json and model.safetensors")
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from db.cli.output import Json, opened
+from harness.errors import count_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -63,10 +64,10 @@ def rebuild(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(summary)))
         return
-    damaged = f"{len(summary.damaged)} damaged run directories left out"
-    typer.echo(f"Recorded {summary.recorded} trials from {settings.runs}, {damaged}.")
+    damaged = f"{count_of(len(summary.damaged), 'damaged run directory', 'damaged run directories')} left out"
+    typer.echo(f"Recorded {count_of(summary.recorded, 'trial')} from {settings.runs}, {damaged}.")
     if summary.without_directory:
-        typer.echo(f"{summary.without_directory} trials without a run directory did not change.")
+        typer.echo(f"{count_of(summary.without_directory, 'trial')} without a run directory did not change.")
 
 
 @db.command()
@@ -85,7 +86,7 @@ def export(
         typer.echo(json.dumps([{"file": str(file), "rows": rows} for file, rows in files]))
     else:
         for file, rows in files:
-            typer.echo(f"{file}: {rows} rows")
+            typer.echo(f"{file}: {count_of(rows, 'row')}")
 
 
 @db.command("import")
@@ -114,8 +115,8 @@ def import_(
         for line in messages(summary, replace):
             typer.echo(line, err=True)
         typer.echo(
-            f"Added {summary.added} trials, updated {summary.updated}, {summary.unchanged} unchanged;"
-            f" added {summary.submissions} ended submissions."
+            f"Added {count_of(summary.added, 'trial')}, updated {summary.updated}, {summary.unchanged} unchanged;"
+            f" added {count_of(summary.submissions, 'ended submission')}."
         )
     if summary.refused or (summary.conflicts and not replace):
         raise typer.Exit(1)

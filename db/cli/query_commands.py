@@ -75,7 +75,9 @@ def results(
         else:
             rows = query(store, words or (), metrics=split(metric), **options)
     rows = sorting.sort_rows(sorting.pivot(rows) if wide else rows, split(sort), limit)
-    _print(rows, kind, output, lambda: (*listing.results_table(rows), []), "no results: run `dropbench run SUITE`")
+    active = any(row.get("state") in ("submitted", "running") for row in rows)
+    below = ["submitted, running: at the last `dropbench collect`; run it for the current states"] if active else []
+    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), "no results: run `dropbench run SUITE`")
 
 
 Side = Annotated[str, typer.Argument(help="A filter in quotes; or a database or exported folder, and a filter for it.")]

@@ -6,12 +6,13 @@ import contextlib
 import random
 import sqlite3
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SAWarning
 
 from harness.errors import InputError
 
@@ -36,18 +37,23 @@ def connect(url: str) -> Engine:
     """Return an engine without opening the database. Raise InputError for an invalid URL or a missing driver."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
         raise InputError(
             "DROPBENCH_DB: expected a SQLAlchemy URL such as sqlite:///dropbench.db or postgresql+psycopg://user@host/name"
         ) from None
     name, is_sqlite = parsed.drivername, parsed.get_backend_name() == "sqlite"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}
     try:
-        engine = create_engine(parsed, **options)
+        with warnings.catch_warnings(action="error", category=SAWarning):
+            engine = create_engine(parsed, **options)
+        if is_sqlite:  # check the options of the query without opening the file
+            sqlite3.connect(":memory:", **engine.dialect.create_connect_args(parsed)[1]).close()
     except NoSuchModuleError:
         raise InputError(f"DROPBENCH_DB: unknown database '{name}': expected sqlite or postgresql") from None
     except ModuleNotFoundError as error:
         raise InputError(f"DROPBENCH_DB: '{name}' needs the package '{error.name}': install it with pip") from None
+    except (ArgumentError, ArithmeticError, SAWarning, TypeError, ValueError, sqlite3.Error) as error:
+        raise InputError(f"DROPBENCH_DB: invalid option in the URL: {error.args[0]}") from None
     if is_sqlite:
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
@@ -88,7 +94,8 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         for part, message in _CAUSES.items():
             if engine.dialect.name == "sqlite" and part in cause.lower():
                 raise InputError(f"{database_name(engine)}: {message}") from None
-        if isinstance(error, OperationalError) and engine.dialect.name != "sqlite":
+        refused = isinstance(error, OperationalError) or getattr(error, "statement", "") is None  # in connecting
+        if refused and engine.dialect.name != "sqlite":
             raise InputError(f"{database_name(engine)}: {cause}") from None
         raise
 

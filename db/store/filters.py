@@ -27,7 +27,7 @@ from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func
 
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.rows import in_list
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError, check_text, unknown_name
 from harness.regularizers.spec import Scalar, parse_scalar
 from harness.trials.metric import MetricName
 from harness.trials.trial import TRIAL_STATES
@@ -112,8 +112,7 @@ def parse(connection: Connection, words: Sequence[str]) -> Filter:
         if word == "not":
             negated = not negated
             continue
-        if "\0" in word or any("\ud800" <= letter <= "\udfff" for letter in word):
-            raise InputError(f"filter {word!a}: expected text")
+        check_text(word, "filter")
         clause, suites = parser.parse(word)
         result.clauses.append(not_(clause) if negated else clause)
         if not negated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import os
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError, check_text, unknown_name
 from harness.registry import load
 
 
@@ -73,7 +74,9 @@ class LazyGroup(TyperGroup):
             from harness.trials.plugins import load_all
 
             load_all(Settings.from_environment())
-        command: Any = get_command(load(target.app))
+        application = load(target.app)
+        application.rich_markup_mode = None  # Rich would drop the brackets of "[profiles.NAME]" and "[SUITE]"
+        command: Any = get_command(application)
         return getattr(command, "commands", {}).get(cmd_name, command)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -85,7 +88,7 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def dropbench(
     plugin: Annotated[
         list[Path] | None,
@@ -113,6 +116,8 @@ def dropbench(
 def main() -> None:
     """Run the command line; user errors end in one line and exit code 2."""
     gc.set_threshold(GARBAGE)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":  # it may lack ± and −
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
     if "torch" not in sys.modules:  # torch's libraries warn about uncollected objects at exit
         gc.freeze()  # skips the last collection
@@ -122,6 +127,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     try:
+        check_text(" ".join(arguments), "command")
         arguments = hoist_plugins(arguments) or ["--help"]
         result = get_command(app).main(args=arguments, prog_name="dropbench", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -137,10 +143,10 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EPERM):
             raise
         message = f"{error.filename or 'output'}: {error.strerror}"
-    typer.echo("dropbench: " + " ".join(message.split()), err=True)
+    typer.echo(" ".join("".join(c if c.isprintable() else " " for c in f"dropbench: {message}").split()), err=True)
     return 2
 
 

@@ -45,9 +45,15 @@ def print_table(
 
     console = Console(highlight=False)
     table = Table(box=box.SIMPLE_HEAD if rule else None, pad_edge=False, show_edge=False, header_style="bold")
+    # Texts wrap between words only. On a terminal that is too narrow for that, the table overflows.
+    columns = [*zip(header, *rows, strict=True)]
+    least = [max(_width(word) for text in column for word in text.split() or [""]) for column in columns]
+    missing = [max(map(_width, column)) - low for column, low in zip(columns, least, strict=True)]
+    spare = console.width - sum(least) - 3 * len(least)
+    console.width = max(console.width, console.width - spare)
     for index, name in enumerate(header):
-        number = index in right
-        table.add_column(Text(name), justify="right" if number else "left", overflow="fold", no_wrap=number)
+        width = least[index] + missing[index] * min(max(spare, 0), sum(missing)) // max(1, sum(missing))
+        table.add_column(Text(name), justify="right" if index in right else "left", overflow="fold", width=width)
     for row in rows:
         table.add_row(*map(Text, row))
     for line in above:

@@ -103,7 +103,7 @@ def parse_scalar(text: str) -> Scalar:
     """Return the number or boolean that `text` spells, else the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    for kind in (int, float):
+    for kind in (int, float)[len(text) > 18 :]:  # more digits do not fit into 64 bits
         try:
             return kind(text)
         except ValueError:

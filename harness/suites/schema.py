@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from harness.settings import MAX_SEEDS
 from harness.suites.search_space import Search, Space
 from harness.trials.metric import current_name
 from harness.validation import StrictModel
@@ -66,7 +67,7 @@ class Preset(StrictModel):
         search: how the space is searched; default: the suite's.
     """
 
-    seeds: int = Field(ge=1)
+    seeds: int = Field(ge=1, le=MAX_SEEDS)
     data: list[str] | None = None
     overrides: dict[str, Any] = Field(default_factory=dict)
     sweep: Space | None = None

@@ -31,6 +31,7 @@ TRIAL_KEYS = ("schedule", "align")
 """Keys that are written among the parameters of a regularizer, but are fields of the trial."""
 MAX_CANDIDATES = 10_000
 """The maximum number of candidates of a cell."""
+Bound = Annotated[int | float, Field(ge=-1e15, le=1e15)]
 
 
 class Range(FiniteModel):
@@ -41,9 +42,9 @@ class Range(FiniteModel):
         log: sample uniformly in the logarithm; excludes `step`.
     """
 
-    low: int | float
-    high: int | float
-    step: Annotated[int | float, Field(gt=0)] | None = None
+    low: Bound
+    high: Bound
+    step: Annotated[Bound, Field(gt=0)] | None = None
     log: bool = False
 
     @property
@@ -57,6 +58,8 @@ class Range(FiniteModel):
             raise ValueError(f"expected low below high, got {self.low} and {self.high}")
         if self.log and (self.step is not None or self.low <= 0):
             raise ValueError("expected low above 0 and no step with log")
+        if (self.step or self.is_integer) and self.high - self.low > 10**6 * (self.step or 1):
+            raise ValueError("more than 1,000,000 numbers: expected a larger step, or a decimal point")
         return self
 
     def values(self) -> list[int | float] | None:
@@ -131,15 +134,18 @@ class Sweep(FiniteModel):
     @model_validator(mode="after")
     def _is_countable(self) -> Self:
         if self.search.sampler == "grid":
-            count = 1
             for key, values in self.space.items():
-                points = values.values() if isinstance(values, Range) else values
-                if points is None:
+                if isinstance(values, Range) and values.values() is None:
                     raise ValueError(f"{key}: a grid needs a list of values, or a step: use search sampler=tpe")
-                count *= len(points)
-            if count > MAX_CANDIDATES:
-                raise ValueError(f"{count:,} combinations, at most {MAX_CANDIDATES:,}: use search sampler=tpe")
+            if self.size > MAX_CANDIDATES:
+                raise ValueError(f"{self.size:,} combinations, at most {MAX_CANDIDATES:,}: use search sampler=tpe")
         return self
+
+    @property
+    def size(self) -> int:
+        """Return the number of candidates."""
+        lists = [values.values() or () if isinstance(values, Range) else values for values in self.space.values()]
+        return self.search.candidates or math.prod(map(len, lists))
 
     @property
     def is_grid(self) -> bool:

@@ -26,6 +26,7 @@ SUITES = Path(__file__).parent
 SUFFIXES = (".yaml", ".yml")
 BASE_FIELDS = ("task", "model", "data", "weights")
 """Fields of a trial that define what is trained, apart from its regularization."""
+MAX_TRIALS = 1_000_000  # of a suite, counted before any is created
 SYNTHETIC = "-synthetic"
 """The suffix of generated data that replace a data set."""
 
@@ -65,8 +66,8 @@ class Suite(StrictModel):
         """Yield the cells of the table that `options` selects, row by row.
 
         Raises:
-            InputError: the suite does not have the preset, data set or model, or none of its regularizers has a swept
-                parameter.
+            InputError: the suite does not have the preset, data set or model, none of its regularizers has a swept
+                parameter, or there are more than `MAX_TRIALS` trials.
         """
         if options.preset not in self.presets:
             raise unknown_name(f"preset of {self.name}", options.preset, self.presets)
@@ -79,6 +80,7 @@ class Suite(StrictModel):
         selected = {"data": _by_base_name(options.data or preset.data), "model": _by_base_name(options.models or None)}
         present: dict[str, set[str]] = {"data": set(), "model": set()}
         swept: set[str] = set()
+        trials = 0
         for row in rows:
             for index, column in enumerate(self.columns):
                 fields = {**self.trial, **row.trial, **column.trial}
@@ -103,6 +105,10 @@ class Suite(StrictModel):
                     **fields.get("overrides", {}),
                     **options.overrides,
                 }
+                seeds = tuple(options.seeds or range(preset.seeds))
+                trials += len(seeds) * (sweep.size if sweep is not None else 1)
+                if trials > MAX_TRIALS:
+                    raise InputError(f"{where}: more than {MAX_TRIALS:,} trials: request fewer seeds or candidates")
                 yield Cell(
                     suite=self.name,
                     row=row.label,
@@ -111,7 +117,7 @@ class Suite(StrictModel):
                     baseline=row.baseline,
                     published=row.published[index] if row.published else None,
                     request=validated(TrialRequest, fields, where, f"field of a trial in {where}"),
-                    seeds=tuple(options.seeds or range(preset.seeds)),
+                    seeds=seeds,
                     sweep=sweep,
                 )
         self._check_swept(rows, options, swept)
@@ -172,7 +178,7 @@ class Suite(StrictModel):
         """Return the cells with their trials, one per seed: of a grid for all candidates, of a search none."""
         return [
             (cell, [trial for candidate in cell.grid_cells() for trial in candidate.trials(settings)])
-            for cell in self.cells(options)
+            for cell in list(self.cells(options))  # counted before any trial is created
         ]
 
 

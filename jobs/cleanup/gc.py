@@ -20,7 +20,7 @@ from sqlalchemy import select
 from db.schema.connection import reading
 from db.schema.tables import Submissions, Trials
 from db.store.store import Store, SubmissionRow
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from jobs.cleanup import garbage
@@ -85,7 +85,7 @@ class Freed:
         rows.append((sum(self.bytes.values()), sum(self.files.values()), f"files {freed}"))
         lines = [f"{_format_size(size):>10} in {count:>6} {text}" for size, count, text in rows]
         if self.busy:
-            lines.append(f"Skipped {self.busy} run directories that workers hold.")
+            lines.append(f"Skipped {count_of(self.busy, 'run directory', 'run directories')} that workers hold.")
         return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from db.cli.output import Json
 from harness.analysis import ANALYSES
 from harness.errors import InputError, unknown_name
 from harness.settings import Settings
-from jobs.cli.options import TrialOptions
+from jobs.cli.options import Seeds, TrialOptions
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -36,6 +36,8 @@ def list_(
     items = list_sites(sites, regularizer) if sites else list_items(kind)
     if kind == "published" and not sites and not as_json:
         items = published_lines(items)
+    elif not as_json:  # readers of a table do not need import paths
+        items = [{key: value for key, value in item.items() if key not in ("spec", "outline")} for item in items]
     print_items(items, as_json)
 
 
@@ -57,7 +59,7 @@ def analyze(
         typer.Option(metavar="NAME[=PATH]", help="Folder of a data set; for a suite, only these data sets."),
     ] = None,
     preset: Annotated[str | None, typer.Option(help="For a suite: the preset that was run; default: mini.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="For a suite: seeds 0 to N-1.")] = None,
+    seeds: Seeds = None,
     model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="For a suite: only these models.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Json = False,

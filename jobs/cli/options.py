@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import unknown_name
-from harness.settings import Settings
+from harness.settings import MAX_SEEDS, Settings
 
+Seeds = Annotated[int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")]
 Data = Annotated[list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.")]
 Filter = Annotated[
     list[str],
@@ -28,7 +29,7 @@ class TrialOptions:
     """The options that select trials, unparsed."""
 
     preset: Annotated[str, typer.Option(help="mini: at most hours on two cores; paper: as published.")] = "mini"
-    seeds: Annotated[int | None, typer.Option(min=1, metavar="N", help="Seeds 0 to N-1; default: the preset's.")] = None
+    seeds: Seeds = None
     data: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME[=PATH]", help="Only these data sets; PATH: folder of this data set."),
@@ -65,7 +66,7 @@ class RuntimeOptions:
     ] = None
     compile: Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")] = False
     checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time between two checkpoints.")
+        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.")
     ] = 300.0
     track: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Also log to tensorboard, wandb or mlflow.")

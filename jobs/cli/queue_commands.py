@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from db.cli.output import Json
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.settings import Settings
-from jobs import count_of
 from jobs.cli.options import Filter
 
 if TYPE_CHECKING:
@@ -58,15 +57,19 @@ def status(
 
 @app.command()
 def watch(
-    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between two updates.")] = 2.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=1e9, metavar="SECONDS", help="Time between two updates.")
+    ] = 2.0,
 ) -> None:
     """Follow the trials until none is active, and keep the database up to date meanwhile."""
+    from jobs.queue.status import explain_waiting, read_status
     from jobs.queue.status import watch as watch_trials
 
     with _open_store() as (store, settings):
         queued = watch_trials(store, settings, interval)
+        lines = explain_waiting(read_status(store, settings).reasons)
     if queued:
-        typer.echo(f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.")
+        typer.echo("\n".join([f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *lines]))
 
 
 @app.command()
@@ -149,7 +152,7 @@ def gc(
         list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only the run directories of these trials.")
     ] = None,
     older_than: Annotated[
-        float, typer.Option(min=0, metavar="DAYS", help="Minimum age of checkpoints and job logs to delete.")
+        float, typer.Option(min=0, max=1e9, metavar="DAYS", help="Minimum age of checkpoints and job logs to delete.")
     ] = 30.0,
     weights: Annotated[
         bool, typer.Option("--weights", help="Also delete trained weights, which `dropbench analyze` needs.")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from db.cli.output import Json
-from harness.errors import unknown_name
-from jobs import count_of
+from harness.errors import count_of, unknown_name
 from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def run(
             print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
     complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
     _log(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}")
-    _report_failures(summary)
+    _report_failures(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
     if not complete:
         raise typer.Exit(1)
 
@@ -113,14 +112,16 @@ def submit(
     executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Profile of dropbench.toml; default: the first that matches a trial."),
+        typer.Option(
+            metavar="NAME", help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial."
+        ),
     ] = None,
     parallel: Annotated[
         int | None,
         typer.Option("--parallel", "--max-parallel", min=1, metavar="N", help="Maximum workers; on SLURM: per array."),
     ] = None,
     trials_per_job: Annotated[
-        int, typer.Option(min=1, metavar="N", help="On a cluster: trials per job, one after another.")
+        int, typer.Option(min=1, max=10**9, metavar="N", help="On a cluster: trials per job, one after another.")
     ] = 1,
     *,
     runtime: RuntimeOptions,
@@ -141,7 +142,7 @@ def submit(
         ids = store.find(" ".join(["queued", *(words or [])]))
         groups = list(group_by_profile(store, ids, plan, profile))
         if not groups:
-            typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry FILTER`.")
+            typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.")
         for group, plan in groups:
             typer.echo(preview(settings, group, plan) if dry_run else submit_trials(store, settings, group, plan))
 
@@ -166,15 +167,15 @@ def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trial
     workers = parallel or len(visible_devices()) or cores
     threads = max(1, cores // workers)
     # On a shared machine OMP_NUM_THREADS limits the threads: one that waits for a busy core slows all others.
-    if (limit := os.environ.get("OMP_NUM_THREADS", "")).isdecimal() and int(limit):
+    if (limit := os.environ.get("OMP_NUM_THREADS", "")[:9]).isdecimal() and int(limit):
         threads = min(threads, int(limit))
     if executor == "slurm":
         return Plan(executor, throttle=parallel, trials_per_job=trials_per_job)
     return Plan(executor, workers, threads)
 
 
-def _report_failures(summary: RunSummary) -> None:
-    """Report failed trials, each cause once, and exit with code 1 if there are any."""
+def _report_failures(summary: RunSummary, retry: str) -> None:
+    """Report failed trials, each cause once, and exit with code 1 if there are any; `retry` is the next command."""
     from db.tuning.candidates import is_pruned
 
     rows = [row for row in summary.in_states("failed", "cancelled") if not is_pruned(row)]
@@ -186,7 +187,7 @@ def _report_failures(summary: RunSummary) -> None:
         _log(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
     if rows:
         _log(
-            f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled: run `dropbench retry FILTER`, "
+            f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled: run `{retry}`, "
             "then this command again."
         )
         raise typer.Exit(1)

@@ -91,7 +91,7 @@ def _required_scalars(
     from db.tuning.select import select
 
     required: dict[tuple[str, str], set[str]] = {}
-    for cell in suite.cells(choice):
+    for cell in list(suite.cells(choice)):
         if cell.sweep is None:
             trials: Sequence[Trial] = cell.trials(settings)
         else:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from db.store.store import TrialRow
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.trials.task import spec_of
 from harness.trials.trial import FINAL_STATES, Trial
-from jobs import count_of
 from jobs.queue.activity import last_train_event
 
 if TYPE_CHECKING:

@@ -114,7 +114,7 @@ def _run_until_done(
             return
         if dispatch(store, settings, [id for id, row in rows.items() if row.state == "queued"], plan) is None:
             if open_states == {"queued"} and not reported_wait:
-                progress.print_line(f"Waiting: workers of other command lines use all {plan.parallel} worker slots.")
+                progress.print_line(f"Waiting: workers of other command lines use all worker slots ({plan.parallel}).")
                 reported_wait = True
             # Inspecting the trials takes a tenth of a core at most, however many they are.
             time.sleep(max(POLL_INTERVAL_S, 9 * (time.monotonic() - start)))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from db.store.store import Store
 from harness.clock import utc_now_iso
-from harness.errors import unknown_name
+from harness.errors import count_of, unknown_name
 from harness.settings import Settings
 from harness.trials.trial import TRIAL_STATES, TrialState
 from jobs.queue.reconcile import ActiveTrial, collect, inspect_active
+from jobs.slurm.execution import OUT_OF_MEMORY
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,14 @@ class Status:
         as_of: the time, ISO 8601.
         inspected: number of run directories read.
         ahead: number of trials whose run directory is newer than the database.
+        reasons: why the last attempts of queued trials ended.
     """
 
     counts: dict[TrialState, int]
     as_of: str
     inspected: int
     ahead: int
+    reasons: Sequence[str | None] = ()
 
     def to_json(self) -> dict[str, int | str]:
         """Return the counts, and ``as_of``."""
@@ -39,7 +44,10 @@ class Status:
 
 def read_status(store: Store, settings: Settings) -> Status:
     """Count the trials by their true state, without changing anything."""
-    return correct_counts(utc_now_iso(), store.counts(), inspect_active(store, settings))
+    as_of, counts, queued = utc_now_iso(), store.counts(), store.states([*store.attempted("queued")])
+    active = inspect_active(store, settings)
+    reasons = [trial.observed.reason for trial in active.values() if trial.observed.state == "queued"]
+    return replace(correct_counts(as_of, counts, active), reasons=[*reasons, *(row.reason for row in queued.values())])
 
 
 def correct_counts(as_of: str, counts: dict[TrialState, int], active: Mapping[str, ActiveTrial]) -> Status:
@@ -55,11 +63,22 @@ def correct_counts(as_of: str, counts: dict[TrialState, int], active: Mapping[st
 
 def render(status: Status) -> str:
     """Format a status as text."""
+    inspected = count_of(status.inspected, "run directory", "run directories")
     lines = [f"{state:<10} {status.counts[state]:>7}" for state in TRIAL_STATES]
-    lines.append(f"As of {status.as_of}: {status.inspected} run directories of active trials inspected.")
+    lines.append(f"As of {status.as_of}: {inspected} of active trials inspected.")
     if status.ahead:
         lines.append(f"{status.ahead} of them are newer than the database: run `dropbench collect` to update it.")
-    return "\n".join(lines)
+    return "\n".join([*lines, *explain_waiting(status.reasons)])
+
+
+def explain_waiting(reasons: Iterable[str | None]) -> list[str]:
+    """Return a line per cause for which the last attempts of queued trials ended, with what to do."""
+    causes = Counter(re.sub(r" (\(|on ).*", "", reason) for reason in reasons if reason)  # without memory and node
+    remedy = {OUT_OF_MEMORY: "set a larger `memory` in the profile of dropbench.toml, then "}
+    return [
+        f"{count_of(count, 'trial')} queued again ({cause}): {remedy.get(cause, '')}run `dropbench submit`."
+        for cause, count in causes.items()
+    ]
 
 
 def print_usage(store: Store, by: str, *, as_json: bool) -> None:
@@ -104,7 +123,8 @@ def explain_no_match(store: Store, ids: Sequence[str], words: Sequence[str], sta
     filter = " ".join(words)
     if not ids:
         return f"No trial matches '{filter}': run `dropbench status` to count the trials."
-    return f"None of the {len(ids)} trials that match '{filter}' is {states}: {_list_counts(store.counts(ids))}."
+    trials = count_of(len(ids), "trial that matches", "trials that match")
+    return f"None of the {trials} '{filter}' is {states}: {_list_counts(store.counts(ids))}."
 
 
 def _list_counts(counts: Mapping[TrialState, int]) -> str:

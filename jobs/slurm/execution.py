@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 CANCELLED = "cancelled on the cluster"
 """The cause of a trial whose job was cancelled by SLURM's own programs."""
+OUT_OF_MEMORY = "killed: out of memory"  # followed by peak and node
 
 _CLOCK_SKEW_S = 5
 
@@ -53,7 +54,7 @@ def exit_cause(execution: Execution, log: str = "") -> tuple[str, str] | None:
     state, where = execution.state, f" on {execution.nodes}" if execution.nodes else ""
     if "OUT_OF_MEMORY" in (state, *execution.step_states) or re.search(r"[Ee]xceeded (job|step) memory limit", log):
         peak = f" (peak {execution.max_rss / 2**20:,.0f} MiB)" if execution.max_rss else ""
-        return "out_of_memory", f"killed: out of memory{peak}{where}"
+        return "out_of_memory", f"{OUT_OF_MEMORY}{peak}{where}"
     causes = {
         "NODE_FAIL": ("node_failure", f"the node failed: {execution.nodes}"),
         "BOOT_FAIL": ("node_failure", f"the node did not boot: {execution.nodes}"),

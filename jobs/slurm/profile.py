@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,10 @@ from harness.errors import InputError, unknown_name
 from harness.validation import input_error
 
 FILE = Path("dropbench.toml")
+Count = Annotated[int, Field(ge=1, le=10**6)]
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A text without control characters: a line break would add a command to the batch script, even in quotes."""
+Variable = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Profile(BaseModel):
@@ -20,19 +24,19 @@ class Profile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    nodes: int = Field(default=1, ge=1, description="nodes per job")
-    tasks: int = Field(default=1, ge=1, description="processes per node, which share the samples of each micro-batch")
-    gpus: int = Field(default=0, ge=0, description="GPUs per node")
-    cpus: int = Field(default=1, ge=1, description="CPU cores per process")
-    memory: float | None = Field(default=None, gt=0, description="GB per node")
-    time: int = Field(default=60, ge=1, description="time limit of a job in minutes")
-    signal_delay: int = Field(default=90, ge=1, description="seconds between the checkpoint signal and the time limit")
-    setup: list[str] = Field(default_factory=list, description="shell lines to run before the job")
-    environment: dict[str, str] = Field(default_factory=dict, description="environment variables of the job")
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    constraint: Line | None = None
+    nodes: Count = Field(default=1, description="nodes per job")
+    tasks: Count = Field(default=1, description="processes per node, which share the samples of each micro-batch")
+    gpus: int = Field(default=0, ge=0, le=10**6, description="GPUs per node")
+    cpus: Count = Field(default=1, description="CPU cores per process")
+    memory: float | None = Field(default=None, ge=0.001, le=10**6, description="GB per node")
+    time: Count = Field(default=60, description="time limit of a job in minutes")
+    signal_delay: Count = Field(default=90, description="seconds between the checkpoint signal and the time limit")
+    setup: list[Line] = Field(default_factory=list, description="shell lines to run before the job")
+    environment: dict[Variable, Line] = Field(default_factory=dict, description="environment variables of the job")
     trials: str | None = Field(default=None, description="filter of the trials that use this profile by default")
 
     def to_submitit(self) -> dict[str, Any]:

@@ -152,7 +152,8 @@ def _start_slurm(
     excluded = {id: retry.excluded_nodes(Runs(settings.runs)[id].attempts()) for id in queued}
     nodes = excluded[queued[0]]
     queued = [id for id in queued if excluded[id] == nodes]
-    exclude = ",".join(sorted(nodes)) if nodes and client.list_nodes(plan.profile.partition) - nodes else ""
+    known = client.list_nodes(plan.profile.partition) if nodes else set()  # names in run directories may be forged
+    exclude = ",".join(sorted(nodes & known)) if known - nodes else ""
     executor = executors.ArrayExecutor(
         folder, plan.profile, name, throttle=plan.throttle, after=plan.after, exclude=exclude
     )

@@ -134,6 +134,8 @@ class ArrayExecutor(submitit.SlurmExecutor):
         for program in ("srun", "sbatch", "squeue"):
             if shutil.which(program) is None:
                 raise InputError(f"executor slurm: {program} not found: run this on a login node of a SLURM cluster")
+        if not str(folder).isprintable():  # a line break would add a command to the script, even in quotes
+            raise InputError(f"{str(folder)!a}: control character in the path: set DROPBENCH_RUNS to another folder")
         super().__init__(folder, max_num_timeout=_MAX_TIMEOUTS)
         self.throttle = throttle
         quoted = shlex.quote(str(self.folder))

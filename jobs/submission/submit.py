@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from db.store.store import Store
+from harness.errors import count_of
 from harness.settings import Settings
-from jobs import count_of
 from jobs.slurm import client
 from jobs.slurm.profile import load_profile, profiles_for_trials
 from jobs.submission import executors
@@ -79,7 +79,7 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
             plan = replace(plan, after=done.job_id)
     queued = f"{count_of(len(ids), 'trial')} still queued"
     if not trials:
-        return f"All {plan.parallel} worker slots are in use, {queued}: run `dropbench submit` again later."
+        return f"All worker slots ({plan.parallel}) are in use, {queued}: run `dropbench submit` again later."
     if plan.executor == "debug":
         return f"Ran {count_of(trials, 'trial')} in this process: run `dropbench collect` and `dropbench status`."
     submitted_to = count_of(workers, "worker" if plan.executor == "local" else "job")

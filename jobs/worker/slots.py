@@ -63,7 +63,7 @@ class WorkerSlot:
 def acquire(runs: Path, submission: str, count: int, max_workers: int) -> list[WorkerSlot]:
     """Acquire up to `count` slots while at most `max_workers` are held in all; the caller holds the dispatch lock."""
     held = {_number(path) for path in _slot_files(runs, host=gethostname()) if _is_held(path)}
-    free = [number for number in range(max_workers + len(held)) if number not in held]
+    free = [number for number in range(count + len(held)) if number not in held]
     return [
         WorkerSlot(_slots_folder(runs) / f"{submission}.{number}.{gethostname()}")
         for number in free[: max(0, min(count, max_workers - len(held)))]

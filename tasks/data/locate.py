@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,7 @@ def parse_folders(items: Iterable[str]) -> dict[str, Path]:
         if not separator or not path:
             raise InputError(f"--data {item}: expected NAME=PATH, such as trec=/data/trec")
         DATASETS.entry(name)
-        folder = Path(path).expanduser()
+        folder = Path(os.path.expanduser(path))  # noqa: PTH111 - it leaves the name of an unknown user
         if not folder.is_dir():
             raise InputError(f"--data {item}: {folder} is not a folder")
         folders[name] = folder

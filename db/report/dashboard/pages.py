@@ -126,6 +126,9 @@ def trial_page(live: Live, id: str) -> Page:
     if record is None:
         raise NotFound(id)
     state, reason = live.store.observed.get(id, (record.state, record.reason))
+    for attempt in record.attempts:
+        if attempt["state"] == "running" and id in live.store.observed and state != "running":
+            attempt |= {"state": "lost", "cause": reason}  # its worker was killed; `collect` will record that
     running = next((trial for trial in activity.running if trial.id == id), None)
     config = record.config
     label = f"{config['regularizer']['name']} · {config['model']} · {config['data']['name']}, seed {record.seed}"

@@ -217,9 +217,10 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     names = (metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics)
     seeds = sorted({seed.seed for result in results for seed in result.seeds})
     numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
+    spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
     lines = [
         f"source: {view.suite.source}",
-        f"test {', '.join(names)}: mean ± sample standard deviation over n seeds{numbers}; bold: best in its column",
+        f"test {', '.join(names)}: {spread}; bold: best in its column",
     ]
     base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
     if base:

@@ -184,8 +184,8 @@ def _with_texts(attempt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hours(attempt: Mapping[str, Any]) -> float:
-    """Return the duration of an attempt in hours; 0 if its times are missing or invalid."""
-    if not attempt["started_at"]:
+    """Return the duration of an attempt in hours; 0 if its end is not known, or its times are invalid."""
+    if not attempt["started_at"] or (not attempt["ended_at"] and attempt["state"] != "running"):
         return 0.0
     try:
         ended = datetime.fromisoformat(attempt["ended_at"]) if attempt["ended_at"] else datetime.now(UTC)

@@ -74,7 +74,7 @@ def page_content(view: View, store: Store, runs: Path, *, full: bool = True) -> 
     details = details_of(view, anchors, store, runs, full=full)
     seeds = [seed for result in view.cells.values() for seed in result.seeds]
     listed = sum(len(cell.seeds) for cell in details)
-    lead = f"{len(seeds):,} trials, by row and column of the table."
+    lead = f"{len(seeds):,} trial{'s' * (len(seeds) != 1)}, by row and column of the table."
     if full and (shown := sum(len(cell.runs) for cell in details)) < listed:
         lead += f" {shown:,} of them are shown in full: failed ones, then the first seeds of each cell."
     if listed < len(seeds):

@@ -44,7 +44,7 @@ def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store
     """
     cells: list[CellTrials] = []
     errors: dict[str, InputError] = {}
-    for cell in suite.cells(options):
+    for cell in list(suite.cells(options)):
         try:
             cells.append(resolve_cell(cell, settings, store))
         except InputError as error:

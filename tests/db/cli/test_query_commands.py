@@ -45,6 +45,15 @@ def filled(folder: Path, make_trial: Make) -> Path:
     return folder
 
 
+def test_states_of_active_trials_are_dated(call: Call, filled: Path, make_trial: Make) -> None:
+    note = "submitted, running: at the last `dropbench collect`; run it for the current states"
+    assert note not in call("results").out
+    with open_store("sqlite:///dropbench.db") as store:
+        store.record([RunRecord(make_trial(0, data="cr"), "running")])
+    assert call("results").out.splitlines()[-1] == note
+    assert call("results", "data=trec").out.count(note) == 0
+
+
 COMMANDS = {
     "aggregates": ("results", "--aggregate", "mean,sem,median,min,max,n"),
     "wide": ("results", "--metric", "accuracy,dev/accuracy", "--wide"),

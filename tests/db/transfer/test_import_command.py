@@ -22,7 +22,7 @@ from tests.db.transfer.given import outcome
 
 def test_the_command(call: Call, filled: Store, tmp_path: Path, make_trial: Callable[..., Trial]) -> None:
     assert call("db", "import", "there.db") == (
-        0, "Added 6 trials, updated 0, 0 unchanged; added 1 ended submissions.\n", "",
+        0, "Added 6 trials, updated 0, 0 unchanged; added 1 ended submission.\n", "",
     )  # fmt: skip
     again = json.loads(call("db", "import", f"sqlite:///{tmp_path / 'there.db'}", "--json").out)
     assert again == {

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,21 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
         (["run", "--task", "image-classification", "--data", "digit", "--model", "vit-digits"], "did you mean digits"),
         (["run", "--task", "image-classification", "--data", "trec", "--model", "vit-digits"], "trec"),
         (["report", "quickstar"], "did you mean quickstart"),
+        (["list", "models", "--sites", "zebra"], "known: bert-base, "),
+        (["results", "a\udcff"], r"command 'results a\udcff': expected text in UTF-8"),
+        (["results", "a\0"], r"command 'results a\x00': expected text in UTF-8"),
+        (["results", "\x1b[2J\nx"], "unknown state, suite or trial id ' [2J x'"),
+        (["run", "x" * 5000 + ".yaml"], ": File name too long"),
+        (["run", "quickstart", "--data", "digits=" + "x" * 5000], ": File name too long"),
+        (["run", "quickstart", "--data", "digits=~nobody.here/x"], "~nobody.here/x is not a folder"),
+        (["run", "quickstart", "--weights", "~nobody.here/x"], "~nobody.here/x: expected a file"),
+        (["db", "export", "x" * 5000], ": File name too long"),
+        (["run", "quickstart", "--seeds", "100000000"], "--seeds"),
+        (["run", "quickstart", "--set", f"epochs={'9' * 4000}"], "epochs=inf: input should be a finite number"),
+        (["run", "quickstart", "--sweep", f"window=1..{'9' * 4000}"], "finite number"),
+        (["watch", "--interval", "1e300"], "--interval"),
+        (["gc", "--older-than", "1e300"], "--older-than"),
+        (["submit", "--trials-per-job", "9" * 23], "--trials-per-job"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -104,7 +120,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("dropbench: ")
-    assert captured.err.count("\n") == 1
+    assert captured.err.removesuffix("\n").isprintable()
     assert message in captured.err
     assert not (tmp_path / "runs").exists()
     if (tmp_path / "dropbench.db").exists():  # what needs the model's library is looked at last
@@ -218,6 +234,37 @@ def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch
     assert done.stderr.startswith("dropbench: ")
     assert "No space left on device" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("variable", "value"), [("RUNS", "r\udcff"), ("DB", "x\udcff"), ("NUM_WORKERS", "9" * 5000)])
+def test_a_setting_that_cannot_be(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(f"DROPBENCH_{variable}", value)
+    assert run(["status"]) == 2
+    assert capsys.readouterr().err.startswith(f"dropbench: DROPBENCH_{variable}")
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"{version('dropbench')}\n"
+
+
+def test_help_keeps_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["submit", "--help"]) == 0
+    assert "A [profiles.NAME] of" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_table_has_no_import_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "tasks"]) == 0
+    assert "tasks.images" not in capsys.readouterr().out
+
+
+def test_an_encoding_without_a_character(tmp_path: Path) -> None:
+    program = "from harness.cli import main; main.run = lambda arguments: print('1 ± −2') or 0; main.main()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "1 \\xb1 \\u22122\n"
 
 
 def test_completion_knows_the_commands(tmp_path: Path) -> None:

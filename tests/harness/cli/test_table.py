@@ -51,6 +51,20 @@ def test_a_terminal_shows_the_same_words() -> None:
     assert "─" * 19 in shown
 
 
+def test_a_terminal_does_not_break_names() -> None:
+    """At 80 columns, only texts of several words wrap."""
+    names = ["image-classification", "learned-dropout-lm-baseline", "dropattention/table3"]
+    rows = [[name, name, "a text of several words " * 4] for name in names]
+    parent, child = pty.openpty()
+    code = f"from harness.cli.table import print_table; print_table({HEADER}, {rows})"
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    subprocess.run([sys.executable, "-c", code], stdout=child, env=environment, check=True)
+    os.close(child)
+    shown = os.read(parent, 10_000).decode()
+    os.close(parent)
+    assert [shown.count(name) for name in names] == [2, 2, 2]
+
+
 def test_items_are_json_or_a_table_with_numbers_aligned_right(capsys: pytest.CaptureFixture[str]) -> None:
     items = [
         {"name": "a", "size": 1234567, "ratio": 0.5, "parts": ["x", "y"]},

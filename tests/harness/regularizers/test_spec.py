@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ from harness.regularizers.spec import ParsedSpec, Scalar, build_regularizer, com
         ("dropkey:align=finetune,ratio=0.3", ("dropkey", {"ratio": 0.3}, None, "finetune")),
         ("mine:on=true,off=False,text=a:b=c", ("mine", {"on": True, "off": False, "text": "a:b=c"})),
         ("mine:size=3,share=1e-3", ("mine", {"size": 3, "share": 1e-3})),
+        (f"mine:size={'9' * 4000}", ("mine", {"size": math.inf})),
     ],
 )
 def test_parse(text: str, expected: tuple[str, dict[str, Scalar]]) -> None:

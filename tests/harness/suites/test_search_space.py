@@ -52,6 +52,20 @@ def test_integer_ranges_count_as_in_python(low: int, width: int, step: int) -> N
     assert Range(low=low, high=low + width, step=step).values() == list(range(low, low + width + 1, step))
 
 
+def test_the_size_of_a_sweep() -> None:
+    space = parse_space(["window=1..100", "ratio=0.1,0.2,0.3", "seed=1..100"])
+    assert Sweep(space=parse_space(["window=1..100", "ratio=0.1,0.2,0.3"])).size == 300
+    assert Sweep(space=space, search=parse_search("sampler=tpe,candidates=7")).size == 7
+    with pytest.raises(ValueError, match="30,000 combinations, at most 10,000"):
+        Sweep(space=space)
+
+
+@pytest.mark.parametrize("bound", [10**400, -(10**400), float("inf")])
+def test_bounds_of_any_size(bound: float) -> None:
+    with pytest.raises(ValueError, match="should be"):
+        Range(low=min(0, bound), high=max(0, bound))
+
+
 def test_a_range_without_steps_is_not_a_grid() -> None:
     space = parse_space(["ratio=0.1..0.5", "set.lr=1e-4..1e-2:log"])
     assert space["set.lr"] == Range(low=1e-4, high=1e-2, log=True)
@@ -66,6 +80,9 @@ WRONG_SPACES = [
     ("ratio=0.1,0.1", "a value is given twice"),
     ("ratio=0.5..0.1", "expected low below high, got 0.5 and 0.1"),
     ("ratio=a..b", "expected numbers, such as ratio=0.1..0.5"),
+    ("window=1..1000000000000", "more than 1,000,000 numbers: expected a larger step"),
+    ("ratio=0..1:1e-300", "more than 1,000,000 numbers: expected a larger step"),
+    (f"ratio=0..{'9' * 400}", "finite number"),
     ("ratio=0..1:log", "expected low above 0 and no step with log"),
     ("ratio=0.1..0.5:0", "greater than 0"),
 ]

@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from harness.errors import InputError
-from harness.suites.cell import SuiteOptions
+from harness.settings import Settings
+from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.search_space import parse_space
 from harness.suites.suite import load_suite, parse_suite, suite_names
 
 SMALL: dict[str, Any] = {
@@ -112,6 +114,7 @@ def test_options_that_the_suite_does_not_have_are_rejected(options: SuiteOptions
         ({"rows": [{"lable": "x"}]}, "unknown key in f.yaml at rows.0 'lable': did you mean label"),
         ({"presets": {"mini": {"sedes": 1}}}, "unknown key in f.yaml at presets.mini 'sedes': did you mean seeds"),
         ({"presets": {"mini": {"seeds": 0}}}, "presets.mini.seeds=0"),
+        ({"presets": {"mini": {"seeds": 10**9}}}, "presets.mini.seeds=1000000000"),
         ({"rows": [{"label": "x", "published": [1.0]}]}, "row 'x': published has 1 entries, expected 2"),
         ({"rows": None}, "f.yaml: rows"),
     ],
@@ -120,6 +123,15 @@ def test_an_invalid_file_is_reported_in_one_line(change: dict[str, Any], message
     with pytest.raises(InputError, match=message) as caught:
         parse_suite({**SMALL, **change}, "f", "f.yaml")
     assert "\n" not in str(caught.value)
+
+
+def test_trials_are_counted_before_any_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = parse_suite(SMALL, "small", "small.yaml")
+    monkeypatch.setattr(Cell, "trials", None)
+    grid = parse_space([f"ratio={','.join(str(number / 1000) for number in range(1, 901))}"])
+    options = SuiteOptions(seeds=tuple(range(2000)), sweep=grid, regularizers=("dropkey",))
+    with pytest.raises(InputError, match="suite small: more than 1,000,000 trials: request fewer seeds or candidates"):
+        suite.trials(options, Settings())
 
 
 def test_a_row_with_an_unknown_field_is_rejected() -> None:

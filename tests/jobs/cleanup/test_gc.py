@@ -118,7 +118,7 @@ def test_busy_run_directories_are_skipped(place: Workplace, store: Store, work: 
     assert store.states(ids[:1])[ids[0]].state == "submitted"
     assert names(folder) == ["1_submitted.pkl"]
     assert held.exists()
-    assert "Skipped 1 run directories that workers hold." in freed.render()
+    assert "Skipped 1 run directory that workers hold." in freed.render()
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
     assert some.stdout == "Submitted 3 trials to 1 worker. Follow them with `dropbench watch`.\n", some.stderr
     full = place.call("submit", "--parallel", "1")
     assert full.stdout == (
-        "All 1 worker slots are in use, 3 trials still queued: run `dropbench submit` again later.\n"
+        "All worker slots (1) are in use, 3 trials still queued: run `dropbench submit` again later.\n"
     ), full.stderr
     wait(place.running, "a trial in training")
     before = contents(place.folder)
@@ -75,7 +75,7 @@ def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
     assert debugged.returncode == 0, debugged.stderr
     assert count_states(place) == {"succeeded": 6}
     assert place.call("submit").stdout == (
-        "Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry FILTER`.\n"
+        "Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.\n"
     )
 
 

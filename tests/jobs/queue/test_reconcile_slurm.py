@@ -11,7 +11,7 @@ from harness.clock import utc_now_iso
 from harness.runs.run_directory import RunDirectory
 from jobs.queue.operations import cancel
 from jobs.queue.reconcile import ObservedState, collect, determine_state
-from jobs.queue.status import read_status
+from jobs.queue.status import read_status, render
 from jobs.slurm.profile import Profile
 from jobs.submission.dispatch import Dispatched, Plan, dispatch
 from jobs.submission.submission import inspect_submissions, job_name
@@ -82,6 +82,25 @@ def test_a_failed_job_fails_its_trials_only_if_its_worker_never_started(
     assert [rows[id].state for id in done.trials] == ["failed", "failed", "queued", "queued"]
     reason = "its job ended before the trial began: x / setup: line 3: module: command not found"
     assert rows[done.trials[0]].reason == reason
+
+
+def test_status_explains_why_trials_wait_that_were_killed(queue: Store, place: Workplace, programs: Programs) -> None:
+    done = submit(queue, place)
+    attempt = {"state": "running", "submission": done.submission, "started_at": "2026-01-31T12:00:00.000+00:00"}
+    ends = []
+    for element, id in enumerate(done.trials[:3]):
+        RunDirectory(place.runs / id).write_attempt(1, {**attempt, "job_id": f"71_{element}"})
+        end = "TIMEOUT" if element == 2 else "OUT_OF_MEMORY"
+        ends.append(f"71_{element}|{end}|node{element}|2026-01-31T12:00:00|0:125|{element + 1}81M")
+    programs(squeue="", sacct="echo '" + "\n".join(ends) + "'")
+    lines = [
+        "1 trial queued again (killed at its time limit): run `dropbench submit`.",
+        "2 trials queued again (killed: out of memory): set a larger `memory` in the profile of dropbench.toml, "
+        "then run `dropbench submit`.",
+    ]
+    assert sorted(render(read_status(queue, place.settings)).splitlines()[-2:]) == lines
+    collect(queue, place.settings)
+    assert sorted(render(read_status(queue, place.settings)).splitlines()[-2:]) == lines
 
 
 def test_an_attempt_on_another_machine_is_dead_if_its_job_is_pending_again(

@@ -88,7 +88,7 @@ def test_a_trial_that_fails(place: Workplace) -> None:
     lines = done.stderr.splitlines()
     cause = "failed: ZeroDivisionError: the tiny task divides by zero; see `dropbench logs "
     assert any(f"and 1 more {cause}" in line for line in lines)
-    assert lines[-1] == ("2 of 4 trials failed or cancelled: run `dropbench retry FILTER`, then this command again.")
+    assert lines[-1] == ("2 of 4 trials failed or cancelled: run `dropbench retry tiny`, then this command again.")
     assert "A tiny table" in done.stdout, "the table is printed nevertheless"
     assert "ZeroDivisionError" in place.call("logs", failed[0]).stdout
 
@@ -221,7 +221,7 @@ def test_no_worker_is_started_while_all_slots_are_in_use(place: Workplace) -> No
     process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert line == "Waiting: workers of other command lines use all 1 worker slots.\n"
+    assert line == "Waiting: workers of other command lines use all worker slots (1).\n"
     time.sleep(0.5)
     assert not place.processes()
     process.send_signal(signal.SIGINT)

@@ -56,6 +56,11 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
         ("[profiles.a100]\ngpus = -1\n", "profiles.a100: gpus=-1: input should be greater than or equal to 0"),
         ("[profiles.a100]\ngpus = '1'\n", "profiles.a100: gpus=1: input should be a valid integer"),
         ("[profiles.a100]\nsetup = 'module load'\n", "profiles.a100: setup=module load: input should be a valid list"),
+        ("[profiles.a100]\nenvironment = {'A;touch x;B' = '1'}\n", "environment.A;touch x;B.[key]"),
+        ("[profiles.a100]\nenvironment = {'' = '1'}\n", "string should match pattern"),
+        ("[profiles.a100]\ntime = 10000000\n", "time=10000000: input should be less than or equal to 1000000"),
+        ("[profiles.a100]\nmemory = inf\n", "memory=inf: input should be less than or equal to 1000000"),
+        ("[profiles.a100]\nmemory = 0.0001\n", "memory=0.0001: input should be greater than or equal to 0.001"),
     ],
 )
 def test_invalid_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml: str, message: str) -> None:
@@ -65,6 +70,15 @@ def test_invalid_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toml:
         load_profile("a100")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["partition", "account", "qos", "constraint", "setup", "environment"])
+@pytest.mark.parametrize("letter", ["\n", "\r", "\0", "\x1b", "\x7f"])
+def test_no_text_of_a_profile_adds_a_line(key: str, letter: str) -> None:
+    text = f"touch x{letter}"
+    value: object = {"setup": [text], "environment": {"A": text}}.get(key, text)
+    with pytest.raises(ValueError, match="String should match pattern"):
+        Profile(**{key: value})  # type: ignore[arg-type]
 
 
 def test_the_sbatch_script_of_a_dry_run(place: Workplace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,17 @@ def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: W
     assert "#SBATCH --kill-on-invalid-dep=yes" in script
 
 
+def test_a_forged_node_is_not_excluded(queue: Store, place: Workplace, programs: Programs) -> None:
+    """A line break in its name would add a command to the script."""
+    programs(sinfo="echo n2")
+    id, now = queue.find(None)[0], utc_now_iso()
+    record = {"state": "node_failure", "node": "n1\ntouch x", "started_at": now, "ended_at": now}
+    RunDirectory.create(place.runs, queue.trial(id)).write_attempt(1, record)
+    done = dispatch(queue, place.settings, [id], PLAN)
+    assert done is not None
+    assert "touch" not in (place.runs / ".submitit" / done.submission / "submission.sh").read_text()
+
+
 @pytest.mark.parametrize(("nodes", "line"), [("n1 n2", "#SBATCH --exclude=n1"), ("n1", None)])
 def test_a_node_that_failed_during_a_trial_is_excluded_unless_it_is_the_only_one(
     queue: Store, place: Workplace, programs: Programs, nodes: str, line: str | None
@@ -79,6 +91,13 @@ n=$(/bin/grep -h -o 'dropbench-[0-9a-f]*' "$2"); echo "72|0|PENDING|||$n" > {pla
     assert done is not None
     assert done.job_id == "72"
     assert states(queue) == {"submitted"}
+
+
+def test_a_path_that_adds_a_line_to_the_script(queue: Store, place: Workplace, programs: Programs) -> None:
+    settings = replace(place.settings, runs=place.folder / "runs\ntouch x")
+    with pytest.raises(InputError, match="control character in the path: set DROPBENCH_RUNS"):
+        dispatch(queue, settings, queue.find(None), PLAN)
+    assert states(queue) == {"queued"}
 
 
 def test_a_refusal_leaves_the_queue_unchanged(queue: Store, place: Workplace, programs: Programs) -> None:

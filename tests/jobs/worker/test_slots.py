@@ -30,6 +30,14 @@ def test_the_limit_counts_all_live_workers(tmp_path: Path) -> None:
     assert slots.count_workers(tmp_path) == 0
 
 
+def test_any_limit(tmp_path: Path) -> None:
+    with slots.dispatch_lock(tmp_path):
+        acquired = slots.acquire(tmp_path, "a", count=2, max_workers=10**12)
+    assert [slot.number for slot in acquired] == [0, 1]
+    for slot in acquired:
+        slot.close()
+
+
 def test_a_slot_is_held_as_long_as_any_of_its_processes_is_alive(tmp_path: Path) -> None:
     with slots.dispatch_lock(tmp_path):
         (slot,) = slots.acquire(tmp_path, "a", count=1, max_workers=1)

@@ -121,6 +121,8 @@ def test_a_running_trial_is_followed(
         assert "1.25" in regions["trial"]["html"]
     regions = json.loads(ask(f"/trial/{trial.id}?have=").text)
     assert "its worker was killed" in regions["trial"]["html"]
+    attempts = parser.fromstring(regions["run"]["html"]).xpath("//h5[contains(., 'Attempts')]/following::tbody[1]/tr")
+    assert [row.text_content()[:5] for row in attempts] == ["1lost"]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "0.0.0.0", ""])

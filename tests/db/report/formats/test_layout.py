@@ -38,6 +38,12 @@ def test_a_cell_says_why_it_is_empty(store: Store, tables: Tables) -> None:
     assert "[3] seed 0: skipped: no token grid; seeds 1, 2: not run" in lines
 
 
+def test_the_legend_of_a_single_seed(store: Store, tables: Tables) -> None:
+    cells = tables.resolve(tables.suite(), SuiteOptions(seeds=(4,)))
+    text = tables.printed(tables.view(store, cells), 120)
+    assert "test accuracy in %: seed 4 alone; *: best in its column" in text
+
+
 def test_a_cell_without_trials_shows_the_reason(store: Store, tables: Tables) -> None:
     cells = tables.resolve(tables.suite())
     cells[1] = CellTrials(cells[1].cell, (), "data 'mr' is missing")
