@@ -118,14 +118,19 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: not valid JSON: {' '.join(str(error).split())}") from None
 
 
+def _yaml_loader(content: bytes) -> Any:
+    import yaml
+
+    return yaml.SafeLoader if len(content) > MAX_LIBYAML_BYTES else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def read_yaml(path: Path) -> Any:
     """Return the content of a YAML file, if it is small by libyaml, in an eighth of the time; raises as `read_json`."""
     import yaml
 
     content = read_bytes(path)
-    loader = yaml.SafeLoader if len(content) > MAX_LIBYAML_BYTES else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(content.decode(), loader)  # noqa: S506 - either is a SafeLoader
+        return yaml.load(content.decode(), _yaml_loader(content))  # noqa: S506 - a SafeLoader
     except Exception as error:  # a scalar that does not fit its tag raises whatever its constructor does
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         where = f"{path}:{mark.line + 1}" if mark else path
@@ -136,7 +141,8 @@ def yaml_line(path: Path, keys: Iterable[object]) -> int:
     """Return the line of a value in a valid YAML file by its keys and indices; those that do not exist are ignored."""
     import yaml
 
-    node, line = yaml.compose(read_bytes(path).decode()), 0
+    content = read_bytes(path)
+    node, line = yaml.compose(content.decode(), _yaml_loader(content)), 0
     for key in keys:
         if isinstance(node, yaml.MappingNode):
             children = {name.value: (value, name.start_mark.line) for name, value in node.value}

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Regularizer
-from harness.validation import input_error
+from harness.validation import StrictModel, input_error
 
 
 def _scalar(value: Any) -> Any:
@@ -25,13 +25,11 @@ def _scalar(value: Any) -> Any:
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 
 
-class RegularizerSpec(BaseModel):
+class RegularizerSpec(StrictModel):
     """A registered name with all of its parameters, defaults filled in."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
-    params: dict[str, Scalar] = {}
+    params: dict[str, Scalar] = Field(default_factory=dict)
 
     def build(self) -> Regularizer:
         """Return the regularizer; raise InputError as `build_regularizer`."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from harness.errors import InputError
 from harness.files import read_yaml
 from harness.registry import Entry, Registry, load
-from harness.validation import validated
+from harness.validation import StrictModel, validated
 
 SYNTHETIC = "-synthetic"
 Unit = Literal["rows", "tokens"]
@@ -31,7 +31,7 @@ Function = Annotated[str, AfterValidator(_function)]
 """Dotted module name and function name, joined by a colon."""
 
 
-class Layout(BaseModel, frozen=True, extra="forbid"):
+class Layout(StrictModel):
     """One published file layout of a set, and the function that reads it.
 
     Attributes:
@@ -46,7 +46,7 @@ class Layout(BaseModel, frozen=True, extra="forbid"):
     subfolders: tuple[str, ...] = ()
 
 
-class Published(BaseModel, frozen=True, extra="forbid"):
+class Published(StrictModel):
     """A size stated by a paper or a project page.
 
     Attributes:
@@ -62,7 +62,7 @@ class Published(BaseModel, frozen=True, extra="forbid"):
     with_left_out: bool = False
 
 
-class Dataset(BaseModel, frozen=True, extra="forbid"):
+class Dataset(StrictModel):
     """A data set by name: its folder, its files, and how to obtain them. Built from a card of `tasks/data/cards/`.
 
     Attributes:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from harness.runs.run_directory import Runs
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
+from harness.suites.suite import load_suite
 from harness.trials import plugins
 from harness.trials.task import TASKS
 from tests.fuzz.hostile import call
@@ -19,7 +22,8 @@ from tests.jobs.workplace import PLUGIN, SUITE
 
 def state() -> Any:
     """Return the states of the campaign's trials and its results."""
-    return json.loads(call("status", "--json").out), json.loads(call("results", "--format", "json").out)
+    counts = json.loads(call("status", "--json").out)
+    return counts | {"as_of": None}, json.loads(call("results", "--format", "json").out)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +39,12 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(folder)
         Path("tiny.yaml").write_text(SUITE, encoding="utf-8")
         assert call("enqueue", "tiny.yaml").code == 0
-        for number, directory in enumerate(list(Runs(Path("runs")))[:2]):
-            directory.write_result({"metrics": {"test/accuracy": 80.0 + number}, "format": 1})
+        cells = load_suite("tiny.yaml").trials(SuiteOptions(), Settings.from_environment())
+        for number, trial in enumerate(trial for _, trials in cells for trial in trials):
+            directory = RunDirectory.create(Path("runs"), trial)
+            directory.add_suites(["tiny"])
+            if number < 2:
+                directory.write_result({"metrics": {"test/accuracy": 80.0 + number}, "format": 1})
         assert call("db", "rebuild").code == 0
         before = state()
         yield folder

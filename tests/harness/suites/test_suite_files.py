@@ -51,6 +51,7 @@ def test_the_valid_file_is_read(tmp_path: Path) -> None:
         ("title: A table", "title: 1", "yaml:1: title=1: input should be a valid string"),
         ("title: A table\n", "", "title: field required"),
         ("source:", "sauce:", "unknown key in .*yaml:2 'sauce': did you mean source"),
+        ("trial: {regularizer: dropkey", "trial: {\tregulariser: dropkey", "yaml:14 at rows.1.trial 'regulariser'"),
         ("source:", "1:", "yaml:2: 1=1: keys should be strings"),
         ("source:", "[1, 2]:", "yaml:2: not valid YAML: found unhashable key"),
         ("these tests", "!!int x", "yaml: not valid YAML: invalid literal"),
