@@ -34,7 +34,7 @@ BYTES = (
     b"!!python/name:os ",
 )
 
-fuzzed = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
+fuzzed = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], print_blob=False)
 pytestmark = pytest.mark.slow
 
 
