@@ -7,17 +7,19 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import InputError, unknown_name
 from harness.files import read_bytes
-from harness.validation import StrictModel, validated
+from harness.validation import validated
 
 FILE = Path("dropbench.toml")
 
 
-class Profile(StrictModel, strict=True):
+class Profile(BaseModel):
     """The resources that a job requests from a cluster."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     partition: str | None = None
     account: str | None = None
