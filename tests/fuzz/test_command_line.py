@@ -106,6 +106,7 @@ def test_settings(campaign: Path, name: str, value: str, command: list[str]) -> 
         call(*command)
 
 
+@pytest.mark.filterwarnings("ignore:Query string argument")
 @fuzzed
 @given(
     scheme=st.sampled_from(SCHEMES),
