@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from harness.errors import InputError, unknown_name
+from harness.files import yaml_line
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -25,21 +27,33 @@ class FiniteModel(StrictModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-def input_error(error: ValidationError, where: str, noun: str, known: Mapping[str, FieldInfo]) -> InputError:
+def input_error(
+    error: ValidationError, where: str | Path, noun: str | None, known: Mapping[str, FieldInfo]
+) -> InputError:
     """Return the first finding of `error`; `noun` names an unknown key, and `known` are the fields of the model.
 
     An unknown key comes before all other findings, since a misspelled key is missing under its right name, too.
+    If `where` is the path of a YAML file, the message has the line.
     """
-    first = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda finding: finding["type"] not in ("extra_forbidden", "invalid_key"))
+    where = located(where, first["loc"])
+    noun = noun or f"key in {where}"
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         *path, last = first["loc"]
         kind = f"{noun} at {'.'.join(map(str, path))}" if path else noun
         return unknown_name(kind, str(last), _fields_at(path, known))
-    value = f"={first['input']}" if isinstance(first["input"], bool | int | float | str) else ""
+    given = first["input"]
+    is_short = abs(given) < 2**63 if isinstance(given, int) else isinstance(given, float | str)
+    value = f"={given!s:.60}" if is_short else ""
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     return InputError(f"{where}: {key}{value}: {message}" if key else f"{where}: {message}")
+
+
+def located(where: str | Path, keys: Iterable[int | str]) -> str:
+    """Return `where`; the path of a YAML file is followed by the line of the value at `keys`."""
+    return f"{where}:{yaml_line(where, keys)}" if isinstance(where, Path) else where
 
 
 def _fields_at(path: Iterable[int | str], fields: Mapping[str, FieldInfo]) -> Mapping[str, FieldInfo]:
@@ -59,10 +73,10 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(argument)
 
 
-def validated(kind: type[Model], fields: Mapping[str, Any], where: str, noun: str) -> Model:
+def validated(kind: type[Model], fields: Mapping[Any, Any], where: str | Path, noun: str | None = None) -> Model:
     """Return a model with these fields; raises `input_error` for unknown keys and invalid values."""
     try:
-        return kind(**fields)
+        return kind.model_validate(dict(fields))
     except ValidationError as error:
         raise input_error(error, where, noun, kind.model_fields) from None
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.files import open_regular
 from harness.trials.trial import Trial, WeightsRef
 
 
@@ -49,6 +50,6 @@ def _digest(stamps: tuple[tuple[Path, int, tuple[int, ...]], ...], root: Path) -
     for file, size, _ in stamps:
         relative = "" if file == root else file.relative_to(root).as_posix()
         digest.update(f"{relative} {size}\n".encode())
-        with file.open("rb") as content:
+        with open_regular(file) as content:
             hashlib.file_digest(content, lambda: digest)
     return digest.hexdigest()

@@ -53,6 +53,8 @@ def emit(content: str | bytes, output: Path | None) -> None:
     if output is None:
         return typer.echo(content)
     try:
+        if output.exists() and not output.is_file():
+            raise OSError(0, "not a regular file")
         write_atomic(output, content if isinstance(content, bytes) else (content + "\n").encode())
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}: expected a file in a writable folder") from None

@@ -20,6 +20,7 @@ from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
 from db.store.rows import chunks
 from db.transfer.export import BATCH_SIZE, import_pyarrow
 from harness.errors import InputError, unknown_name
+from harness.files import open_regular
 from harness.trials.metric import RENAMED
 
 Progress = Callable[[], None]
@@ -48,7 +49,7 @@ def load_export(folder: Path, progress: Progress) -> Engine:
     Raises:
         InputError: a file is missing, damaged, or has an invalid cell; the message names the place.
     """
-    formats = [suffix for suffix in ("csv", "parquet") if (folder / f"{Trials.name}.{suffix}").exists()]
+    formats = [suffix for suffix in ("csv", "parquet") if (folder / f"{Trials.name}.{suffix}").is_file()]
     if len(formats) != 1:
         files = "trials.csv and trials.parquet" if formats else "no trials.csv or trials.parquet"
         raise InputError(f"{folder}: {files}: expected one of them, as `dropbench db export` writes it")
@@ -78,6 +79,7 @@ def _fill(connection: Connection, table: Table, file: Path, progress: Progress) 
     statement = f"INSERT INTO {table.name} VALUES ({placeholders})"
     key = ", ".join(column.name for column in table.primary_key)
     try:
+        open_regular(file).close()
         for rows in chunks(read(table, file), BATCH_SIZE):
             try:
                 connection.exec_driver_sql(statement, [cells for _, cells in rows])

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harness.deprecation import alias_renamed_methods, renamed_fields
 from harness.regularizers.schedules import Schedule
+from harness.validation import FiniteModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -71,7 +72,7 @@ RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
 """Methods of a regularizer: name up to 0.1 → name."""
 
 
-class Regularizer(BaseModel, ABC):
+class Regularizer(FiniteModel, ABC):
     """A rule for attention in training, at the sites that it is bound to.
 
     Fields are its parameters: they are validated, named on the command line (``name:ratio=0.3,window=2``) and kept
@@ -83,8 +84,6 @@ class Regularizer(BaseModel, ABC):
     Randomness: draw only from torch's default generator of the tensors' device. The engine seeds it from (seed, step)
     before every step, which makes each run repeatable and resumable at any step.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

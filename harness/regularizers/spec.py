@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Regularizer
-from harness.validation import input_error
-
-Scalar = bool | int | float | str
+from harness.validation import StrictModel, input_error
 
 
-class RegularizerSpec(BaseModel):
+def _scalar(value: Any) -> Any:
+    is_number = (isinstance(value, int) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))
+    if not is_number and not isinstance(value, str):
+        raise ValueError("expected text, true, false, or a finite number below 2^63")
+    return value
+
+
+Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
+
+
+class RegularizerSpec(StrictModel):
     """A registered name with all of its parameters, defaults filled in."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
-    params: dict[str, Scalar] = {}
+    params: dict[str, Scalar] = Field(default_factory=dict)
 
     def build(self) -> Regularizer:
         """Return the regularizer; raise InputError as `build_regularizer`."""

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from harness.regularizers.spec import Scalar
 from harness.settings import MAX_SEEDS
 from harness.suites.search_space import Search, Space
 from harness.trials.metric import current_name
-from harness.validation import StrictModel
+from harness.trials.trial import TrialRequest
+from harness.validation import FiniteModel
 
 CurrentName = Annotated[str, AfterValidator(current_name)]
 """The name of a metric; those of earlier versions become the current ones."""
 
 
-class Axis(StrictModel):
+class PartialRequest(TrialRequest, strict=True):
+    """Fields of a trial that a suite, a row or a column sets."""
+
+    task: str = ""
+    data: str = ""
+    model: str = ""
+
+
+if TYPE_CHECKING:
+    TrialFields = dict[str, Any]
+else:
+    TrialFields = Annotated[PartialRequest, AfterValidator(lambda request: request.model_dump(exclude_unset=True))]
+
+
+class Axis(FiniteModel, strict=True):
     """A row or a column: its label, and the fields of the trial that it sets.
 
     Attributes:
@@ -24,9 +40,9 @@ class Axis(StrictModel):
     """
 
     label: str
-    trial: dict[str, Any] = Field(default_factory=dict)
+    trial: TrialFields = Field(default_factory=dict)
     metric: CurrentName | None = None
-    presets: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    presets: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
 
 
 class Row(Axis):
@@ -41,11 +57,11 @@ class Row(Axis):
     baseline: bool = False
     sweep: Space | None = None
     search: Search | None = None
-    params: list[dict[str, Any] | None] | None = None
-    published: list[float | tuple[float, float] | None] | None = None
+    params: list[dict[str, Scalar] | None] | None = None
+    published: list[float | Annotated[tuple[float, float], Field(strict=False)] | None] | None = None
 
 
-class FigureSpec(StrictModel):
+class FigureSpec(FiniteModel, strict=True):
     """How a suite that reproduces a figure draws its table.
 
     Attributes:
@@ -59,7 +75,7 @@ class FigureSpec(StrictModel):
     over: str = "ratio"
 
 
-class Preset(StrictModel):
+class Preset(FiniteModel, strict=True):
     """How a suite is run: `paper` as published, `mini` on two cores.
 
     Attributes:
@@ -69,6 +85,6 @@ class Preset(StrictModel):
 
     seeds: int = Field(ge=1, le=MAX_SEEDS)
     data: list[str] | None = None
-    overrides: dict[str, Any] = Field(default_factory=dict)
+    overrides: dict[str, Scalar] = Field(default_factory=dict)
     sweep: Space | None = None
     search: Search | None = None

@@ -7,20 +7,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field
 
 from harness.errors import InputError, unknown_name
 from harness.files import read_yaml
 from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import parse_spec
+from harness.regularizers.spec import parameters, parse_spec
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row
+from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row, TrialFields
 from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
 from harness.trials.recipe_diff import PAPER
 from harness.trials.trial import Trial, TrialRequest
-from harness.validation import StrictModel, validated
+from harness.validation import FiniteModel, located, validated
 
 SUITES = Path(__file__).parent
 SUFFIXES = (".yaml", ".yml")
@@ -31,7 +30,7 @@ SYNTHETIC = "-synthetic"
 """The suffix of generated data that replace a data set."""
 
 
-class Suite(StrictModel):
+class Suite(FiniteModel, strict=True):
     """One table or figure.
 
     Attributes:
@@ -52,9 +51,9 @@ class Suite(StrictModel):
     title: str
     source: str
     metric: CurrentName
-    trial: dict[str, Any]
-    rows: list[Row]
-    columns: list[Axis]
+    trial: TrialFields
+    rows: list[Row] = Field(min_length=1)
+    columns: list[Axis] = Field(min_length=1)
     presets: dict[str, Preset]
     sweep: Space | None = None
     search: Search | None = None
@@ -206,22 +205,37 @@ def load_suite(name: str) -> Suite:
         content = read_yaml(file)
     except FileNotFoundError:
         raise InputError(f"{file}: no such suite file") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{file}: no valid YAML: {' '.join(str(error).split())}") from None
-    return parse_suite(content, name.removesuffix(".yaml").removesuffix(".yml"), str(file))
+    return parse_suite(content, name.removesuffix(".yaml").removesuffix(".yml"), file)
 
 
-def parse_suite(content: Any, name: str, where: str) -> Suite:
-    """Validate the content of a suite file; raises InputError naming the wrong key."""
+def parse_suite(content: Any, name: str, where: str | Path) -> Suite:
+    """Validate the content of a suite file; raises InputError with the wrong key, and its line if `where` is a path."""
+
+    def error(message: str, *keys: int | str) -> InputError:
+        return InputError(f"{located(where, keys)}: {message}")
+
     if not isinstance(content, dict):
-        raise InputError(f"{where}: expected a mapping with title, source, metric, trial, rows, columns, presets")
-    suite = validated(Suite, {**content, "name": name}, where, f"key in {where}")
-    for row in suite.rows:
+        raise error("expected a mapping with title, source, metric, trial, rows, columns, presets")
+    if "name" in content:
+        raise error("name: a suite is named after its file: remove this key", "name")
+    suite = validated(Suite, {**content, "name": name}, where)
+    over = suite.figure.over if suite.figure and suite.figure.kind == "curves" else None
+    for index, row in enumerate(suite.rows):
         for key, values in (("params", row.params), ("published", row.published)):
             if values is not None and len(values) != len(suite.columns):
-                raise InputError(
-                    f"{where}: row '{row.label}': {key} has {len(values)} entries, expected {len(suite.columns)}"
-                )
+                counts = f"{key} has {len(values)} entries, expected {len(suite.columns)}"
+                raise error(f"row '{row.label}': {counts}", "rows", index, key)
+        for column in suite.columns:
+            fields = {**suite.trial, **row.trial, **column.trial}
+            for key in [key for key in ("task", "data", "model") if key not in fields]:
+                raise error(f"row '{row.label}', column '{column.label}': no {key} in trial", "rows", index)
+            regularizer = fields.get("regularizer", "none")
+            if over and regularizer in REGULARIZERS and over not in (parameters(regularizer) or [over]):
+                raise error(f"figure.over: {regularizer} has no parameter {over}", "figure", "over")
+    for kind, axes in (("rows", suite.rows), ("columns", suite.columns)):
+        labels = [axis.label for axis in axes]
+        for label in {label for label in labels if labels.count(label) > 1}:
+            raise error(f"{kind}: a second label '{label}'", kind, labels.index(label, labels.index(label) + 1))
     return suite
 
 

@@ -82,7 +82,7 @@ def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> 
     model: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            if key == "model":
+            if key == "model" and isinstance(value, Mapping):
                 model.update(value)
             elif key.startswith("model."):
                 model[key.removeprefix("model.")] = value
@@ -91,7 +91,7 @@ def complete_recipe(kind: type[Recipe], layers: Sequence[Mapping[str, Any]]) -> 
         for given, other in (("steps", "epochs"), ("epochs", "steps")):
             if given in layer and other not in layer:
                 values.pop(other, None)
-    return validated(kind, {**values, "model": model}, "recipe", "recipe key")
+    return validated(kind, {"model": model, **values}, "recipe", "recipe key")
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-class TrialRequest(StrictModel):
+class TrialRequest(FiniteModel):
     """A requested trial, before its task fills in the recipe and the data's fingerprint."""
 
     task: str
@@ -146,6 +146,6 @@ class TrialRequest(StrictModel):
     schedule: str = "constant"
     align: str = "none"
     preset: str = "mini"
-    overrides: dict[str, Any] = Field(default_factory=dict)
+    overrides: dict[str, Scalar] = Field(default_factory=dict)
     weights: str | None = None
     seed: int = 0

@@ -7,10 +7,11 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.errors import InputError, unknown_name
-from harness.validation import input_error
+from harness.files import read_bytes
+from harness.validation import validated
 
 FILE = Path("dropbench.toml")
 Count = Annotated[int, Field(ge=1, le=10**6)]
@@ -79,10 +80,10 @@ def profiles_for_trials(file: Path = FILE) -> dict[str, Profile]:
 
 def _tables(file: Path, example: str) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_bytes(file).decode())
     except FileNotFoundError:
         raise InputError(f"{file}: not found: create it with a table [profiles.{example}]") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: invalid TOML: {error}") from None
     profiles = content.get("profiles", {})
     if not isinstance(profiles, dict):
@@ -93,9 +94,4 @@ def _tables(file: Path, example: str) -> dict[str, Any]:
 def _profile(name: str, table: Any, file: Path) -> Profile:
     if not isinstance(table, dict):
         raise InputError(f"{file}: profiles.{name}: expected a table [profiles.{name}]")
-    try:
-        return Profile(**table)
-    except ValidationError as error:
-        raise input_error(
-            error, f"{file}: profiles.{name}", f"key of [profiles.{name}]", Profile.model_fields
-        ) from None
+    return validated(Profile, table, f"{file}: profiles.{name}", f"key of [profiles.{name}]")

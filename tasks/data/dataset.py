@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from harness.errors import InputError
 from harness.files import read_yaml
 from harness.registry import Entry, Registry, load
-from harness.validation import input_error
+from harness.validation import StrictModel, validated
 
 SYNTHETIC = "-synthetic"
 Unit = Literal["rows", "tokens"]
@@ -32,7 +31,7 @@ Function = Annotated[str, AfterValidator(_function)]
 """Dotted module name and function name, joined by a colon."""
 
 
-class Layout(BaseModel, frozen=True, extra="forbid"):
+class Layout(StrictModel):
     """One published file layout of a set, and the function that reads it.
 
     Attributes:
@@ -49,7 +48,7 @@ class Layout(BaseModel, frozen=True, extra="forbid"):
     subfolders: tuple[str, ...] = ()
 
 
-class Published(BaseModel, frozen=True, extra="forbid"):
+class Published(StrictModel):
     """A size stated by a paper or a project page.
 
     Attributes:
@@ -65,7 +64,7 @@ class Published(BaseModel, frozen=True, extra="forbid"):
     with_left_out: bool = False
 
 
-class Dataset(BaseModel, frozen=True, extra="forbid"):
+class Dataset(StrictModel):
     """A data set by name: its folder, its files, and how to obtain them. Built from a card of `tasks/data/cards/`.
 
     Attributes:
@@ -147,16 +146,10 @@ class Catalog(Registry[Dataset]):
 
 def read_card(file: Path) -> Dataset:
     """Read the card of a data set; raise InputError if it is not valid YAML, or a key or a value is wrong."""
-    try:
-        content = read_yaml(file)
-    except yaml.YAMLError as error:
-        raise InputError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+    content = read_yaml(file)
     if not isinstance(content, dict) or "name" in content:
         raise InputError(f"{file}: expected a mapping without the key name; the set is named after the file")
-    try:
-        return Dataset.model_validate({**content, "name": file.stem})
-    except ValidationError as error:
-        raise input_error(error, str(file), f"key in {file}", Dataset.model_fields) from None
+    return validated(Dataset, {**content, "name": file.stem}, file)
 
 
 DATASETS = Catalog(Path(__file__).parent / "cards")

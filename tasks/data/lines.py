@@ -6,18 +6,22 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.files import open_regular, read_bytes
 
 GZIP, ZIP, BYTE_ORDER_MARK = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
+MAX_LINE = 2**26
+"""In bytes; a small gzip file can have a line that is larger than the memory."""
 
 
 def read_file(path: Path) -> bytes:
     """Return the content of a file; raise InputError if it cannot be read or is empty."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     if not content:
@@ -58,7 +62,9 @@ def stream_lines(path: Path, *, gzipped: bool | None = None) -> Iterator[tuple[i
     number = 0
     try:
         with _open(path, gzipped) as file:
-            for number, raw in enumerate(file, 1):
+            for number, raw in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+                if len(raw) == MAX_LINE:
+                    raise InputError(f"{path}:{number}: longer than {MAX_LINE:,} bytes: expected lines of text")
                 line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
                 yield number, decode_text(path, number, line.rstrip(b"\r\n"))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -70,13 +76,13 @@ def stream_lines(path: Path, *, gzipped: bool | None = None) -> Iterator[tuple[i
 
 
 def _open(path: Path, gzipped: bool | None) -> BufferedIOBase:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(4)
     if head == ZIP:
         raise InputError(f"{path}: zip archive: expected a text file, plain or gzipped; unpack the archive")
     if gzipped is None:
         gzipped = head.startswith(GZIP)
-    return gzip.open(path) if gzipped else path.open("rb")
+    return gzip.open(path) if gzipped else open_regular(path)
 
 
 def decode_text(path: Path, line: int, content: bytes, encoding: str = "utf-8") -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.files import synced_together, write_atomic
+from harness.errors import InputError
+from harness.files import MAX_BYTES, read_bytes, read_json, read_yaml, synced_together, write_atomic
 
 
 def test_many_files_are_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +50,36 @@ def test_where_the_kernel_has_no_syncfs_all_disks_are_waited_for(
 def test_a_folder_that_is_gone_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), synced_together(tmp_path / "gone"):
         pass
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder", "large"])
+@pytest.mark.parametrize("read", [read_bytes, read_json, read_yaml])
+def test_only_regular_files_of_a_limited_size_are_read(
+    tmp_path: Path, kind: str, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "file.yaml"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(MAX_BYTES + 1)
+    with pytest.raises(InputError, match=r"file.yaml: (not a regular file|larger than|Is a directory)"):
+        read(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "9" * 5000, "\udcff"])
+def test_json_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=r"file.json: not valid JSON") as caught:
+        read_json(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_no_damaged_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "gone.json")

@@ -174,3 +174,8 @@ def test_missing_and_unexpected_weights_raise_input_errors(folder: Path, tmp_pat
     request = request.model_copy(update={"model": "transformers-encoder", "weights": None})
     with pytest.raises(InputError, match="expected `--weights FOLDER`"):
         TASKS.get("text-classification").check(TASKS.get("text-classification").trial_for(request, Settings()))
+
+
+def test_weights_that_are_a_device_are_reported() -> None:
+    with pytest.raises(InputError, match="weights /dev/zero: not a regular file"):
+        weights_ref(Path("/dev/zero"))

@@ -96,7 +96,10 @@ def _curves(view: View, runs: Path) -> Figure:
 
 
 def _x(result: CellResult, over: str) -> float:
-    return 0.0 if result.cell.request.regularizer == "none" else float(result.regularizer[over])
+    value = 0.0 if result.cell.request.regularizer == "none" else result.regularizer.get(over)
+    if not isinstance(value, int | float):
+        raise InputError(f"no figure over {over}: it is no number of row '{result.row}': leave that row out")
+    return float(value)
 
 
 def _histograms(view: View, runs: Path) -> Figure:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -68,14 +67,6 @@ def hold_out_dev(images: Sequence[Image], max_dev: int | None = None) -> tuple[t
     return train, dev
 
 
-def read_json(path: Path) -> Any:
-    """Return the content of a JSON file; raise InputError if it is not valid JSON."""
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON: {' '.join(str(error).split())}") from None
-
-
 def list_names(folder: Path) -> set[str]:
     """Return the names of the entries of a folder; raise InputError if it cannot be read."""
     try:
@@ -104,7 +95,7 @@ class Entry:
             raise self.error(f"{key} {str(value)[:40]}: expected a string")
         return value
 
-    def integer(self, key: str, expected: str, minimum: int = 0, maximum: float = math.inf) -> int:
+    def integer(self, key: str, expected: str, minimum: int = 0, maximum: int = 2**53) -> int:
         """Return an integer in a range; raise InputError, which says what is `expected`, for anything else."""
         value = self.content.get(key)
         if not is_integer(value) or not minimum <= value <= maximum:
@@ -123,14 +114,14 @@ class Entry:
         name = self.string("file_name")
         path = PurePosixPath(name)
         is_below = not path.is_absolute() and ".." not in path.parts
-        if folder is not None and name not in names and not (is_below and (folder / path).is_file()):
+        if folder is not None and name not in names and not (is_below and os.path.isfile(folder / path)):  # noqa: PTH113
             raise self.error(f"no image '{name[:80]}' in {folder}")
         return name
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return True for a finite number of JSON."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Return True for a number of JSON that is finite as a float, too."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
 def is_integer(value: Any) -> TypeGuard[int]:

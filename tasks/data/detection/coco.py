@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
-from tasks.data.detection.annotations import AnnotatedSplit, Entry, hold_out_dev, is_number, list_names, read_json
+from harness.files import read_json
+from tasks.data.detection.annotations import AnnotatedSplit, Entry, hold_out_dev, is_number, list_names
 from tasks.data.locate import Source
 from tasks.data.read import ThreeSplits
 from tasks.data.splits import SPLIT_SEED

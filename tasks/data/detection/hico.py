@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
-from tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names, read_json
+from harness.files import read_json
+from tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names
 from tasks.data.detection.interactions import RARE_BELOW, InteractionData, Interactions, InteractionSplit, PairedImage
 from tasks.data.locate import Source
 from tasks.data.splits import SPLIT_SEED

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import InputError
+from harness.files import open_regular
 from tasks.data.classification import ImageSplit, Labels, Pixels, Rows
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class FileImages:
         path = self.path(index)
         try:
             # Only the decoders that the published sets need: fewer are a smaller attack surface.
-            with Image.open(path, formats=("JPEG", "PNG")) as image:
+            with open_regular(path) as file, Image.open(file, formats=("JPEG", "PNG")) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise Image.DecompressionBombError
                 return _rgb(image)

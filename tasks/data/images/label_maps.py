@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.errors import InputError
+from harness.files import open_regular
 from tasks.data.classification import ImageSource
 from tasks.data.fingerprint import fingerprint
 from tasks.data.images.image_arrays import FileImages
@@ -78,7 +79,8 @@ class LabelMaps:
         """Return the scores and their classes, (2, K, rows, columns) float32; raise InputError if they are invalid."""
         path = self.folder / os.fsdecode(bytes(self.names[index]))
         try:
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
+            with open_regular(path) as file:
+                loaded = torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # torch has no specific error for a damaged file
             raise InputError(f"{path}: not a label map: {' '.join(str(error).split())[:160]}") from None
         shape = tuple(loaded.shape) if isinstance(loaded, Tensor) else ()

@@ -104,6 +104,13 @@ def test_results_into_a_file(call: Call, runs: Path, folder: Path) -> None:
     assert done.err == "dropbench: --format parquet: expected a file: `-o PATH`\n"
 
 
+def test_no_device_is_replaced(call: Call, runs: Path, folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    done = call("results", "-o", "pipe")
+    assert (done.code, done.err) == (2, "dropbench: pipe: not a regular file: expected a file in a writable folder\n")
+    assert (folder / "pipe").is_fifo()
+
+
 def test_parquet(call: Call, runs: Path, folder: Path) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     import pandas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -92,6 +93,9 @@ def test_files_that_are_none(filled: Store, tmp_path: Path) -> None:
         "attempts.csv", (out / "attempts.csv").read_bytes() + b'"'
     )
     (out / "metrics.csv").rename(out / "metrics.txt")
+    os.mkfifo(out / "metrics.csv")
+    assert "metrics.csv: not a regular file: expected a file" in error_message()
+    (out / "metrics.csv").unlink()
     assert "metrics.csv: No such file or directory: expected a file" in error_message()
     (out / "trials.parquet").touch()
     assert "trials.csv and trials.parquet: expected one of them" in error_message()

@@ -135,9 +135,8 @@ def test_trials_are_counted_before_any_is_created(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_row_with_an_unknown_field_is_rejected() -> None:
-    suite = parse_suite({**SMALL, "trial": {**SMALL["trial"], "modle": "x"}}, "small", "small.yaml")
-    with pytest.raises(InputError, match="unknown field of a trial in suite small 'modle': did you mean model"):
-        list(suite.cells(SuiteOptions()))
+    with pytest.raises(InputError, match=r"unknown key in small.yaml at trial 'modle': did you mean model"):
+        parse_suite({**SMALL, "trial": {**SMALL["trial"], "modle": "x"}}, "small", "small.yaml")
 
 
 def test_a_users_suite_is_read_from_its_path(tmp_path: Path) -> None:
@@ -145,10 +144,10 @@ def test_a_users_suite_is_read_from_its_path(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(SMALL))
     assert load_suite(str(file)).title == "t"
     file.write_text("rows: [")
-    with pytest.raises(InputError, match="no valid YAML"):
+    with pytest.raises(InputError, match="not valid YAML"):
         load_suite(str(file))
     file.write_text("!!python/object/apply:os.system ['true']")
-    with pytest.raises(InputError, match="no valid YAML"):
+    with pytest.raises(InputError, match="not valid YAML"):
         load_suite(str(file))
     with pytest.raises(InputError, match="no such suite file"):
         load_suite(str(tmp_path / "none.yaml"))

@@ -42,3 +42,8 @@ def test_what_does_not_fit_is_one_line(layer: dict[str, object], message: str) -
     with pytest.raises(InputError, match=message) as caught:
         complete_recipe(Recipe, [layer])
     assert "\n" not in str(caught.value)
+
+
+def test_the_options_of_a_model_are_no_single_value() -> None:
+    with pytest.raises(InputError, match="recipe: model=3: input should be a valid dictionary"):
+        complete_recipe(Recipe, [{"epochs": 1}, {"model": 3}])

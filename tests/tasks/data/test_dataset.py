@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -129,7 +130,7 @@ def test_a_card_is_parsed_when_its_set_is_asked_for(catalog: Catalog) -> None:
     assert catalog.entry("trec-synthetic").name == "trec"
     assert catalog.entry("trec").facts == {"kind": "text-classification", "classes": 6}
     assert list(catalog) == ["broken", "digits", "trec"]
-    with pytest.raises(InputError, match=r"broken\.yaml: not valid YAML"):
+    with pytest.raises(InputError, match=r"broken\.yaml:2: not valid YAML"):
         catalog.get("broken")
 
 
@@ -174,7 +175,7 @@ def test_a_wrong_card_is_an_error_of_one_line(line: str, wrong: str, message: st
     file.write_text(TREC.replace(line, wrong, 1), encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read_card(file)
-    assert str(caught.value).startswith(message.replace("FILE", str(file)))
+    assert re.sub(rf"{re.escape(str(file))}(:\d+)?", "FILE", str(caught.value)).startswith(message)
     assert "\n" not in str(caught.value)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.errors import InputError
-from tasks.data.lines import stream_lines
+from tasks.data.lines import read_file, stream_lines
 
 # Separators at which str.splitlines would cut.
 TEXT = "\ufefffirst\r\nsecond \x85 \u2028 line \n\nlast"
@@ -61,3 +62,17 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
         list(stream_lines(tmp_path / "gone"))
     with pytest.raises(InputError, match="Is a directory"):
         list(stream_lines(tmp_path))
+
+
+def test_a_line_longer_than_the_limit_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.data.lines.MAX_LINE", 1000)
+    content = gzip.compress(b"short\n" + b"x" * 10_000, mtime=0)
+    with pytest.raises(InputError, match="lines:2: longer than 1,000 bytes"):
+        list(stream_lines(written(tmp_path, content)))
+
+
+@pytest.mark.parametrize("read", [read_file, lambda path: list(stream_lines(path))])
+def test_a_device_is_not_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    (tmp_path / "lines").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="lines: not a regular file"):
+        read(tmp_path / "lines")

@@ -1,14 +1,22 @@
-"""The figure of a suite as drawn from its table."""
+"""Figures of suites, drawn from their tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from db.report.figures.figures import _curves
+import pytest
+
+from db.report.figures.figures import _curves, figure
 from db.report.view.build import with_subsets
 from db.report.view.view import View
+from db.store.store import Store
+from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.suites.schema import FigureSpec
+
+if TYPE_CHECKING:
+    from tests.db.report.conftest import Tables
 
 
 def test_panels_of_a_subset_are_marked(filled: View, tmp_path: Path) -> None:
@@ -20,3 +28,12 @@ def test_panels_of_a_subset_are_marked(filled: View, tmp_path: Path) -> None:
     view = with_subsets(View(suite, filled.preset, filled.rows, filled.columns, filled.cells), tmp_path)
     titles = [axes.get_title() for axes in _curves(view, tmp_path).axes]
     assert titles == ["text-transformer, trec (subset)", "text-transformer, mr"]
+
+
+@pytest.mark.parametrize("over", ["ratoi", "unit"])
+def test_curves_over_no_number_are_an_error(store: Store, tables: Tables, tmp_path: Path, over: str) -> None:
+    suite = tables.suite(["TREC"]).model_copy(update={"figure": FigureSpec(kind="curves", over=over)})
+    cells = tables.resolve(suite)
+    tables.fill(store, cells, tables.values)
+    with pytest.raises(InputError, match=f"no figure over {over}: it is no number of row 'dropkey 0.3'"):
+        figure(tables.view(store, cells, suite), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -161,3 +162,34 @@ def test_the_boxes_are_those_that_mmdet_reads(name: str, real: RealSource) -> No
             assert np.allclose([instance["bbox"] for instance in entry["instances"]], image.boxes.tolist(), atol=1e-9)
             assert [instance["bbox_label"] for instance in entry["instances"]] == image.labels.tolist()
             assert [bool(instance["ignore_flag"]) for instance in entry["instances"]] == image.crowd.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "not valid JSON"),
+        (f'{{"images": [{{"id": {10**4000}}}]}}', r"images\[0\]: id 1000.*: expected an integer"),
+        ('{"images": [{"id": 1, "width": 1, "height": 1, "file_name": "' + "x" * 300 + '"}]}', "no image 'xxx"),
+    ],
+)
+def test_extreme_values_are_reported(tmp_path: Path, text: str, message: str) -> None:
+    write(tmp_path)
+    lists = text.replace("]}", '], "annotations": [], "categories": [{"id": 1, "name": "cat"}]}')
+    (tmp_path / FILES[0]).write_text(lists)
+    with pytest.raises(InputError, match=message) as error:
+        load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_coordinate_that_no_float_holds_is_reported(tmp_path: Path) -> None:
+    write(tmp_path, set_("annotations", 2, bbox=[1, 2, 3, 10**400]))
+    with pytest.raises(InputError, match=r"annotations\[2\]: bbox .*: expected \[left, top"):
+        load(tmp_path)
+
+
+def test_an_image_that_is_a_pipe_is_reported(tmp_path: Path) -> None:
+    data = load(write(tmp_path))
+    (tmp_path / "val2017" / "5.jpg").unlink()
+    os.mkfifo(tmp_path / "val2017" / "5.jpg")
+    with pytest.raises(InputError, match=r"5.jpg: the image cannot be read: not a regular file"):
+        data.verify(lambda: None)

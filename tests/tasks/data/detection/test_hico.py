@@ -276,3 +276,10 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "annotations" / "trainval_hico.json").unlink()
     with pytest.raises(InputError, match=r"but not annotations/trainval_hico\.json"):
         load(tmp_path)
+
+
+def test_annotations_nested_deeply_are_reported(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "annotations" / "trainval_hico.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"trainval_hico.json: not valid JSON: maximum recursion depth"):
+        load(tmp_path)
