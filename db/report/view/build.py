@@ -41,7 +41,7 @@ def _subset_notes(result: CellResult, runs: Path) -> tuple[str, ...] | None:
     """Return the notes of the cell's first run that has a result file; None if no run has one."""
     for seed in result.seeds:
         if seed.state in ("succeeded", "not analyzed"):
-            with suppress(InputError):
+            with suppress(InputError, TypeError):
                 if (content := Runs(runs)[seed.id].result()) is not None:
                     notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
                     return tuple(note.removeprefix(SUBSET) for note in notes if note.startswith(SUBSET))
