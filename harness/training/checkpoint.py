@@ -75,8 +75,8 @@ def check_fit(state: State, like: State) -> None:
 
 def load_parts(saved: State, parts: State) -> None:
     """Load the model, optimizer and the like; raises an exception if they do not fit, possibly after loading some."""
-    model, optimizer = parts["model"], parts["optimizer"]
-    optimizer = getattr(optimizer, "optimizer", optimizer)  # in accelerate's wrapper
+    model = parts["model"]
+    optimizer: Any = getattr(parts["optimizer"], "optimizer", parts["optimizer"])  # in accelerate's wrapper
     for name in parts.keys() & {"model", "average"}:
         check_fit(saved[name], parts[name].state_dict())
     # A step with gradients of zero fails, or gives NaN, if the optimizer's state does not fit.
