@@ -50,13 +50,16 @@ def upgrade(as_json: Json = False) -> None:
 
 @db.command()
 def rebuild(as_json: Json = False) -> None:
-    """Rebuild the database from the run directories. Trials without a run directory do not change."""
+    """Rebuild the database from the run directories. Trials without a run directory do not change.
+
+    A damaged database file is renamed to NAME.damaged-TIME. Enqueue its trials without a run directory again.
+    """
+    from db.store.rebuild import open_undamaged
     from db.store.rebuild import rebuild as rebuild_from
-    from db.store.store import open_store
     from harness.settings import Settings
 
     settings = Settings.from_environment()
-    with open_store(settings.database) as store, _progress_bar(as_json) as bar:
+    with open_undamaged(settings.database) as store, _progress_bar(as_json) as bar:
         task = bar.add_task("reading", total=None)
         summary = rebuild_from(store, settings.runs, lambda: bar.advance(task))
     for line in summary.damaged:

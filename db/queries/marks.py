@@ -19,7 +19,7 @@ from harness.trials.task import SUBSET
 def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...] | None:
     """Return the notes on subsets of the first run that has a result file; None if no run has one."""
     for id in ids:
-        with suppress(InputError):
+        with suppress(InputError, TypeError):  # notes that are no list
             if (content := Runs(runs)[id].result()) is not None:
                 notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
                 return tuple(note.removeprefix(SUBSET) for note in notes if note.startswith(SUBSET))

@@ -21,9 +21,13 @@ BUSY_TIMEOUT_S = 30
 CACHE_KIB = 64 * 1024
 """SQLite's page cache. The default of 2 MB is too small for a million trials, which are read repeatedly."""
 
+_DAMAGE = {
+    "file is not a database": "not a SQLite database",
+    "malformed": "the database is damaged",
+    **dict.fromkeys(("no such table", "no such column", "has no column"), "tables or columns are missing"),
+}
 _CAUSES = {
-    "file is not a database": "not a SQLite database; delete the file, or set DROPBENCH_DB to another one",
-    "malformed": "the database is damaged; move it away, then run `dropbench db rebuild`",
+    **_DAMAGE,
     "unable to open database file": "cannot be opened: expected a file in an existing, writable folder",
     "readonly database": "is read-only: expected a file in a writable folder",
     "disk is full": "the disk is full; nothing was changed",
@@ -31,6 +35,18 @@ _CAUSES = {
     "locked": f"locked by another process for {BUSY_TIMEOUT_S} seconds; try again",
 }
 """Part of SQLite's message → the message for the user."""
+
+
+class DamagedDatabaseError(InputError):
+    """A SQLite file is another program's, or damaged."""
+
+
+def damaged(engine: Engine, cause: str) -> InputError:
+    """Return the error for a database that is another program's, or damaged."""
+    message = f"{database_name(engine)}: {cause}: set DROPBENCH_DB to another one"
+    if engine.dialect.name != "sqlite":
+        return InputError(message)
+    return DamagedDatabaseError(f"{message}, or run `dropbench db rebuild`, which renames this one")
 
 
 def connect(url: str) -> Engine:
@@ -93,6 +109,8 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         cause = " ".join(str(getattr(error, "orig", error)).split())
         for part, message in _CAUSES.items():
             if engine.dialect.name == "sqlite" and part in cause.lower():
+                if part in _DAMAGE:
+                    raise damaged(engine, message) from None
                 raise InputError(f"{database_name(engine)}: {message}") from None
         refused = isinstance(error, OperationalError) or getattr(error, "statement", "") is None  # in connecting
         if refused and engine.dialect.name != "sqlite":

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from db.schema.connection import database_name, reading, translate_errors
+from db.schema.connection import damaged, database_name, reading, translate_errors
 from db.schema.tables import REVISION
 from harness.errors import InputError
 
@@ -73,9 +73,9 @@ def _check_upgradable(connection: Connection, engine: Engine) -> None:
     if revision is None:
         other_tables = sorted(set(inspect(connection).get_table_names()) - {"alembic_version"})
         if other_tables:
-            raise InputError(
-                f"{database_name(engine)}: contains other tables ({other_tables[0]}): expected an empty database"
-            )
+            raise damaged(engine, f"contains other tables ({other_tables[0]})")
+    elif not revision.isdecimal():
+        raise damaged(engine, f"schema {revision!a:.60}, expected {REVISION}")
     elif not is_known(revision):
         versions = f"schema {revision}, expected {REVISION}"
         raise InputError(f"{database_name(engine)}: made by a newer DropBench ({versions}): update DropBench")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import make_url
 
+from db.schema.connection import DamagedDatabaseError
+from db.store.rows import check_content
 from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store, open_store
+from harness.clock import utc_now_iso
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
@@ -61,6 +65,19 @@ def rebuild(store: Store, runs: Path, progress: Callable[[], None] = lambda: Non
     store.record(batch)
     summary.without_directory = len(set(store.find(None)) - ids)
     return summary
+
+
+def open_undamaged(url: str) -> Store:
+    """Open the database. A SQLite file that is damaged or another program's is renamed to ``<name>.damaged-<time>``."""
+    try:
+        with open_store(url) as store:
+            check_content(store.engine)
+    except DamagedDatabaseError:
+        file, time = make_url(url).database, utc_now_iso()
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{file}{suffix}").rename(f"{file}.damaged-{time}{suffix}")
+    return open_store(url)
 
 
 def refresh(settings: Settings, directory: RunDirectory) -> bool:

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import JSON, ColumnElement, Connection, Table, bindparam, cast, delete, func, insert, select, update
+from sqlalchemy.engine import Engine
 
-from db.schema.tables import FINAL, Attempts, Configs, Memberships, Metrics, Trials
+from db.schema.connection import damaged, reading
+from db.schema.tables import FINAL, METADATA, Attempts, Configs, Memberships, Metrics, Trials
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
 from harness.trials.trial import PARTIAL, Trial, TrialState
@@ -49,6 +51,24 @@ def load_trial(config: dict[str, Any], seed: int, weights: str | None) -> Trial:
     if config.get("weights"):
         config = {**config, "weights": {**config["weights"], "path": weights or ""}}
     return Trial.model_validate({**config, "seed": seed}).as_stored()
+
+
+def check_content(engine: Engine) -> None:
+    """Read a whole SQLite database; raises DamagedDatabaseError if a value is not of its column's type."""
+    if engine.dialect.name != "sqlite":
+        return
+    types = {int: ["integer"], float: ["real", "integer"]}
+    with reading(engine) as connection:
+        for column in (column for table in METADATA.sorted_tables for column in table.columns):
+            wrong: ColumnElement[bool] = func.typeof(column).not_in(types.get(column.type.python_type, ["text"]))
+            wrong = wrong | func.julianday(column).is_(None) if column.name.endswith("_at") else wrong
+            if connection.scalar(select(func.count()).where(column.is_not(None), wrong)):
+                raise damaged(engine, f"damaged value of {column}")
+        try:
+            for row in connection.execute(select(Configs)):
+                load_trial(row.config, 0, None)
+        except (ValueError, TypeError, AttributeError):
+            raise damaged(engine, "damaged value of configs.config") from None
 
 
 def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:

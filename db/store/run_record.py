@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
-
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing import Any
 
 from db.schema.tables import FINAL
 from harness.errors import InputError
+from harness.files import read_json
+from harness.runs.attempt_record import AttemptRecord
 from harness.runs.run_directory import RunDirectory
 from harness.trials.metric import RENAMED, current_name
 from harness.trials.trial import Trial, TrialState
-
-AttemptState = Literal[
-    "running", "succeeded", "failed", "cancelled", "preempted", "timeout", "out_of_memory", "node_failure", "lost",
-    "interrupted",
-]  # fmt: skip
 
 NEXT_STATE: dict[str, TrialState] = {"failed": "failed", "cancelled": "cancelled"}
 """State of the last attempt → state of the trial; "queued" for all others, including "succeeded" without a result."""
@@ -52,42 +46,11 @@ class RunRecord:
     updated_at: str | None = None
 
 
-class _Attempt(BaseModel):
-    """An attempt file; keys of newer versions are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    number: int = Field(ge=1)
-    state: AttemptState
-    cause: str | None = None
-    executor: str | None = None
-    job_id: str | None = None
-    host: str | None = None
-    pid: int | None = None
-    started_at: str | None = Field(default=None, max_length=32)
-    ended_at: str | None = Field(default=None, max_length=32)
-    device: str | None = None
-    cpu_seconds: float | None = None
-    gpu_seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    steps_done: int | None = None
-    message: str | None = None
-    submission_id: str | None = Field(default=None, alias="submission", max_length=32)
-    waited_seconds: float | None = None
-    cpus: int | None = None
-    gpus: int | None = None
-    # "pieces" up to version 0.1
-    micro_batch_splits: int | None = Field(None, validation_alias=AliasChoices("micro_batch_splits", "pieces"))
-
-
-_ATTEMPTS = TypeAdapter(list[_Attempt])
-
-
 def read_run_record(directory: RunDirectory) -> RunRecord:
     """Read a run directory. Raise InputError if one of its files is damaged; the message names the file."""
     trial = directory.trial()
     result = directory.result()
-    attempts = _attempts(directory)
+    attempts = [AttemptRecord.model_validate(attempt).model_dump() for attempt in directory.attempts()]
     metrics = _curves(directory)
     if result is not None:
         metrics |= _finals(directory, result["metrics"]) | _analyses(directory)
@@ -122,17 +85,6 @@ def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) 
     return NEXT_STATE.get(last["state"], "queued"), last["cause"]
 
 
-def _attempts(directory: RunDirectory) -> list[dict[str, Any]]:
-    folder = directory.path / "attempts"
-    try:
-        return [attempt.model_dump() for attempt in _ATTEMPTS.validate_python(directory.attempts())]
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{folder}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
-    except ValueError:
-        raise InputError(f"{folder}: expected files 1.json, 2.json, …") from None
-
-
 def _curves(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
     """Return the points of all curves by name and step. If a step was measured twice, the later value counts."""
     points: dict[tuple[str, int], float | None] = {}
@@ -148,8 +100,8 @@ def _curves(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
         else:
             continue
         for name, value in values.items():
-            if isinstance(value, int | float):
-                points[name, step] = float(value) if math.isfinite(value) else None
+            if isinstance(value, int | float) and name.isprintable():
+                points[name, step] = _finite(value)
     return points
 
 
@@ -161,7 +113,7 @@ def _analyses(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
     values: dict[tuple[str, int], float | None] = {}
     for file in sorted(directory.analyses.glob("*.json")):
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, InputError):
-            scalars = json.loads(file.read_bytes())["scalars"]
+            scalars = read_json(file)["scalars"]
             values |= _finals(directory, {f"{file.stem}/{name}": value for name, value in scalars.items()})
     return values
 
@@ -169,7 +121,12 @@ def _analyses(directory: RunDirectory) -> dict[tuple[str, int], float | None]:
 def _finals(directory: RunDirectory, metrics: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
     values: dict[tuple[str, int], float | None] = {}
     for name, value in metrics.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise InputError(f"{directory.path / 'result.json'}: {name}: expected a number, got {value!r}")
-        values[current_name(name), FINAL] = float(value) if value is not None and math.isfinite(value) else None
+        valid = isinstance(value, int | float | None) and not isinstance(value, bool) and name.isprintable()
+        if not valid:
+            raise InputError(f"{directory.path / 'result.json'}: {name!a}: expected a number, got {value!a:.60}")
+        values[current_name(name), FINAL] = None if value is None else _finite(value)
     return values
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if abs(value) <= sys.float_info.max else None

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy.exc import DatabaseError
 
 from db.schema import upgrade
 from db.schema.connection import connect, reading, translate_errors, writing
 from db.schema.tables import Attempts, Configs, Memberships, Submissions, Trials
 from db.store import filters
-from db.store.rows import add_configs, add_memberships, add_trials, chunks, in_list, load_trial, record
+from db.store.rows import add_configs, add_memberships, add_trials, check_content, chunks, in_list, load_trial, record
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
 from harness.errors import InputError
@@ -103,8 +104,12 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if isinstance(error, DatabaseError | ValueError | TypeError | LookupError | AttributeError):
+                check_content(self.engine)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close all connections."""

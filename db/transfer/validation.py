@@ -14,8 +14,9 @@ from sqlalchemy import BigInteger, Column, Table
 
 from db.schema.tables import FINAL, Attempts, Memberships, Metrics, Submissions, Trials
 from db.store.rows import Row, load_trial
-from db.store.run_record import AttemptState, RunRecord
+from db.store.run_record import RunRecord
 from db.transfer.source import SourceTrial
+from harness.runs.attempt_record import AttemptState
 from harness.trials.trial import TRIAL_STATES, Trial
 
 _CHOICES = {Trials.name: TRIAL_STATES, Attempts.name: get_args(AttemptState), Submissions.name: ("ended",)}

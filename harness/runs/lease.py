@@ -12,12 +12,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from socket import gethostname
+
+from harness.errors import InputError
+from harness.files import read_json
 
 HEARTBEAT_S = 15.0
 """Seconds between two heartbeats."""
@@ -60,15 +64,18 @@ class Holder:
 
 def holder(path: Path) -> Holder | None:
     """Return the current or last holder of a run directory; None if it never had one."""
-    number = max(_numbers(path), default=0)
+    number = max(numbered_files(f"{path}/lease"), default=0)
     if not number:
         return None
     file = path / "lease" / str(number)
     try:
-        seconds_since_heartbeat = now() - file.stat().st_mtime
-        return Holder(number, str(json.loads(file.read_bytes())["machine"]), seconds_since_heartbeat)
+        seconds_since_heartbeat = now() - file.lstat().st_mtime
+        if file.is_file():
+            with contextlib.suppress(InputError, LookupError, TypeError):
+                return Holder(number, str(read_json(file)["machine"]), seconds_since_heartbeat)
     except FileNotFoundError:  # removed by a newer lease
         return holder(path)
+    return Holder(number, "damaged", seconds_since_heartbeat)  # any machine may hold it
 
 
 class Lease:
@@ -100,14 +107,15 @@ class Lease:
             return None
         finally:
             draft.unlink(missing_ok=True)
-        for number in _numbers(path):
+        for number in numbered_files(str(lease.folder)):
             if number < lease.number - 1:
-                (lease.folder / str(number)).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # a folder, or removed by another worker
+                    (lease.folder / str(number)).unlink()
         return lease
 
     def held(self) -> bool:
         """Return whether this worker still holds the directory."""
-        return max(_numbers(self.folder.parent), default=0) == self.number
+        return max(numbered_files(str(self.folder)), default=0) == self.number
 
     def __enter__(self) -> Lease:
         self.thread.start()
@@ -125,9 +133,13 @@ class Lease:
                 os.utime(self.file)
 
 
-def _numbers(path: Path) -> list[int]:
+def numbered_files(folder: str, suffix: str = "") -> list[int]:
+    """Return the numbers of the files ``<n><suffix>``; raises InputError if something else has the folder's path."""
     try:
-        with os.scandir(f"{path}/lease") as files:
-            return [int(file.name) for file in files if file.name.isdigit()]
+        with os.scandir(folder) as files:
+            names = [file.name.removesuffix(suffix) for file in files if file.name.endswith(suffix)]
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}") from None
+    return [int(name) for name in names if re.fullmatch("[1-9][0-9]{0,8}", name)]

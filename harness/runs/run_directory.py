@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
-from harness.files import write_atomic, write_json
-from harness.runs.lease import Lease, SupersededError, holder
+from harness.files import read_bytes, write_atomic, write_json
+from harness.runs.attempt_record import AttemptRecord
+from harness.runs.lease import Lease, SupersededError, holder, numbered_files
 from harness.trials.trial import Trial
+from harness.validation import validated
 
 CANCELLED = "cancelled"
 """A file of this name in a run directory keeps workers away from the trial and stops the one that runs it."""
@@ -49,7 +52,7 @@ class RunDirectory:
         directory.path.mkdir(parents=True, exist_ok=True)
         file = directory.path / "trial.json"
         content = (trial.to_json() + "\n").encode()
-        if not file.exists() or file.read_bytes() != content:
+        if not file.exists() or read_bytes(file) != content:
             write_atomic(file, content)
         return directory
 
@@ -62,25 +65,27 @@ class RunDirectory:
         """Return the trial; raises InputError if its file is missing or damaged."""
         file = self.path / "trial.json"
         try:
-            text = file.read_bytes()
+            trial = Trial.from_json(read_bytes(file), where=file)
+            trial_id = trial.id
         except FileNotFoundError:
             raise InputError(f"{self.path}: no run directory: expected trial.json in it") from None
-        trial = Trial.from_json(text, where=file)
-        if trial.id != self.id:
-            raise InputError(f"{file}: holds trial {trial.id}, expected {self.id}: the folder was renamed or edited")
+        except ValueError as error:  # numbers that JSON does not have
+            raise InputError(f"{file}: {error}") from None
+        if trial_id != self.id:
+            raise InputError(f"{file}: holds trial {trial_id}, expected {self.id}: the folder was renamed or edited")
         return trial
 
     def result(self) -> dict[str, Any] | None:
         """Return the result, or None before the trial has succeeded; raises InputError if it is damaged."""
         file = self.path / "result.json"
         try:
-            result = json.loads(file.read_bytes())
+            result = json.loads(read_bytes(file))
             if not isinstance(result, dict) or not isinstance(result.get("metrics"), dict):
                 raise ValueError("no metrics in it")
             return result
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{file}: damaged ({error}); delete it to run the trial again") from None
 
     @contextlib.contextmanager
@@ -118,39 +123,38 @@ class RunDirectory:
             file.write((line + "\n").encode())
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the events in order, without torn lines and without events that a resume revoked."""
+        """Return the events in order, without damaged lines and without events that a resume revoked."""
         kept: list[dict[str, Any]] = []
         try:
-            lines = (self.path / "events.jsonl").read_bytes().split(b"\n")
+            lines = read_bytes(self.path / "events.jsonl").split(b"\n")
         except FileNotFoundError:
             return kept
         for line in lines:
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            if not isinstance(event, dict):
+            step = event.get("step", 0) if isinstance(event, dict) else None
+            if not isinstance(step, int) or step >= 2**31:
                 continue
             if event.get("event") == "resume":
-                step = event.get("step", 0)
                 kept = [old for old in kept if old.get("step", 0) <= step]
             kept.append(event)
         return kept
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return the attempts in order, as `jobs.worker.worker` wrote them."""
+        """Return the attempts in order, as `jobs.worker.worker` wrote them, without half-written ones.
+
+        Raises InputError if a file holds something else.
+        """
         attempts: list[dict[str, Any]] = []
-        # Plain strings and descriptors, here and in `locked`, for speed: a large campaign has thousands of directories.
-        folder = f"{self.path}/attempts"
-        try:
-            with os.scandir(folder) as files:
-                names = [file.name for file in files]
-        except (FileNotFoundError, NotADirectoryError):
-            return attempts
-        numbers = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
-        for number in numbers:
-            with contextlib.suppress(ValueError), open(f"{folder}/{number}.json", "rb", buffering=0) as file:
-                attempts.append(json.loads(file.readall()))
+        for number in sorted(numbered_files(f"{self.path}/attempts", ".json")):
+            file = self.path / "attempts" / f"{number}.json"
+            with contextlib.suppress(ValueError, RecursionError, FileNotFoundError):
+                content = json.loads(read_bytes(file))
+                attempt = {**content, "number": number} if isinstance(content, dict) else {}
+                validated(AttemptRecord, attempt, str(file))
+                attempts.append(attempt)
         return attempts
 
     def write_attempt(self, number: int, attempt: dict[str, Any]) -> None:
@@ -162,7 +166,7 @@ class RunDirectory:
     def cancelled(self) -> str | None:
         """Return why this trial must not run; None if it may."""
         try:
-            return (self.path / CANCELLED).read_text(encoding="utf-8", errors="replace").strip() or BY_THE_USER
+            return read_bytes(self.path / CANCELLED).decode(errors="replace").strip() or BY_THE_USER
         except FileNotFoundError:
             return None
 
@@ -176,10 +180,10 @@ class RunDirectory:
     def suites(self) -> list[str]:
         """Return the names of the suites that requested this trial."""
         try:
-            names = json.loads((self.path / "suites.json").read_bytes())
-        except (FileNotFoundError, ValueError):
+            names = json.loads(read_bytes(self.path / "suites.json"))
+        except (FileNotFoundError, ValueError, RecursionError):
             return []
-        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        return [name for name in names if type(name) is str and name.isprintable()] if isinstance(names, list) else []
 
     def add_suites(self, names: list[str]) -> None:
         """Record suites that request this trial."""
@@ -200,7 +204,7 @@ class RunDirectory:
         The kernel releases the lock when its process ends, however it ends. Kernel locks may not reach other machines,
         so a worker also takes a `harness.runs.lease.Lease`.
         """
-        with open(self.lock_file, "ab") as file:
+        with open(self._open_lock(os.O_RDWR | os.O_CREAT), "rb+", buffering=0) as file:
             for delay in (0.01, 0.02, 0.04, 0.0):  # `locked` holds a shared lock for an instant
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -214,7 +218,7 @@ class RunDirectory:
     def locked(self) -> bool:
         """Return whether a worker holds the directory now."""
         try:
-            file = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+            file = self._open_lock(os.O_RDONLY)
         except FileNotFoundError:
             return self._held_remotely()
         try:
@@ -224,6 +228,15 @@ class RunDirectory:
         finally:
             os.close(file)
         return self._held_remotely()
+
+    def _open_lock(self, flags: int) -> int:
+        # By plain strings and descriptors, for speed: a large campaign has thousands of directories.
+        try:
+            return os.open(self.lock_file, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            if error.errno not in (errno.EISDIR, errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise InputError(f"{self.lock_file}: {error.strerror}") from None
 
     def _held_remotely(self) -> bool:
         current = holder(self.path)
@@ -244,7 +257,7 @@ class Runs:
         if self.folder.is_dir():
             with os.scandir(self.folder) as entries:
                 ids = sorted(entry.name for entry in entries if len(entry.name) == 12 and entry.is_dir())
-            yield from (self[id] for id in ids if (self.folder / id / "trial.json").exists())
+            yield from (self[id] for id in ids if os.path.lexists(self.folder / id / "trial.json"))
 
     def find(self, id_prefix: str) -> RunDirectory:
         """Return the only run directory whose id begins with `id_prefix`.

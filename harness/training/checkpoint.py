@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from harness.errors import InputError
 from harness.files import atomic_file
 
+State = Mapping[str, Any]
 FORMAT = 2
 KEEP = 2
 _STATES = f"step-{'[0-9]' * 9}.pt"
@@ -30,23 +34,61 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
     return path
 
 
-def load_newest(folder: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the newest valid checkpoint or None, and the problems of newer ones, which are deleted."""
-    problems: list[str] = []
+def load_newest(folder: Path, load: Callable[[State], None], weights: State) -> tuple[bool, list[str]]:
+    """Load the newest valid checkpoint; return whether there is one, and the problems of newer ones, which are deleted.
+
+    Its weights have to fit `weights`. If no checkpoint fits that can be read, InputError is raised and none is deleted.
+    """
+    irregular = [path for path in folder.glob(_STATES) if not path.is_file()]
+    problems = {path: f"{path.name}: not a regular file: not opened" for path in irregular}
+    loaded = misfit = False
     for path in _newest_first(folder):
         try:
             state = _read(path)
             if state.get("format") != FORMAT:
                 raise Damaged(f"format {state.get('format')}, expected {FORMAT}")
             if state["selected"] is not None:
-                _read(weights_path(folder, state["selected"]))
+                check_fit(_read(weights_path(folder, state["selected"])), weights)
             for step in state["progress"]["averaged"]:
-                _read(weights_path(folder, step, "part"))
-            return state, problems
-        except Damaged as error:
-            problems.append(f"{path.name}: {error}: using the previous one")
-            path.unlink(missing_ok=True)
-    return None, problems
+                check_fit(_read(weights_path(folder, step, "part")), weights)
+            load(state)
+            loaded = True
+            break
+        except torch.OutOfMemoryError:
+            raise
+        except (Damaged, RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            misfit = misfit or not isinstance(error, Damaged)
+            problems[path] = f"{path.name}: {' '.join(str(error).split())[:200]}: using the previous one"
+    if misfit and not loaded:
+        raise InputError(f"{folder}: no checkpoint fits: use the libraries that wrote them, or delete the folder")
+    for path in filter(Path.is_file, problems):
+        path.unlink(missing_ok=True)
+    return loaded, list(problems.values())
+
+
+def check_fit(state: State, like: State) -> None:
+    """Raise ValueError unless a state dict has the names and shapes of another one, and no NaN."""
+    shapes = [{name: getattr(value, "shape", None) for name, value in each.items()} for each in (state, like)]
+    if shapes[0] != shapes[1] or any(isinstance(value, Tensor) and value.isnan().any() for value in state.values()):
+        raise ValueError("state of another model, or NaN")
+
+
+def load_parts(saved: State, parts: State) -> None:
+    """Load the model, optimizer and the like; raises an exception if they do not fit, possibly after loading some."""
+    model = parts["model"]
+    optimizer: Any = getattr(parts["optimizer"], "optimizer", parts["optimizer"])  # in accelerate's wrapper
+    for name in parts.keys() & {"model", "average"}:
+        check_fit(saved[name], parts[name].state_dict())
+    # A step with gradients of zero fails, or gives NaN, if the optimizer's state does not fit.
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    model.zero_grad(set_to_none=True)
+    check_fit(model.state_dict(), saved["model"])
+    for name, part in parts.items():
+        part.load_state_dict(saved[name])
 
 
 def save_weights(folder: Path, step: int, weights: dict[str, Any]) -> None:
@@ -90,10 +132,12 @@ def weights_path(folder: Path, step: int, stem: str = "weights") -> Path:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob(_STATES), reverse=True)
+    return sorted(filter(Path.is_file, folder.glob(_STATES)), reverse=True)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
+    if path.is_dir():
+        path.rename(path.with_suffix(".damaged"))
     with atomic_file(path) as file:
         try:
             torch.save(content, file)
@@ -104,14 +148,14 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     """Read tensors and plain values, after checking every byte against the archive's checksums."""
+    if not path.is_file():
+        raise Damaged("is missing, or not a regular file")
     try:
         with zipfile.ZipFile(path) as archive:
             if (broken := archive.testzip()) is not None:
                 raise Damaged(f"checksum of {broken} is wrong")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return state
-    except FileNotFoundError:
-        raise Damaged("is missing") from None
     except Damaged:
         raise
     except Exception as error:

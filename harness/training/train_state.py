@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 from harness.errors import Diverged
 from harness.training import checkpoint
 
 
-@dataclass
+@dataclass(config=ConfigDict(strict=True, extra="forbid"))
 class TrainState:
     """The progress of a run. Every checkpoint holds all of it.
 
@@ -72,7 +75,7 @@ class SelectedWeights:
         needed = [(state.selected, state.averaged), *self.checkpointed]
         selected, parts = {step for step, _ in needed}, {step for _, steps in needed for step in steps}
         for stem, steps in (("weights", selected), ("part", parts)):
-            for path in self.folder.glob(f"{stem}-*.pt"):
+            for path in self.folder.glob(f"{stem}-{'[0-9]' * 9}.pt"):
                 if int(path.stem.removeprefix(f"{stem}-")) not in steps:
                     path.unlink(missing_ok=True)
 

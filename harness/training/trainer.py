@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -200,26 +200,30 @@ class Trainer:
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0."""
-        saved, problems = checkpoint.load_newest(self.checkpoints)
+        resumed, problems = checkpoint.load_newest(self.checkpoints, self.load, self.eval_model().state_dict())
         for problem in problems:
             self.log(f"checkpoint {problem}")
             self.event("damaged", message=problem)
-        if saved is None:
+        if not resumed:
             for note in self.task.notes:
                 self.log(f"note: {note}")
             self.event("resume", step=0)
             self.event("start", steps=self.last_step, parameters=sum(p.numel() for p in self.raw_model.parameters()))
         else:
-            for name, part in self.stateful_parts().items():
-                part.load_state_dict(saved[name])
-            self.state = TrainState(**saved["progress"])
             if self.state.phase == "finetune":
                 drop_nothing(self.raw_model)
-            self.loss_sum.copy_(saved["loss_sum"])
-            self.weights.checkpointed = saved["saved_weights"]
             self.event("resume", step=self.state.step)
             self.log(f"resumed at step {self.state.step} of {self.last_step}")
-        return saved is not None
+        return resumed
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Load the content of a checkpoint; raises an exception if it does not fit the trial."""
+        self.state = TrainState(**saved["progress"])
+        if not saved["step"] == self.state.step <= self.last_step or not saved["loss_sum"].isfinite():
+            raise ValueError(f"step {self.state.step} of {self.last_step}, loss {saved['loss_sum']}")
+        checkpoint.load_parts(saved, self.stateful_parts())
+        self.loss_sum.copy_(saved["loss_sum"])
+        self.weights.checkpointed = [(selected, list(averaged)) for selected, averaged in saved["saved_weights"]]
 
     def save(self) -> None:
         """Write a checkpoint of everything that the next step depends on."""

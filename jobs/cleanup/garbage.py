@@ -62,7 +62,7 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
     """Yield the garbage of a run directory; results, attempts, events, logs and analyses are always kept.
 
     Raises:
-        OSError, ValueError, LookupError, TypeError: its files cannot be read, or are damaged.
+        OSError, InputError: its files cannot be read, or are damaged.
     """
     attempts = directory.attempts()
     done = directory.succeeded()
@@ -93,9 +93,9 @@ def state_from_files(directory: RunDirectory) -> TrialState:
     """
     try:
         directory.trial()
+        return determine_state(directory, None).state
     except InputError:
         return "failed"
-    return determine_state(directory, None).state
 
 
 def of_submission(folder: Path, policy: RetentionPolicy, *, in_database: bool) -> Iterator[Garbage]:

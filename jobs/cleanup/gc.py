@@ -64,8 +64,7 @@ class Freed:
     def leave_out(self, path: Path, error: Exception) -> None:
         """Note a path that could not be read or deleted, unless it no longer exists."""
         if not isinstance(error, FileNotFoundError):
-            reason = error.strerror if isinstance(error, OSError) else "its attempts cannot be read"
-            self.left_out.append(f"{path}: {reason}")
+            self.left_out.append(f"{path}: {error.strerror}" if isinstance(error, OSError) else str(error))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; sizes in bytes."""
@@ -139,7 +138,7 @@ def _delete_garbage(
                     freed.delete(garbage.of_trial(directory, state, policy))
                 else:
                     freed.busy += 1
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, InputError) as error:
             freed.leave_out(directory.path, error)
     if ids is None:
         busy = {row.submission_id for row, _, observed in active.values() if observed.state in ("submitted", "running")}

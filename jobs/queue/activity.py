@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from db.store.store import Store
 from harness.clock import utc_now_iso
+from harness.files import open_regular
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.queue.reconcile import inspect_active
@@ -72,14 +72,9 @@ def activity(store: Store, settings: Settings) -> Activity:
     return Activity(correct_counts(as_of, counts, active), states, running)
 
 
-def last_train_event(directory: Path) -> dict[str, Any] | None:
-    """Return the newest train event of a run directory, None before the first."""
-    return next(reversed(_train_events(directory)), None)
-
-
 def train_progress(directory: Path) -> TrainProgress:
     """Return the progress of a run since its last start."""
-    events = [event for event in _train_events(directory) if _is_number(event.get("step"))]
+    events = _train_events(directory)
     if not events:
         return TrainProgress(directory.name)
     last = events[-1]
@@ -95,7 +90,7 @@ def train_progress(directory: Path) -> TrainProgress:
 def _train_events(directory: Path) -> list[dict[str, Any]]:
     """Return the newest train events since the last start."""
     try:
-        with open(directory / "events.jsonl", "rb") as file:
+        with open_regular(directory / "events.jsonl") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = file.read().split(b"\n")
     except OSError:
@@ -104,9 +99,9 @@ def _train_events(directory: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             event = json.loads(line) if b'"train"' in line or b'"resume"' in line else None
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if not isinstance(event, dict):
+        if not isinstance(event, dict) or not _is_number(event.get("step")):
             continue
         if event.get("event") == "resume":  # steps after the checkpoint are repeated
             events = [{**event, "steps": events[-1].get("steps")}] if events and event.get("step") else []
@@ -116,4 +111,4 @@ def _train_events(directory: Path) -> list[dict[str, Any]]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from db.store.store import Enqueued, Store
+from harness.errors import InputError
 from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.task import TASKS
@@ -43,7 +44,8 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
         with slots.dispatch_lock(settings.runs):
             for directory, suite in directories:
                 _withdraw_cancellation(directory)
-                directory.add_suites([suite] if suite else [])
+                with contextlib.suppress(InputError):  # reported when the trial is dispatched
+                    directory.add_suites([suite] if suite else [])
     enqueued = store.enqueue(items)
     import_results(store, settings, [trial.id for trial, _ in items])
     return enqueued
@@ -89,4 +91,5 @@ def cancel(store: Store, settings: Settings, ids: Iterable[str], reason: str = B
 
 
 def _withdraw_cancellation(directory: RunDirectory) -> None:
-    (directory.path / CANCELLED).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        (directory.path / CANCELLED).unlink()

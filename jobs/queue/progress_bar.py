@@ -12,7 +12,7 @@ from db.store.store import TrialRow
 from harness.errors import InputError, count_of
 from harness.trials.task import spec_of
 from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.activity import last_train_event
+from jobs.queue.activity import train_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -89,10 +89,10 @@ class ProgressBar:
     def _show_running(self, running: set[str]) -> None:
         assert self.bars is not None
         for id in running:
-            event = last_train_event(self.runs / id) or {}
+            progress = train_progress(self.runs / id)
             if id not in self.bar_of_trial:
                 self.bar_of_trial[id] = self.bars.add_task(f"  {describe(self.trials[id])}", total=None)
-            self.bars.update(self.bar_of_trial[id], completed=event.get("step", 0), total=event.get("steps"))
+            self.bars.update(self.bar_of_trial[id], completed=progress.step or 0, total=progress.steps)
         for id in self.bar_of_trial.keys() - running:
             self.bars.remove_task(self.bar_of_trial.pop(id))
 

@@ -47,15 +47,16 @@ def determine_state(directory: RunDirectory, submission: Submission | None) -> O
     """Determine the state of a submitted or running trial without changing anything.
 
     The order of reads matters: the lock, then the attempts, then the result. What is read later is newer, so that a
-    worker that is just starting or just ending is never taken for dead.
+    worker that is just starting or just ending is never taken for dead. Raises InputError for a damaged file.
     """
-    locked = directory.locked()
+    if directory.locked():
+        return ObservedState("running")
     last: dict[str, Any] = next(reversed(directory.attempts()), {})
     has_result = directory.succeeded()
     unfinished = last.get("state") == "running"
     job = submission or Submission("", alive=False)
     alive = job.is_alive(directory.id)
-    if locked or (unfinished and (directory.locked() or (not has_result and job.may_run(directory.id, last)))):
+    if unfinished and (directory.locked() or (not has_result and job.may_run(directory.id, last))):
         return ObservedState("running")
     if has_result:
         return ObservedState("succeeded", died=unfinished)
@@ -74,12 +75,12 @@ def determine_state(directory: RunDirectory, submission: Submission | None) -> O
             return ObservedState("submitted")
         return ObservedState(*(job.failed_before_start(directory.id) or ("queued", None)))
     if last["state"] in ("failed", "cancelled"):
-        return ObservedState(last["state"], last["cause"])
+        return ObservedState(last["state"], last.get("cause"))
     if not alive and (end := job.exit_cause(last)) and end[0] == "cancelled":
         return ObservedState("cancelled", end[1])
     # After a preemption the same job resumes the trial; on a cluster also after SIGTERM, with which a requeue begins.
     resumes = alive and (last["state"] == "preempted" or not job.is_local)
-    return ObservedState("submitted" if resumes else "queued", last["cause"])
+    return ObservedState("submitted" if resumes else "queued", last.get("cause"))
 
 
 def inspect_active(store: Store, settings: Settings, *, always_inspect: Collection[str] = ()) -> dict[str, ActiveTrial]:
@@ -98,7 +99,10 @@ def inspect_active(store: Store, settings: Settings, *, always_inspect: Collecti
         if row.state == "submitted" and id not in attempted and submission is not None and submission.is_pending(id):
             observed = ObservedState("submitted", row.reason, inspected=False)
         else:
-            observed = determine_state(Runs(settings.runs)[id], submission)
+            try:
+                observed = determine_state(Runs(settings.runs)[id], submission)
+            except InputError as error:
+                observed = ObservedState("failed", str(error))
         active[id] = ActiveTrial(row, submission, observed)
     return active
 
@@ -129,20 +133,22 @@ def collect(
                 busy.add(row.submission_id)
                 continue
             directory = Runs(settings.runs)[id]
-            if observed.died:
-                observed = close_dead_attempt(directory, submission)
-            if submission is not None and not submission.is_local:
-                attribute_cause(directory, submission.exit_cause)
-            if observed.state in ("submitted", "running"):
-                busy.add(row.submission_id)
-            if (observed.state, observed.reason) != (row.state, row.reason):
-                changed[id] = observed.state
-            elif not (thorough and observed.state == "running"):
-                continue
             try:
+                if observed.died:
+                    observed = close_dead_attempt(directory, submission)
+                if observed.state in ("submitted", "running"):
+                    busy.add(row.submission_id)
+                if submission is not None and not submission.is_local:
+                    attribute_cause(directory, submission.exit_cause)
+                if (observed.state, observed.reason) != (row.state, row.reason):
+                    changed[id] = observed.state
+                elif not (thorough and observed.state == "running"):
+                    continue
                 snapshots.append(replace(read_run_record(directory), state=observed.state, reason=observed.reason))
             except InputError as error:
-                if directory.path.exists():
+                if observed.state == "running":
+                    unreadable[id] = ("running", None)
+                elif directory.path.exists():
                     unreadable[id] = ("failed", str(error))
                 elif observed.state == "submitted":
                     unreadable[id] = ("submitted", None)

@@ -191,15 +191,20 @@ def _queued(store: Store, settings: Settings, ids: Sequence[str], max_trials: in
     for chunk in chunks(ids, min(BULK, max_trials)):
         queued = (id for id, row in store.states(chunk).items() if row.state == "queued")
         # A worker that this database does not know may run one of them.
-        trials += islice((id for id in queued if not _is_locked(settings, id)), max_trials - len(trials))
+        trials += islice((id for id in queued if not _is_locked(store, settings, id)), max_trials - len(trials))
         if len(trials) == max_trials:
             break
     return trials
 
 
-def _is_locked(settings: Settings, id: str) -> bool:
+def _is_locked(store: Store, settings: Settings, id: str) -> bool:
+    """Return whether a worker holds the trial; it counts as held, and fails, if its run directory is damaged."""
     directory = Runs(settings.runs)[id]
-    return directory.path.exists() and directory.locked()
+    try:
+        directory.attempts()  # the worker needs them
+        return directory.path.exists() and directory.locked()
+    except InputError as error:
+        return bool(store.set_states({id: ("failed", str(error))}, only_from={"queued"}))
 
 
 def _claim(
@@ -211,11 +216,12 @@ def _claim(
     suites = store.suites(missing)
     with synced_together(settings.runs) if len(missing) > MAX_SEPARATE_SYNCS else contextlib.nullcontext():
         for id, trial in store.trials(missing).items():
-            directory = RunDirectory.create(settings.runs, trial)
-            with directory.lock() as locked:
-                if locked:
-                    remove_temp_files(directory.path)
-            directory.add_suites(suites.get(id, []))
+            with contextlib.suppress(InputError):  # the worker skips damaged directories, and `collect` fails them
+                directory = RunDirectory.create(settings.runs, trial)
+                with directory.lock() as locked:
+                    if locked:
+                        remove_temp_files(directory.path)
+                directory.add_suites(suites.get(id, []))
     return store.intend(ids, submission)
 
 

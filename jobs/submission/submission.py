@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from db.store.store import SubmissionRow
-from harness.files import write_json
+from harness.errors import InputError
+from harness.files import read_json, write_json
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.slurm.execution import CANCELLED, add_seconds, exit_cause
@@ -141,7 +141,7 @@ def write_elements(folder: Path, packs: Sequence[Sequence[str]]) -> None:
 def read_elements(folder: Path) -> dict[str, int]:
     """Return the array element by trial id; empty if the file is missing or damaged."""
     try:
-        elements = json.loads((folder / ELEMENTS_FILE).read_bytes())
+        elements = read_json(folder / ELEMENTS_FILE)
         return {str(id): int(element) for id, element in elements.items()}
-    except (OSError, ValueError, AttributeError):
+    except (FileNotFoundError, InputError, ValueError, AttributeError, TypeError, OverflowError):
         return {}

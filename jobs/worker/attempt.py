@@ -135,7 +135,7 @@ def finalize_dead(directory: RunDirectory, exit_cause: ExitCause | None = None) 
     last_write = max(file.stat().st_mtime for file in files if file.exists())
     ended_at = datetime.fromtimestamp(last_write, UTC).isoformat(timespec="milliseconds")
     # A file's time is that of the kernel's last tick, some milliseconds ago.
-    _rewrite(directory, last["number"], {**last, **end, "ended_at": max(ended_at, last["started_at"])})
+    _rewrite(directory, last["number"], {**last, **end, "ended_at": max(ended_at, last.get("started_at") or "")})
 
 
 def _waited(submitted_at: str | None, previous: list[dict[str, Any]]) -> float | None:
@@ -153,7 +153,7 @@ def remove_temp_files(folder: Path) -> None:
 
 def checkpoint_step(directory: RunDirectory) -> int:
     """Return the step from which a new attempt would resume, 0 without a checkpoint."""
-    return max((int(file.stem[5:]) for file in (directory.path / "checkpoint").glob("step-*.pt")), default=0)
+    return max((int(file.stem[5:]) for file in (directory.path / "checkpoint").glob("step-[0-9]*[0-9].pt")), default=0)
 
 
 def _rewrite(directory: RunDirectory, number: int, record: dict[str, Any]) -> None:
@@ -175,7 +175,9 @@ def _attempt_file(directory: RunDirectory, number: int) -> Path:
 
 
 def _last_step(directory: RunDirectory) -> int:
-    return max((event.get("step", 0) for event in directory.events()), default=0)
+    with contextlib.suppress(InputError):
+        return max((event.get("step", 0) for event in directory.events()), default=0)
+    return 0
 
 
 def _one_line(error: BaseException) -> str:

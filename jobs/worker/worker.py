@@ -115,6 +115,9 @@ class Worker:
                 return proceed
         except SupersededError:
             return True
+        except InputError as error:  # a damaged file, for which `collect` fails the trial
+            print(error, file=sys.stderr, flush=True)
+            return True
         except FileNotFoundError:
             if directory.path.is_dir():
                 raise

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from db.report.view.view import CellResult
 from harness.analysis import analysis_of
 from harness.errors import InputError
+from harness.files import open_regular
 from harness.runs.run_directory import RunDirectory
 
 Array = NDArray[Any]
@@ -72,7 +73,7 @@ def load_arrays(directory: Path, kind: str) -> dict[str, Array] | None:
     """
     try:
         # np.load does not close the file if it is damaged.
-        with open(RunDirectory(directory).analyses / f"{kind}.npz", "rb") as file:
+        with open_regular(RunDirectory(directory).analyses / f"{kind}.npz") as file:
             content = np.load(file, allow_pickle=False)
             return {name: content[name] for name in content}
     except FileNotFoundError:

@@ -16,6 +16,8 @@ from db.report.page.table import Anchors
 from db.report.view.notes import params_text
 from db.report.view.view import CellResult, SeedResult, View, baselines
 from db.store.store import Store
+from harness.errors import InputError
+from harness.files import open_regular, read_json
 
 MAX_FULL_TRIALS = 120
 """Trials shown with attempts, environment and log."""
@@ -215,7 +217,7 @@ def duration(seconds: float) -> str:
 def log_lines(file: Path) -> list[str]:
     """Return the last lines of a log, sanitized; of a line overwritten by a progress bar, the last version."""
     try:
-        with open(file, "rb") as log:
+        with open_regular(file) as log:
             start = max(0, log.seek(0, 2) - LOG_BYTES)
             log.seek(start)
             lines = log.read().decode("utf-8", "replace").split("\n")
@@ -228,8 +230,8 @@ def log_lines(file: Path) -> list[str]:
 def load_environment(directory: Path) -> dict[str, Any]:
     """Return the content of a run's environment file; {} if it is missing or damaged."""
     try:
-        content = json.loads((directory / "environment.json").read_bytes())
-    except (OSError, ValueError):
+        content = read_json(directory / "environment.json")
+    except (FileNotFoundError, InputError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -110,7 +110,7 @@ def test_a_damaged_database(url: str, make_trial: Callable[..., Trial]) -> None:
             store.find("suite")
 
     with pytest.raises(
-        InputError, match="the database is damaged; move it away, then run `dropbench db rebuild`"
+        InputError, match="the database is damaged: set DROPBENCH_DB to another one, or run `dropbench db rebuild`"
     ) as error:
         use()
     one_line(error)

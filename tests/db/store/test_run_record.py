@@ -12,6 +12,7 @@ from db.store.run_record import read_run_record
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
+from tests.damage import damage
 
 MakeTrial = Callable[..., Trial]
 MakeDirectory = Callable[..., RunDirectory]
@@ -132,6 +133,10 @@ def write(name: str, text: str) -> Callable[[RunDirectory], None]:
     return damage
 
 
+def file_for_folder(directory: RunDirectory) -> None:
+    damage(directory.path / "attempts", "list")
+
+
 DAMAGES: dict[str, tuple[Callable[[RunDirectory], None], str]] = {
     "trial cut short": (cut("trial.json"), "trial.json"),
     "result cut short": (cut("result.json"), "result.json: damaged"),
@@ -139,10 +144,10 @@ DAMAGES: dict[str, tuple[Callable[[RunDirectory], None], str]] = {
     "a metric that is a word": (write("result.json", '{"metrics": {"test/accuracy": "high"}}'), "expected a number"),
     "a metric that is a truth": (write("result.json", '{"metrics": {"test/accuracy": true}}'), "expected a number"),
     "trial of another id": (write("trial.json", "{}"), "trial.json"),
-    "attempt of an unknown state": (write("attempts/1.json", '{"number": 1, "state": "x"}'), "attempts: 0.state"),
-    "attempt without a number": (write("attempts/1.json", '{"state": "failed"}'), "attempts: 0.number"),
-    "attempt that is a list": (write("attempts/1.json", "[]"), "attempts"),
-    "attempt by another name": (write("attempts/one.json", "{}"), "expected files 1.json"),
+    "attempt of an unknown state": (write("attempts/1.json", '{"state": "x"}'), "attempts/1.json: state=x: input"),
+    "attempt without a state": (write("attempts/1.json", '{"number": 1}'), "attempts/1.json: state: field required"),
+    "attempt that is a list": (write("attempts/1.json", "[]"), "attempts/1.json: "),
+    "folder of attempts that is a file": (file_for_folder, "attempts: Not a directory"),
 }
 
 
@@ -158,8 +163,8 @@ def test_damage_is_reported_in_one_line_that_names_the_file(
         suites=["s"],
         losses=[1.0],
     )
-    damage, message = DAMAGES[what]
-    damage(directory)
+    cause, message = DAMAGES[what]
+    cause(directory)
     with pytest.raises(InputError, match=re.escape(message)) as error:
         read_run_record(directory)
     assert str(directory.path) in str(error.value)

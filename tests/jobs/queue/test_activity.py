@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.queue.activity import TrainProgress, last_train_event, train_progress
+from jobs.queue.activity import TrainProgress, train_progress
 
 
 def write(directory: Path, *events: dict[str, Any] | str) -> Path:
@@ -42,7 +42,6 @@ def test_each_phase_has_its_own_rate(tmp_path: Path) -> None:
 def test_no_progress_before_the_first_step(tmp_path: Path, events: list[Any]) -> None:
     assert train_progress(write(tmp_path / "a", *events)) == TrainProgress("a")
     assert train_progress(tmp_path / "missing") == TrainProgress("missing")
-    assert last_train_event(tmp_path / "a") is None
 
 
 @pytest.mark.parametrize("time", [None, "now", 5.0])

@@ -24,6 +24,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.trials.trial import DataRef, Trial
+from tests.damage import age, damage
 
 if TYPE_CHECKING:
     from tests.db.conftest import Call
@@ -123,6 +124,28 @@ def test_a_running_trial_is_followed(
     assert "its worker was killed" in regions["trial"]["html"]
     attempts = parser.fromstring(regions["run"]["html"]).xpath("//h5[contains(., 'Attempts')]/following::tbody[1]/tr")
     assert [row.text_content()[:5] for row in attempts] == ["1lost"]
+
+
+@pytest.mark.parametrize("kind", ["foreign", "folder", "loop"])
+def test_damaged_run_directories_leave_all_pages(
+    ask: Ask, settings: Settings, tables: Tables, monkeypatch: Any, kind: str
+) -> None:
+    monkeypatch.setattr("db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
+    trial = tables.resolve(tables.suite())[3].trials[0]  # "running" in the database
+    directory = RunDirectory.create(settings.runs, trial)
+    for name in (
+        "lease/1",
+        "events.jsonl",
+        "log.txt",
+        "environment.json",
+        "result.json",
+        "trial.json",
+        "attempts/1.json",
+    ):
+        damage(directory.path / name, kind)
+        age(directory.path)
+        assert [ask(path).status for path in ("/", "/suite?name=mine", f"/trial/{trial.id}")] == [200] * 3, name
+    assert str(directory.path) in ask(f"/trial/{trial.id}").document().text_content()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "0.0.0.0", ""])

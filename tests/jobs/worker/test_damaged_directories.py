@@ -1,0 +1,41 @@
+"""The worker with damaged run directories in its list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import Trial
+from jobs.worker.worker import Worker
+from tests.damage import age, damage
+from tests.jobs.worker.training import states
+from tests.jobs.workplace import Workplace
+
+
+@pytest.mark.parametrize("kind", ["empty", "foreign", "folder", "loop"])
+def test_a_worker_goes_on(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], kind: str
+) -> None:
+    trials = tiny(6, overrides={"steps": 2})
+    worker = work(trials)
+    for trial, name in zip(
+        trials, ("lease/3", "attempts/1.json", "events.jsonl", "log.txt", "cancelled"), strict=False
+    ):
+        damage(place.runs / trial.id / name, kind)
+        age(place.runs / trial.id)
+    worker()
+    damaged = place.runs / trials[1].id / "attempts"
+    if kind != "empty":
+        with pytest.raises(InputError, match=r"attempts/1\.json"):
+            RunDirectory(damaged.parent).attempts()
+        damage(damaged / "1.json", "empty")
+    ends = states(place)
+    assert ends[trials[0].id] == ends[trials[5].id] == ["succeeded"]
+    whole = kind in ("empty", "foreign")
+    assert ends[trials[2].id] == ends[trials[3].id] == (["succeeded"] if whole else ["failed"])
+    if not whole:
+        cause = place.attempts()[trials[2].id][0]["cause"]
+        assert str(place.runs / trials[2].id / "events.jsonl") in cause
