@@ -39,8 +39,7 @@ class DatasetStatus:
 def list_datasets(settings: Settings) -> list[DatasetStatus]:
     """Return the status of every data set. No data file is read."""
     statuses = []
-    for name in DATASETS:
-        dataset = DATASETS.get(name)
+    for name, dataset in DATASETS.working(DATASETS, DATASETS.get):
         folder = settings.folders.get(name) or default_folder(dataset, settings.data)
         match = nearest_layout(dataset, folder)
         statuses.append(DatasetStatus(dataset, match.folder, match.state))
@@ -122,15 +121,19 @@ def check(
 
 
 def subset_notes(source: Source, data: Data) -> list[str]:
-    """Return notes, starting with `harness.trials.task.SUBSET`, on splits that are clearly smaller than published.
+    """Return notes on splits that are smaller than published, by the smallest of the published sizes.
 
-    Copies of a set differ by some rows, and so do the stated sizes: a split is a subset if more than 5 % is missing.
+    Copies of a set differ by some rows, and so do the stated sizes: only if more than 5 % is missing, a split is a
+    subset, and the note starts with `harness.trials.task.SUBSET`.
     """
     smallest: dict[tuple[str, str], SizeComparison] = {}
     for size in _compare_sizes(source, data, _counts(data)):
         key = size.split, size.unit
         smallest[key] = min(size, smallest.get(key, size), key=lambda stated: stated.count)
-    return [f"{SUBSET}{size.difference()}" for size in smallest.values() if size.found < 0.95 * size.count]
+    short = [size for size in smallest.values() if size.found < size.count]
+    return [
+        f"{SUBSET if size.found < 0.95 * size.count else 'possibly cut short: '}{size.difference()}" for size in short
+    ]
 
 
 def _counts(data: Data) -> Counts:

@@ -67,7 +67,7 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     assert isinstance(data, ParallelText)
     settings = {"pieces": bpe_size} if data.form == "raw" else {"symbols": max_symbols}
     digest = hashlib.sha256(canonical_json({"version": VERSION, "form": data.form, **settings}).encode()).hexdigest()
-    folder = cache_folder() / f"{data.name}-{fingerprint}-{digest[:8]}"
+    folder = cache_folder(data.name) / f"{data.name}-{fingerprint}-{digest[:8]}"
     if os.pathsep in str(folder):
         raise InputError(f"{folder}: fairseq splits paths at '{os.pathsep}': set another folder by XDG_CACHE_HOME")
     try:
