@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 from harness.errors import InputError, unknown_name
 
 T = TypeVar("T")
-R = TypeVar("R")
 LOG = logging.getLogger("dropbench")
 _entry_points = cache(lambda: importlib.import_module("importlib.metadata").entry_points())
 
@@ -73,10 +72,8 @@ def load_for(owner: str, target: str) -> Any:
 class Registry(Generic[T]):
     """Names in the order of registration; a target may be ``"module:attribute"``, imported on first use.
 
-    Args:
-        kind, expected: noun and description of an item, for messages.
-        fits: returns whether an object is an item.
-        group: entry points ``dropbench.<group>`` are registered once a name is unknown, or the names are listed.
+    `fits` tests whether an object is an item, which messages call `kind` and describe as `expected`. Entry points
+    ``dropbench.<group>`` of installed packages are registered once a name is unknown, or the names are listed.
     """
 
     def __init__(
@@ -131,7 +128,7 @@ class Registry(Generic[T]):
             raise InputError(f"{self.kind} '{name}': expected {self._expected}, got {item!r}")
         return item
 
-    def working(self, names: Iterable[str], build: Callable[[str], R]) -> Iterator[tuple[str, R]]:
+    def working(self, names: Iterable[str], build: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
         """Yield each name with the value of `build`; warn of entries of packages for which it raises an error."""
         for name in names:
             try:

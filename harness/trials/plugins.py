@@ -19,8 +19,8 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.trials.task import TASKS
 
+# Imported before any plug-in: entries registered while a plug-in is loaded are attributed to it.
 BUILT_IN: tuple[Registry[Any], ...] = (MODELS, REGULARIZERS, SCHEDULES, TASKS)
-"""Imported before any plug-in: entries registered while a plug-in is loaded are attributed to it."""
 
 _loaded: dict[str, str] = {}
 

@@ -121,10 +121,9 @@ def check(
 
 
 def subset_notes(source: Source, data: Data) -> list[str]:
-    """Return notes on splits that are smaller than published, by the smallest of the published sizes.
+    """Return notes on splits that are smaller than published, starting with `harness.trials.task.SUBSET` for subsets.
 
-    Copies of a set differ by some rows, and so do the stated sizes: only if more than 5 % is missing, a split is a
-    subset, and the note starts with `harness.trials.task.SUBSET`.
+    Copies of a set differ by some rows, and so do the stated sizes: a split is a subset if more than 5 % is missing.
     """
     smallest: dict[tuple[str, str], SizeComparison] = {}
     for size in _compare_sizes(source, data, _counts(data)):

@@ -141,9 +141,8 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         present = [file for file in match.layout.files if file not in match.missing]
         missing = ", ".join(match.missing)
         message = f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {missing}"
-    stems = [file.rstrip("/") for file in match.missing]
-    packed = [str(path) for stem in stems for end in PACKED for path in matching(match.folder, stem + end)]
-    if packed:
+    names = [file.rstrip("/") + ending for file in match.missing for ending in PACKED]
+    if packed := [str(path) for packed_name in names for path in matching(match.folder, packed_name)]:
         return f"{message}: unpack {', '.join(packed)}"
     if dataset.package:
         return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"

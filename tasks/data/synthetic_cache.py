@@ -22,10 +22,10 @@ SEED = 1
 VERSION = 2
 
 
-def cache_folder(data: str) -> Path:
+def cache_folder(data: str = "") -> Path:
     """Return $XDG_CACHE_HOME/dropbench, else ~/.cache/dropbench; of a plug-in's data set a folder for its version."""
     base = os.environ.get("XDG_CACHE_HOME")
-    versions = [digest[:12] for digest in plugin_digests((DATASETS, data)).values()]
+    versions = [digest[:12] for digest in plugin_digests((DATASETS, data)).values()] if data else []
     return (Path(base) if base else Path.home() / ".cache").joinpath("dropbench", *versions)
 
 

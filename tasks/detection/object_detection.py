@@ -131,17 +131,11 @@ def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
     content = json.loads(annotations.read_bytes())
     image_ids = set(images)
     content["images"] = [image for image in content["images"] if image["id"] in image_ids]
-    annotations_of_images = (entry for entry in content["annotations"] if entry["image_id"] in image_ids)
-    content["annotations"] = [
-        {
-            "area": entry["bbox"][2] * entry["bbox"][3],
-            "iscrowd": 0,
-            # Segmentations are most of the file, and the evaluation of boxes does not need them.
-            **{key: value for key, value in entry.items() if key != "segmentation" and value is not None},
-            "id": number,
-        }
-        for number, entry in enumerate(annotations_of_images, 1)
-    ]
+    content["annotations"] = [entry for entry in content["annotations"] if entry["image_id"] in image_ids]
+    for number, entry in enumerate(content["annotations"], 1):
+        area = entry["bbox"][2] * entry["bbox"][3] if entry.get("area") is None else entry["area"]
+        # Segmentations are most of the file, and the evaluation of boxes does not need them.
+        entry.update(id=number, area=area, iscrowd=int(entry.get("iscrowd") or 0), segmentation=None)
     truth = COCO()
     truth.dataset = content
     with redirect_stdout(io.StringIO()):

@@ -147,7 +147,7 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
         (["--model", "returns-5"], "AttributeError: 'int' object has no attribute 'modules'"),
         (["--model", "five"], "model 'five': expected a function, got 5"),
         (["--model", "gone"], "model 'gone': cannot load nowhere:it: No module named 'nowhere'"),
-        (["--regularizer", "five"], "regularizer 'five': expected a subclass of harness.Regularizer, got 5"),
+        (["--regularizer", "five"], "regularizer 'five': expected a Regularizer, got 5"),
         (["--regularizer", "gone"], "regularizer 'gone': cannot load nowhere:it"),
         (["--task", "five"], "task 'five': expected a Task with metrics, got 5"),
         (["--task", "gone"], "task 'gone': cannot load nowhere:it"),
