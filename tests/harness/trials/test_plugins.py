@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from harness.analysis import ANALYSES
 from harness.cli.main import run
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import PLUGIN_MODULES
+from harness.registry import PLUGIN_MODULES, Registry
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.settings import Settings
@@ -25,6 +26,7 @@ from harness.trials.trial import Trial, TrialRequest
 from tasks.data import DATASETS, locate
 from tasks.data.synthetic_cache import cache_folder
 
+REGISTRIES: tuple[Registry[Any], ...] = (REGULARIZERS, ANALYSES, MODELS, TASKS, SCHEDULES, DATASETS)
 SET = """
 import numpy as np
 from tasks.data import DATASETS, Dataset, Layout
@@ -79,12 +81,11 @@ def restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(plugins, "_loaded", {})
     monkeypatch.chdir(tmp_path)
-    registries = (REGULARIZERS, ANALYSES, MODELS, TASKS, SCHEDULES, DATASETS)
-    present, modules = [dict(one._entries) for one in registries], set(PLUGIN_MODULES)
+    present, modules = [dict(registry._entries) for registry in REGISTRIES], set(PLUGIN_MODULES)
     yield
     PLUGIN_MODULES.intersection_update(modules)
-    for one, entries in zip(registries, present, strict=True):
-        one._entries = entries
+    for registry, entries in zip(REGISTRIES, present, strict=True):
+        registry._entries = entries
 
 
 @pytest.fixture
@@ -94,8 +95,8 @@ def plugin(tmp_path: Path) -> Callable[[str], Path]:
 
     def write(content: str) -> Path:
         path.write_text(content)
-        for one in (MODELS, TASKS, DATASETS, SCHEDULES):
-            one._entries = {name: entry for name, entry in one._entries.items() if entry.plugin is None}
+        for registry in REGISTRIES:
+            registry._entries = {name: entry for name, entry in registry._entries.items() if entry.plugin is None}
         load_plugins([path])
         return path
 
@@ -159,7 +160,7 @@ def test_a_broken_item_ends_a_command_in_one_line(
     arguments: list[str], message: str, plugin: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = {"--task": "image-classification", "--data": "digits", "--model": "vit-digits"}
-    options.update([arguments])
+    options[arguments[0]] = arguments[1]
     command = ["run", *(part for option in options.items() for part in option), "--plugin", str(plugin(BROKEN))]
     assert run(command) == 2
     error = capsys.readouterr().err
