@@ -157,16 +157,16 @@ class Worker:
                 raise
             except Interrupted:
                 attempt.finish(*stop_requests.end())
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
+                raise
+            except BaseException as error:  # a plug-in may raise anything
                 attempt.fail(error)
                 if self.terminal and sys.stdin.isatty():
                     error.add_note(f"in trial {directory.id}")  # `harness.cli.main.run` leaves its traceback
                     raise
                 # The processes of a group may be out of step now.
                 return group.size == 1 and not slots.is_disk_error(error, directory.path)
-            except BaseException:
-                attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
-                raise
             else:
                 attempt.finish("succeeded")
                 _discard_training_states(directory)
