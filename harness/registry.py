@@ -72,13 +72,11 @@ def load_for(owner: str, target: str) -> Any:
 class Registry(Generic[T]):
     """Names in the order of registration; a target may be ``"module:attribute"``, imported on first use.
 
-    `fits` tests whether an object is an item, which messages call `kind` and describe as `expected`. Entry points
-    ``dropbench.<group>`` of installed packages are registered once a name is unknown, or the names are listed.
+    `fits` tests for what `expected` describes. Entry points ``dropbench.<group>`` are read when names are listed, or
+    one is unknown.
     """
 
-    def __init__(
-        self, kind: str, expected: str = "", fits: Callable[..., bool] = lambda _: True, group: str = ""
-    ) -> None:
+    def __init__(self, kind: str, expected: str = "a function", fits: Any = callable, group: str = "") -> None:
         self.kind = kind
         self._expected, self._fits, self._group = expected, fits, group
         self._entries: dict[str, Entry] = {}

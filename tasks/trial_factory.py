@@ -84,8 +84,8 @@ class PresetTask(Task):
         entry = MODELS.entry(request.model)
         if cls.kind not in entry.facts.get("tasks", [cls.kind]):
             supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
-            expected = supported or f'one registered with `tasks=["{cls.kind}"]`'
-            raise InputError(f"model '{entry.name}' does not support task '{cls.kind}': expected {expected}")
+            expected = f"expected {supported or 'one registered with this task'}"
+            raise InputError(f"model '{entry.name}' does not support task '{cls.kind}': {expected}")
         if request.weights is not None and not entry.facts.get("weights"):
             raise InputError(f"model '{entry.name}' starts from random weights: remove `--weights {request.weights}`")
         schedule = SCHEDULES.entry(request.schedule).name

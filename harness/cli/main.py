@@ -91,8 +91,7 @@ def dropbench(
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A Python file that registers regularizers, models, tasks, data sets or analyses; "
-            "allowed anywhere on the command line."
+            help="A file with regularizers, models, tasks, data sets or analyses; allowed anywhere on the command line."
         ),
     ] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,

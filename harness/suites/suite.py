@@ -74,8 +74,8 @@ class Suite(StrictModel):
         rows = list(self.rows)
         if self.plugin_rows:
             plugins = [name for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is not None]
-            working = REGULARIZERS.working(plugins, build_regularizer)
-            rows += [row for name, _ in working for row in self._added_rows(name)]
+            for name, _ in REGULARIZERS.working(plugins, build_regularizer):
+                rows += self._added_rows(name)
         rows += [row for text in options.regularizers for row in self._added_rows(text)]
         selected = {"data": _by_base_name(options.data or preset.data), "model": _by_base_name(options.models or None)}
         present: dict[str, set[str]] = {"data": set(), "model": set()}

@@ -112,7 +112,7 @@ def test_broken_entry_points_are_left_out_with_a_warning(
     ]
     monkeypatch.setattr(registry, "_entry_points", lambda: EntryPoints(points))
     monkeypatch.setattr(registry, "PLUGIN_MODULES", set())
-    things: Registry[object] = Registry("thing", group="things")
+    things: Registry[object] = Registry("thing", "an item", lambda item: True, "things")
     things.add("taken", 1)
     assert things.get("taken") == 1
     assert "bad" not in things._entries  # nobody needed the entry points so far

@@ -244,7 +244,7 @@ def test_a_task_of_its_own_on_existing_models_and_data(plugin: Callable[[str], P
     with pytest.raises(InputError, match="task 'negative': expected `name = \"negative\"` in <class"):
         make(task="negative")
     plugin(TASK.replace('name = "negative"', 'name = kind = "negative"'))
-    with pytest.raises(InputError, match=r"does not support task 'negative': expected one registered with `tasks="):
+    with pytest.raises(InputError, match=r"does not support task 'negative': expected one registered with this task"):
         make(task="negative")
 
 
