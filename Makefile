@@ -19,13 +19,14 @@ FIRST_IMPORT_2 := import fairseq, mmdet.models, pycocotools.cocoeval, sacrebleu,
 # The tests of two SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 
-.PHONY: help setup bench test test-all chaos check lint format hooks clean
+.PHONY: help setup bench test test-all chaos results check lint format hooks clean
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table"
 	@echo "make test     set up, check, and run all tests except the slow ones: five minutes"
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: twelve minutes"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
+	@echo "make results  before a release: train what the documentation quotes, and write it anew"
 	@echo "make check    run ruff, import-linter and mypy"
 	@echo "make format   fix and format with ruff"
 	@echo "make hooks    lint on every commit (pre-commit)"
@@ -43,6 +44,9 @@ test-all: setup
 
 chaos: setup
 	$(BIN)/python -m tests.cluster.chaos $(CHAOS)
+
+results: setup
+	$(BIN)/python docs/update_results.py
 
 lint: check
 

@@ -80,10 +80,13 @@ class Settings:
         return settings
 
     def uses_cuda(self) -> bool:
-        """Return whether trials run on GPUs: if there are any and the CPU was not requested."""
+        """Return whether trials run on GPUs; raise InputError if one is required, but none is available."""
         import torch
 
-        return self.device != "cpu" and torch.cuda.is_available()
+        available = torch.cuda.is_available()
+        if self.device == "cuda" and not available:
+            raise InputError("device cuda: no GPU is available: use `--device auto` or `--device cpu`")
+        return self.device != "cpu" and available
 
     def to_payload(self) -> dict[str, Any]:
         """Return plain values with absolute paths, for a worker in another folder."""

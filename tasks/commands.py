@@ -110,6 +110,8 @@ def fetch_data(name: Name) -> None:
     typer.echo(f"  license  {dataset.licence}")
     typer.echo(f"  lay out  {default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with")
     typer.echo("           " + "\n           or ".join(", ".join(layout.files) for layout in dataset.layouts))
+    if optional := dict.fromkeys(file for layout in dataset.layouts for file in layout.optional):
+        typer.echo(f"  optional {', '.join(optional)}")
     for entry in dataset.published:
         excluded = ", including rows excluded here" if entry.with_left_out else ""
         typer.echo(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{excluded})")

@@ -48,7 +48,7 @@ class Trained:
         batch_size: number of samples in the batch under evaluation.
 
     Raises:
-        InputError: the trial has no result or no weights, or its data have changed since training.
+        InputError: the trial has no result or no weights, its data have changed since training, or there is no GPU.
     """
 
     def __init__(self, directory: RunDirectory, settings: Settings) -> None:
@@ -58,10 +58,7 @@ class Trained:
         if result is None:
             raise InputError(f"trial {directory.id} has no result yet: expected a trial that has succeeded")
         self.result = result
-        cuda = settings.uses_cuda()
-        if settings.device == "cuda" and not cuda:
-            raise InputError("device cuda: no GPU is available: expected auto or cpu")
-        self.device = torch.device("cuda" if cuda else "cpu")
+        self.device = torch.device("cuda" if settings.uses_cuda() else "cpu")
         self.task = TASKS.get(self.trial.task)(self.trial, settings)
         self.task.setup()
         seed_all(derive(self.trial.seed, "model"))

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from harness.attention.kernels.c_library import build_error, load_library
+from harness.attention.reference.sdpa import is_transformed
+from harness.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +51,12 @@ def backend(name: str) -> Iterator[None]:
 def used_backends() -> list[Backend]:
     """Return the backends that computed something since `backend` was entered."""
     return sorted(_used)
+
+
+def check_backend(name: str, *, cuda: bool) -> None:
+    """Raise InputError if this machine lacks the requested backend for its GPU, or without `cuda` for its CPU."""
+    if name in BACKENDS and (reason := _unavailable_reason(name, "cuda" if cuda else "cpu")) is not None:
+        raise InputError(f"backend {name}: {reason}: use `--backend auto`")
 
 
 def select_backend(q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None) -> Backend:
@@ -82,8 +90,11 @@ def unsupported_reason(
     name: Backend, q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None
 ) -> str | None:
     """Return why a backend cannot compute a call, or None if it can."""
-    if name == "eager":
-        return None
+    reason = _unavailable_reason(name, q.device.type)
+    if name == "eager" or reason is not None:
+        return reason
+    if is_transformed():
+        return "torch.func transforms and forward-mode differentiation need torch operations"
     if mask is not None and mask.requires_grad:
         return "the mask requires gradients"
     if not q.numel() or not k.numel() or not v.numel():
@@ -92,8 +103,8 @@ def unsupported_reason(
         from harness.attention.kernels import triton_launch
 
         return triton_launch.unsupported_reason(q, v, spec)
-    if q.device.type != "cpu":
-        return f"its kernels run on CPUs, not on {q.device.type}"
+    if mask is not None and mask.dtype == torch.float64:
+        return "its kernels store masks in float32"
     if k.shape[-2] > MAX_CPU_KEYS:
         return f"{k.shape[-2]} keys are more than {MAX_CPU_KEYS}"
     if rescale == "inverse":
@@ -105,5 +116,16 @@ def unsupported_reason(
         return "torch's kernel needs one head dimension and dtype"
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
         return "torch's kernel needs a contiguous last axis"
-    error: str | None = _build_error()
-    return error
+    return None
+
+
+def _unavailable_reason(name: Backend, device: str) -> str | None:
+    """Return why a backend can compute nothing on a type of device of this machine, or None if it can."""
+    reason: str | None = None
+    if name == "triton":
+        from harness.attention.kernels import triton_launch
+
+        reason = triton_launch.unavailable_reason(device)
+    elif name == "cpu":
+        reason = _build_error() if device == "cpu" else f"its kernels run on CPUs, not on {device}"
+    return reason

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from harness.attention.backends import select_backend
 from harness.attention.kernels.cpu_blocked import BlockedAttention, lse_dtype
@@ -19,7 +18,7 @@ from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller
 from harness.attention.kernels.triton_launch import TritonAttention
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
-from harness.attention.reference.sdpa import with_causal
+from harness.attention.reference.sdpa import autocast, sdpa, with_causal
 from harness.attention.reference.units import Rescale
 
 MAX_STORED_NUMEL = 2**24
@@ -46,8 +45,7 @@ def drop_attention(
     Returns:
         (B, H, T, e).
     """
-    if torch.is_autocast_enabled(q.device.type):
-        q, k, v = (_autocast(tensor) for tensor in (q, k, v))
+    q, k, v = autocast(q, k, v)
     batch, heads, seqlen_q, seqlen_k = *q.shape[:-1], k.shape[-2]
     backend = select_backend(q, k, v, spec, rescale, mask)
     if backend == "eager":
@@ -61,18 +59,11 @@ def drop_attention(
         rows, store_mask = seqlen_q, batch * heads * seqlen_q * seqlen_k <= MAX_STORED_NUMEL
     if backend == "cpu" and rescale == "renormalize" and store_mask:
         stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
-        return scaled_dot_product_attention(q, k, v, attn_mask=stored.to(q.dtype), scale=scale)
+        return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     out, *_ = torch.ops.dropbench.drop_attention(q, k, v, mask, *spec.flatten(), backend, keep_scale, causal, scale)
     return out
-
-
-def _autocast(tensor: Tensor) -> Tensor:
-    """Cast as autocast does for SDPA; autocast does not apply to custom operations."""
-    if tensor.dtype == torch.float64:
-        return tensor
-    return tensor.to(torch.get_autocast_dtype(tensor.device.type))
 
 
 def _rows_share_keys(spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.attention.reference.sdpa import allowed_keys, attention_weights, plain_attention, with_causal
+from harness.attention.reference.sdpa import allowed_keys, attention_weights, fit_mask, plain_attention, with_causal
 from harness.regularizers.base import Regularizer, Site
 from harness.regularizers.output import regularized_heads
 
@@ -36,8 +36,8 @@ def attend(
         v: values (B, H, S, e).
         site: the site; it has the regularizer and its ratio.
         training: whether to regularize.
-        mask: broadcastable to (B, H, T, S): boolean, True where a query may attend; or floating, added to the logits,
-            through which gradients flow.
+        mask: broadcastable to (B, H, T, S): boolean, True where a query may attend; or of any floating dtype, added to
+            the logits, with gradients. It is converted, at least to float32, if SDPA does not accept its dtype for q.
         causal: query i attends to keys 0 … i only, in addition to `mask`. For T ≠ S the first query is aligned with
             the first key, as in SDPA; a decoder with cached keys needs a mask instead.
         scale: factor of the logits; default d^-1/2.
@@ -55,11 +55,15 @@ def attend(
         )
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"attention '{site.name}': expected a boolean or floating mask, got {mask.dtype}")
+    mask = fit_mask(mask, q.dtype)
     if site.masked_keys is not None and not training:
         mask = _mask_keys(mask, site.masked_keys)
-    if site.mc_samples and not training and site.regularizer is not None and site.ratio > 0.0:
+    regularizer = site.regularizer if site.ratio > 0.0 else None
+    if not k.shape[-2]:  # without keys nothing is masked or dropped: the output is 0
+        mask, causal, regularizer = None, False, None
+    if site.mc_samples and not training and regularizer is not None:
         merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        weights = _expected_weights(q, k, site, site.regularizer, mask=merged, scale=scale)
+        weights = _expected_weights(q, k, site, regularizer, mask=merged, scale=scale)
         if site.probe is not None:
             site.probe(site, _probe_weights(weights, merged))
         return weights.to(v.dtype) @ v
@@ -67,11 +71,11 @@ def attend(
         with torch.no_grad():
             merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
             site.probe(site, _probe_weights(attention_weights(q, k, mask=merged, scale=scale), merged))
-    if training and site.regularizer is not None and site.ratio > 0.0:
-        fused = site.regularizer.attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
+    if training and regularizer is not None:
+        fused = regularizer.attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
         if fused is None:
             merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-            fused = site.regularizer.attend(q, k, v, site, mask=merged, scale=scale)
+            fused = regularizer.attend(q, k, v, site, mask=merged, scale=scale)
         out = fused
     else:
         out = plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harness.attention.backends import backend
+from harness.attention.backends import backend, check_backend
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training.finetune import finetune, reuse_base_run
@@ -28,8 +28,9 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
     Raises:
         Interrupted: see `stop`.
         Diverged: the loss became infinite or NaN.
-        InputError: data, model, regularizer or recipe do not fit together.
+        InputError: data, model, regularizer or recipe do not fit together, or the device or backend is missing.
     """
+    check_backend(settings.backend, cuda=settings.uses_cuda())
     if settings.threads:
         torch.set_num_threads(settings.threads)
     with backend(settings.backend):

@@ -15,7 +15,6 @@ from harness.regularizers.spec import build_regularizer, parse_spec
 from harness.suites.cell import Cell
 from harness.suites.suite import load_suite, suite_names
 from harness.trials.task import TASKS
-from tasks.data import DATASETS
 
 
 def list_items(kind: str) -> list[dict[str, Any]]:
@@ -27,7 +26,11 @@ def list_items(kind: str) -> list[dict[str, Any]]:
     if kind == "models":
         return [_model(name) for name in MODELS]
     registries: dict[str, Registry[Any]] = {"tasks": TASKS, "regularizers": REGULARIZERS, "schedules": SCHEDULES}
-    registry = registries.get(kind, DATASETS)
+    if kind == "data":  # the other kinds need not wait for this import
+        from tasks.data import DATASETS
+
+        registries["data"] = DATASETS
+    registry = registries[kind]
     items = []
     for name in registry:
         entry = registry.entry(name)

@@ -16,6 +16,7 @@ from jobs import count_of
 from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
 
 if TYPE_CHECKING:
+    from harness.settings import Settings
     from jobs.queue.run_loop import RunSummary
     from jobs.submission.dispatch import Plan
 
@@ -43,7 +44,7 @@ def run(
     from jobs.queue.run_loop import run as run_trials
 
     plan = _plan(executor, parallel, ("local", "debug"))
-    settings = runtime.to_settings(options.data)
+    settings = _settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
         summary = run_trials(store, settings, request.items, plan, request.searched)
@@ -133,7 +134,7 @@ def submit(
     from jobs.submission.submit import submit as submit_trials
 
     plan = _plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
-    settings = runtime.to_settings(data)
+    settings = _settings(runtime, data, executor)
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
@@ -143,6 +144,16 @@ def submit(
             typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry FILTER`.")
         for group, plan in groups:
             typer.echo(preview(settings, group, plan) if dry_run else submit_trials(store, settings, group, plan))
+
+
+def _settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:
+    """Return the settings, checked against this machine unless trials run on a cluster, where each checks its node."""
+    settings = runtime.to_settings(data)
+    if executor != "slurm" and (settings.device == "cuda" or settings.backend != "auto"):
+        from harness.attention.backends import check_backend
+
+        check_backend(settings.backend, cuda=settings.uses_cuda())
+    return settings
 
 
 def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:

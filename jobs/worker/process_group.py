@@ -69,7 +69,10 @@ class ProcessGroup:
             "WORLD_SIZE": str(job_environment.num_tasks),
             "LOCAL_WORLD_SIZE": str(job_environment.num_tasks // job_environment.num_nodes),
         }
-        return cls(job_environment.global_rank, job_environment.num_tasks, cpu=not settings.uses_cuda())
+        import torch
+
+        cpu = settings.device == "cpu" or not torch.cuda.is_available()  # each trial fails if it requires a GPU
+        return cls(job_environment.global_rank, job_environment.num_tasks, cpu=cpu)
 
     def receive(self) -> Iterator[tuple[str, int]]:
         """Yield what rank 0 broadcasts, until it shuts down."""

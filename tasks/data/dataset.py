@@ -39,11 +39,13 @@ class Layout(BaseModel, frozen=True, extra="forbid"):
         files: names relative to the set's folder. A name that ends in "/" is a folder of files. A name with a star
             stands for all files that match it, at least one.
         reader: "module:function", called with the `Source`.
+        optional: names of files that the reader uses if they are present.
         subfolders: folders of the official archives, searched in addition to the set's folder.
     """
 
     files: tuple[str, ...] = Field(min_length=1)
     reader: Function
+    optional: tuple[str, ...] = ()
     subfolders: tuple[str, ...] = ()
 
 

@@ -79,7 +79,7 @@ def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | No
     match = nearest_layout(dataset, folder)
     if match.missing:
         raise InputError(_missing_message(name, dataset, match))
-    files = tuple(path for file in match.layout.files for path in matching(match.folder, file))
+    files = tuple(path for file in match.layout.files + match.layout.optional for path in matching(match.folder, file))
     return Source(name, dataset, match.layout, match.folder, files)
 
 

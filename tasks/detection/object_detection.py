@@ -1,4 +1,4 @@
-"""Object detection with DETR (DropKey, Section 4.2): boxes with classes, evaluated by mmdet's CocoMetric."""
+"""Object detection with DETR (DropKey, Section 4.2): boxes with classes, evaluated by pycocotools."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mmdet.datasets.api_wrappers import COCO
-from mmdet.evaluation import CocoMetric
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 from torch import nn
 
-from adapters.vision.detr import in_mmdet, load_detr_weights
+from adapters.vision.detr import load_detr_weights
 from harness.errors import InputError
 from harness.training.data_loading import to_device
 from harness.trials.samples import Overlay, Overlays
@@ -147,16 +147,31 @@ cached_ground_truth = lru_cache(maxsize=3)(ground_truth)
 
 
 def average_precision(truth: COCO, category_ids: Sequence[int], predictions: Sequence[Prediction]) -> dict[str, float]:
-    """Return the metrics of `AP_NAMES` in percent, with the three digits that COCO's evaluation prints.
+    """Return the metrics of `AP_NAMES` in percent, unrounded.
 
     Args:
         truth: the annotations of the images.
         category_ids: the category id of each label.
         predictions: the detections of each image.
     """
-    with in_mmdet(), redirect_stdout(io.StringIO()):  # COCO's evaluation prints a table
-        metric = CocoMetric(metric="bbox")
-        metric._coco_api, metric.cat_ids = truth, list(category_ids)
-        computed = metric.compute_metrics([({}, prediction) for prediction in predictions])
-    values = {name: computed.get(f"bbox_{coco_name}", 0.0) for name, coco_name in AP_NAMES.items()}
-    return {name: 100 * value for name, value in values.items() if value >= 0}
+    detections = [
+        {
+            "image_id": prediction["img_id"],
+            "category_id": category_ids[label],
+            "bbox": [left, top, right - left, bottom - top],
+            "score": score,
+        }
+        for prediction in predictions
+        for (left, top, right, bottom), label, score in zip(
+            *(prediction[name].tolist() for name in ("bboxes", "labels", "scores")), strict=True
+        )
+    ]
+    with redirect_stdout(io.StringIO()):  # COCO's evaluation prints a table
+        # `loadRes` needs at least one detection.
+        evaluation = COCOeval(truth, truth.loadRes(detections) if detections else COCO(), "bbox")
+        evaluation.params.catIds = list(category_ids)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    values = zip(AP_NAMES, evaluation.stats.tolist(), strict=False)
+    return {name: 100 * value for name, value in values if value >= 0}

@@ -16,15 +16,8 @@ from tasks.trial_factory import PresetTask
 
 PUBLISHED_SIZE = 800
 """Shorter side of images in evaluation, in pixels, in mmdet's configuration."""
-AP_NAMES = {
-    "ap": "mAP",
-    "ap50": "mAP_50",
-    "ap75": "mAP_75",
-    "ap-small": "mAP_s",
-    "ap-medium": "mAP_m",
-    "ap-large": "mAP_l",
-}
-"""Metric names, and CocoMetric's names for them. Data without boxes of a size have no AP of that size."""
+AP_NAMES = ("ap", "ap50", "ap75", "ap-small", "ap-medium", "ap-large")
+"""The first of the `stats` of pycocotools. Data without boxes of a size have no AP of that size."""
 AP_SETTINGS = {"": "default", "-known-object": "known object"}
 """Suffixes of metric names, and the settings of HICO-DET's evaluation that they denote."""
 

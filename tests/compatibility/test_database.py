@@ -115,8 +115,18 @@ def test_a_database_is_imported(complete: Path) -> None:
     assert_same(read_json("printed", "results-all.json"), printed(dropbench(other, *ALL)))
 
 
+CORRECTED = {
+    ("dropkey/table5", "dropkey"): {"align": "finetune"},
+    ("dropkey/table6", "dropout"): {"schedule": "decreasing"},
+    ("dropkey/table7", "dropout"): {"schedule": "decreasing"},
+}
+"""Conditions that differed from the source until 969bcf6, by suite and regularizer."""
+
+
 def test_published_values_are_listed_as_before(kept: Path) -> None:
     old = json.loads(lzma.decompress((WRITTEN / "printed" / "published.json.xz").read_bytes()))
+    for row in old:
+        row["conditions"] |= CORRECTED.get((row["suite"], row["conditions"]["regularizer"]), {})
     new = printed(dropbench(kept, "list", "published", "--json"))
     rows = [json.dumps(row, sort_keys=True) for row in new]
     assert len(old) > 100

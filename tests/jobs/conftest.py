@@ -55,6 +55,13 @@ def tiny() -> Iterator[Callable[..., list[Trial]]]:
 
 
 @pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a GPU, on which Triton is not interpreted either."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("harness.attention.kernels.triton_launch.interpreted", lambda: False)
+
+
+@pytest.fixture
 def queue(place: Workplace, tiny: Callable[..., list[Trial]]) -> Iterator[Store]:
     """Return a database with four queued trials."""
     with open_store(place.database) as store:

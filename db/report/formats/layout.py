@@ -99,7 +99,9 @@ def long_grid(view: View, *, intervals: bool = True) -> Grid:
     labels = {metric_label(result.metric) for result in results}
     name = labels.pop() if len(labels) == 1 else "result"
     header = ("", name, "n", *(column for column, present in optional.items() if present))
-    grid = Grid(f"{view.suite.name}: {view.suite.title}", about(view, intervals=intervals), header)
+    grid = Grid(
+        f"{view.suite.name}: {view.suite.title}", [*about(view, intervals=intervals), *view.suite.notes], header
+    )
     for column in view.columns:
         cells = view.column(column)
         if len(view.columns) > 1:
@@ -124,7 +126,7 @@ def wide_grid(view: View) -> Grid:
     """Return the rows and columns of the source."""
     heads = [(label, view.column(label)) for label in view.columns]
     header = ("", *(f"{column_label(label, cells)} {cells[0].metric.arrow}".rstrip() for label, cells in heads))
-    grid = Grid(f"{view.suite.name}: {view.suite.title}", about(view), header)
+    grid = Grid(f"{view.suite.name}: {view.suite.title}", [*about(view), *view.suite.notes], header)
     for row in view.rows:
         cells = [view.cells.get((row, column)) for column in view.columns]
         numbers = []

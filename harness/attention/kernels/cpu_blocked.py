@@ -125,7 +125,7 @@ class BlockedAttention:
         mask = self._view(tile, scratch)
         self.filler.fill(mask, *self._offset(tile))
         heads = min(mask.shape[0], self.shape[1])
-        return mask.view(-1, heads, *mask.shape[1:]).to(self.q.dtype)
+        return mask.view(-1, heads, *mask.shape[1:]).to(lse_dtype(self.q))
 
     def _scratch(self) -> Tensor:
         return BUFFERS.take(max(math.prod(self._size(tile)) for tile in self.tiles))
@@ -146,7 +146,7 @@ class BlockedAttention:
 
 
 def lse_dtype(q: Tensor) -> torch.dtype:
-    """Return the dtype of softmax statistics: at least float32."""
+    """Return the dtype of masks and softmax statistics: at least float32."""
     return torch.promote_types(q.dtype, torch.float32)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.attention.kernels.c_library import load_library
+from harness.attention.kernels.cpu_blocked import lse_dtype
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, gomp_parallel, struct_fields
 from harness.attention.reference.drop_masks import DropSpec
 
@@ -50,7 +51,7 @@ class GatheredAttention:
             count = seqlen_k
             gathered = [_gather(tensor, order, count, _scratch(tensor, count)) for tensor in (k, v)]
         (self.k, _), (self.v, _) = gathered
-        self.mask = full_mask.gather(-1, order[..., :count].long())[:, :, None].to(q.dtype)
+        self.mask = full_mask.gather(-1, order[..., :count].long())[:, :, None].to(lse_dtype(q))
 
     def forward(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output (B, H, T, d), the log-sum-exp per row (B, H, T), and an empty tensor."""

@@ -31,12 +31,17 @@ def interpreted() -> bool:
     return bool(knobs.runtime.interpret)
 
 
-def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
-    """Return why the kernels cannot compute a call, or None if they can."""
+def unavailable_reason(device: str) -> str | None:
+    """Return why the kernels can compute nothing on a type of device, or None if they can."""
     if find_spec("triton") is None:
         return "triton is not installed"
-    if q.device.type != "cuda" and not (q.device.type == "cpu" and interpreted()):
-        return f"its kernels run on CUDA, not on {q.device.type}"
+    if device != "cuda" and not (device == "cpu" and interpreted()):
+        return f"its kernels run on CUDA, not on {device}"
+    return None
+
+
+def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
+    """Return why the kernels cannot compute a call on a device that they run on, or None if they can."""
     if spec.unit == "cross":
         return "its kernels do not support unit 'cross'"
     if spec.window > MAX_WINDOW:

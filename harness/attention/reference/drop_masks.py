@@ -104,6 +104,12 @@ def _(*arguments: Any) -> Tensor:
     return torch.empty(batch, heads, rows, seqlen_k, dtype=torch.bool, device=device)
 
 
+@_drop_mask.register_vmap
+def _(_info: Any, in_dims: tuple[Any, ...], philox_seed: Tensor, *arguments: Any) -> tuple[Tensor, int]:
+    seeds = philox_seed.unbind(in_dims[0])  # each sample has its own with `randomness="different"`
+    return torch.stack([torch.ops.dropbench.drop_mask(seed, *arguments) for seed in seeds]), 0
+
+
 def sample_drop_mask(
     unit: Unit, ratio: float, window: int, shape: tuple[int, int, int, int], *, grid: tuple[int, int] | None = None,
     num_prefix_tokens: int = 0, device: torch.device | None = None,

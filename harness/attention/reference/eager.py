@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention.reference.sdpa import additive, allowed_keys, attention_weights, plain_attention
+from harness.attention.reference.sdpa import additive, allowed_keys, attention_weights, autocast, plain_attention, sdpa
 
 if TYPE_CHECKING:
     from harness.attention.reference.units import Rescale
@@ -24,14 +23,18 @@ def drop_attention(
     broadcastable to (B, H, T, S), and (B, H, 1, S) if all queries keep the same keys.
     """
     if rescale == "renormalize":
-        return scaled_dot_product_attention(q, k, v, attn_mask=merge_keep_mask(keep_mask, mask, q.dtype), scale=scale)
+        return sdpa(q, k, v, mask=merge_keep_mask(keep_mask, mask, q.dtype), scale=scale)
     # Multiply by 0 instead of filling with 0: filling would hide a NaN.
     if keep_mask.dim() == 4 and keep_mask.shape[-2] == 1:
         # Keys dropped for every query are dropped values (DropAttention, Section 4, "(c)").
         v = v * keep_mask.transpose(-2, -1).to(v.dtype)
         return plain_attention(q, k, v, mask=mask, scale=scale) / (1.0 - ratio)
-    weights = attention_weights(q, k, mask=mask, scale=scale)
-    return (weights * keep_mask.to(weights.dtype)) @ v / (1.0 - ratio)
+    q, k, v = autocast(q, k, v)
+    dtype = torch.promote_types(q.dtype, torch.float32)  # as in fused kernels, only the output is rounded to half
+    with torch.autocast(q.device.type, enabled=False):
+        weights = attention_weights(q.to(dtype), k.to(dtype), mask=mask, scale=scale)
+        out = (weights * keep_mask.to(weights.dtype)) @ v.to(dtype) / (1.0 - ratio)
+    return out.to(q.dtype)
 
 
 def merge_keep_mask(keep_mask: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 MASKED_LOGIT_GAP = 80.0
@@ -24,6 +26,38 @@ _NEGATIVE_INFINITY = {
 """Bit pattern of -inf as an integer: sign and exponent bits are all ones."""
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def is_transformed() -> bool:
+    """Return whether forward-mode AD or a `torch.func` transform is active. Fused kernels support neither."""
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+
+
+def sdpa(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Return SDPA with a mask in any floating dtype, under forward-mode AD and `torch.func` transforms, too."""
+    mask = fit_mask(mask, q.dtype)
+    if not is_transformed():
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+    with sdpa_kernel(SDPBackend.MATH):
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+
+
+def fit_mask(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Convert an additive mask that SDPA would refuse for queries of `dtype`, to that dtype but at least to float32."""
+    at_least = torch.promote_types(dtype, torch.float32)
+    return mask if mask is None or mask.dtype in (torch.bool, dtype, at_least) else mask.to(at_least)
+
+
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Cast tensors as autocast, if enabled, does for SDPA; it does not apply to custom operations."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in tensors)
+
+
 def plain_attention(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
 ) -> Tensor:
@@ -32,7 +66,7 @@ def plain_attention(
         mask = q.new_zeros(1, k.shape[-2])
     if causal and mask is not None:
         mask, causal = with_causal(mask, q.shape[-2], k.shape[-2], q.device), False
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+    return sdpa(q, k, v, mask=mask, causal=causal, scale=scale)
 
 
 def with_causal(mask: Tensor | None, seqlen_q: int, seqlen_k: int, device: torch.device) -> Tensor:

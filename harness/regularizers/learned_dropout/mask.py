@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
-from harness.attention.reference.sdpa import with_causal
+from harness.attention.reference.sdpa import sdpa, with_causal
 from harness.errors import InputError
 from harness.regularizers.auxiliary_loss import coefficient
 from harness.regularizers.learned_dropout.statistics import entropy
@@ -156,7 +155,7 @@ def attention_of(qkv: Tensor, heads: int, *, mask: Tensor | None, causal: bool) 
     q, k, v = qkv.view(batch, tokens, 3, heads, width // 3 // heads).permute(2, 0, 3, 1, 4)
     if causal and mask is not None:
         mask, causal = with_causal(mask, tokens, tokens, qkv.device), False
-    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    out = sdpa(q, k, v, mask=mask, causal=causal)
     return out.transpose(1, 2).reshape(batch, tokens, width // 3)
 
 

@@ -18,6 +18,8 @@ from tasks.data.splits import SPLIT_SEED
 VERBS = 117
 PERSON = 1
 """Category id of persons in the annotations."""
+RARE_FILES = ("rare_split.json", "hico_list_hoi.txt", "hico_list_vb.txt")
+"""The published rare interactions, by number, and the lists that name numbers and verbs."""
 
 _NAMES = """
     person bicycle car motorcycle airplane bus train truck boat traffic_light fire_hydrant - stop_sign parking_meter
@@ -36,7 +38,9 @@ _LABELS = {number: label for label, number in enumerate(OBJECTS)}
 def read(source: Source) -> InteractionData:
     """Read all splits, or test alone without training annotations, which suffices to evaluate detections.
 
-    Training boxes of zero size are left out with their pairs, as by QPIC, and counted.
+    As by QPIC, training boxes of zero size are left out with their pairs, and training images with a pair of a box that
+    they do not have; both are counted. Rare interactions are those of rare_split.json if the folder has it
+    with the two lists of names, else those with fewer than `RARE_BELOW` pairs in trainval, boxes of zero size included.
 
     Raises:
         InputError: a file is damaged, or its parts do not fit together; the message names the entry.
@@ -55,17 +59,25 @@ def read(source: Source) -> InteractionData:
         note = "test annotations alone: detections can be evaluated, nothing can be trained"
         return InteractionData(source.name, interactions.names, interactions, empty, empty, test, (note,))
     train_file = files["trainval_hico.json"]
-    images, left_out = _read(train_file, files["train2015"], matrix, training=True)
+    annotated, left_out = _read(train_file, files["train2015"], matrix, training=True)
+    images = tuple(_without_unsized(image) for image in annotated)
+    unsized = sum(len(image.boxes) for image in annotated) - sum(len(image.boxes) for image in images)
     test = InteractionSplit(test_file, files["test2015"], _read(test_file, files["test2015"], matrix)[0])
-    interactions = replace(interactions, rare=interactions.count(images) < RARE_BELOW)
+    missing = [name for name in RARE_FILES if name not in files]
+    rare = interactions.count(annotated) < RARE_BELOW if missing else _published_rare(files, interactions)
+    rule = "as in rare_split.json"
+    if missing:
+        unused = f"; rare_split.json is not used without {', '.join(missing)}" if "rare_split.json" in files else ""
+        rule = f"below {RARE_BELOW} instances in trainval{unused}"
+    interactions = replace(interactions, rare=rare)
     train, dev = (InteractionSplit(train_file, files["train2015"], part) for part in hold_out_dev(images))
     if not len(dev):
         raise InputError(f"{train_file}: {len(images)} images: too few to split into train and dev")
     notes = (
         f"dev is {len(dev)} images of trainval (seed {SPLIT_SEED})",
-        f"{interactions.rare.sum()} of {len(interactions.classes)} interactions are rare: "
-        f"below {RARE_BELOW} instances in trainval",
-        *([f"{left_out} boxes of trainval without a size left out, with their pairs"] if left_out else []),
+        f"{rare.sum()} of {len(rare)} interactions are rare: {rule}",
+        *([f"{unsized} boxes of trainval without a size left out, with their pairs"] if unsized else []),
+        *([f"{left_out} images of trainval left out: a pair has an index beyond their boxes"] if left_out else []),
     )
     return InteractionData(source.name, interactions.names, interactions, train, dev, test, notes)
 
@@ -137,7 +149,7 @@ def _class_of_number(path: Path, interactions: Interactions) -> dict[int, int]:
 def _read(
     path: Path, folder: Path | None, matrix: NDArray[np.bool_], training: bool = False
 ) -> tuple[tuple[PairedImage, ...], int]:
-    """Return the images of a file and the number of boxes left out; errors name the index of the entry."""
+    """Return the images of a file and the number of training images left out; errors name the index of the entry."""
     content = read_json(path)
     if not isinstance(content, list):
         raise InputError(f"{path}: expected a list of images")
@@ -147,23 +159,41 @@ def _read(
         entry = Entry(item, f"{path}: [{index}]")
         name = entry.image_name(folder, names)
         boxes, labels = _boxes(entry)
-        pairs = _pairs(entry, labels, matrix)
-        sized = ((boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])) if len(boxes) else np.ones(0, np.bool_)
-        if not sized.all():
-            if not training:
-                number = int(np.argmin(sized))
-                raise entry.error(
-                    f"annotations[{number}]: bbox {boxes[number].tolist()} has no width or no height: "
-                    "expected [left, top, right, bottom]"
-                )
-            left_out += int((~sized).sum())
-            pairs = pairs[sized[pairs[:, :2]].all(axis=1)]
-            pairs[:, :2] = (np.cumsum(sized) - 1)[pairs[:, :2]]
-            boxes, labels = boxes[sized], labels[sized]
-        images.append(PairedImage(name, boxes, labels, pairs))
+        if training and _has_absent_box(entry, len(boxes)):
+            left_out += 1
+            continue
+        image = PairedImage(name, boxes, labels, _pairs(entry, labels, matrix))
+        if not training and not (sized := _sized(image)).all():
+            number = int(np.argmin(sized))
+            raise entry.error(
+                f"annotations[{number}]: bbox {boxes[number].tolist()} has no width or no height: "
+                "expected [left, top, right, bottom]"
+            )
+        images.append(image)
     if not images:
         raise InputError(f"{path}: no images: expected one at least")
     return tuple(images), left_out
+
+
+def _has_absent_box(entry: Entry, boxes: int) -> bool:
+    """Return whether the index of a pair is beyond the number of boxes."""
+    ends = (pair.content.get(key) for pair in _entries(entry, "hoi_annotation") for key in ("subject_id", "object_id"))
+    return any(is_integer(end) and end >= boxes for end in ends)
+
+
+def _sized(image: PairedImage) -> NDArray[np.bool_]:
+    """Return whether each box (N,) has a width and a height."""
+    return np.asarray((image.boxes[:, 2:] > image.boxes[:, :2]).all(axis=1))
+
+
+def _without_unsized(image: PairedImage) -> PairedImage:
+    """Return an image without its boxes of zero size and their pairs."""
+    sized = _sized(image)
+    if sized.all():
+        return image
+    pairs = image.pairs[sized[image.pairs[:, :2]].all(axis=1)]
+    pairs[:, :2] = (np.cumsum(sized) - 1)[pairs[:, :2]]
+    return replace(image, boxes=image.boxes[sized], labels=image.labels[sized], pairs=pairs)
 
 
 def _boxes(entry: Entry) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -77,6 +77,20 @@ def test_conditions_distinguish_cells(listed: list[dict[str, Any]]) -> None:
     ]
 
 
+def test_two_values_for_one_configuration_are_in_the_notes_of_both_tables() -> None:
+    published: dict[tuple[str, str], dict[str, float]] = {}
+    for suite in map(load_suite, suite_names()):
+        for cell in suite.published():
+            if isinstance(cell.published, float):
+                cells = published.setdefault((cell.metric, cell.request.model_dump_json()), {})
+                cells[suite.name] = cell.published
+    conflicts = [cells for cells in published.values() if len(set(cells.values())) > 1]
+    assert len(conflicts) == 3
+    for cells in conflicts:
+        for name, other in ((name, other) for name in cells for other in cells if other != name):
+            assert f"{cells[other]}" in " ".join(load_suite(name).notes), (name, other)
+
+
 @pytest.mark.parametrize("name", [name for name in suite_names() if load_suite(name).published()])
 def test_each_row_occurs_in_its_source(name: str) -> None:
     """The texts of the sources may not be redistributed: rows are looked up if the texts are next to the data."""

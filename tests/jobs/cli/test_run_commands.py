@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.harness.attention.attention_case import needs_triton
 from tests.patience import PATIENCE, wait
 
 if TYPE_CHECKING:
@@ -166,6 +167,32 @@ def test_invalid_input_is_one_line_and_exit_code_2(
     assert line.startswith("dropbench: ")
     assert message in line
     assert not place.runs.exists(), "nothing is started"
+
+
+@needs_triton
+@pytest.mark.parametrize("command", [["run", "tiny.yaml"], ["submit"], ["submit", "--executor", "slurm"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "cuda"], "device cuda: no GPU is available: use `--device auto` or `--device cpu`"),
+        (["--backend", "triton"], "backend triton: its kernels run on CUDA, not on cpu: use `--backend auto`"),
+    ],
+    ids=str,
+)
+def test_missing_hardware_is_an_error_before_anything_is_queued(
+    place: Workplace, command: list[str], options: list[str], message: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], no_gpu: None,
+) -> None:  # fmt: skip
+    """The nodes of a cluster may have what the submitting host lacks."""
+    from harness.cli.main import run
+
+    monkeypatch.chdir(place.folder)
+    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
+        monkeypatch.setenv(name, place.environment[name])
+    assert run([*command, *options]) == 2
+    on_a_cluster = "slurm" in command
+    assert ("dropbench.toml: not found" if on_a_cluster else message) in capsys.readouterr().err
+    assert on_a_cluster or not (place.folder / "bench.db").exists()
 
 
 def test_commands_import_no_heavy_library(place: Workplace) -> None:

@@ -26,7 +26,7 @@ def work(place: Workplace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     folder.mkdir()
 
     def make(trials: list[Trial], submission: str = "s1", **changes: Any) -> Worker:
-        settings = replace(place.settings, device="cpu", **changes)
+        settings = replace(place.settings, **{"device": "cpu", **changes})
         directories = [str(RunDirectory.create(settings.runs, trial).path) for trial in trials]
         return Worker(directories, settings.to_payload(), submission=submission, folder=str(folder), executor="local")
 

@@ -19,6 +19,7 @@ from jobs.worker import worker
 from jobs.worker.attempt import Attempt
 from jobs.worker.retry import MAX_SPLITS
 from jobs.worker.worker import Worker
+from tests.harness.attention.attention_case import needs_triton
 from tests.jobs.worker.training import run_when_training, states
 
 if TYPE_CHECKING:
@@ -68,6 +69,26 @@ def test_a_failing_trial_does_not_stop_the_others(
     assert "Traceback" in (place.runs / trials[1].id / "log.txt").read_text()
     last = place.attempts()[trials[3].id][0]
     assert (last["cause"], last["message"]) == ("data 'tiny': line 3: expected a label", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"device": "cuda"}, "device cuda: no GPU is available: use `--device auto` or `--device cpu`"),
+        ({"backend": "triton"}, "backend triton: its kernels run on CUDA, not on cpu: use `--backend auto`"),
+    ],
+    ids=str,
+)
+@needs_triton
+def test_a_trial_fails_at_its_start_on_a_node_without_the_requested_hardware(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], no_gpu: None,
+    changes: dict[str, str], cause: str,
+) -> None:  # fmt: skip
+    (trial,) = tiny()
+    work([trial], **changes)()
+    (attempt,) = place.attempts()[trial.id]
+    assert (attempt["state"], attempt["cause"], attempt["message"]) == ("failed", cause, None)
+    assert not (place.runs / trial.id / "events.jsonl").exists(), "nothing is trained"
 
 
 def test_a_trial_that_runs_out_of_memory_resumes_in_more_pieces(

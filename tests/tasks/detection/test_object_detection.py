@@ -279,7 +279,7 @@ def test_annotations_are_completed_for_the_evaluation(truth_file: Path) -> None:
     boxes = np.array([[0.0, 0, 50, 50], [100, 100, 150, 150]])
     prediction = {"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8]), "labels": np.array([0, 1])}
     values = average_precision(ground_truth(truth_file, [5]), (2, 9), [prediction])
-    assert values == {"ap": 100, "ap50": 100, "ap75": 100, "ap-medium": 100}
+    assert values == pytest.approx({"ap": 100, "ap50": 100, "ap75": 100, "ap-medium": 100})
 
 
 def test_a_split_without_boxes_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +295,14 @@ def test_a_split_without_boxes_is_refused_before_training(monkeypatch: pytest.Mo
         task.setup()
 
 
+def test_average_precision_is_not_rounded(truth_file: Path) -> None:
+    boxes = np.array([[100.0, 0, 150, 50], [0, 100, 50, 150], [0, 0, 50, 50]])
+    one_of_three = {"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8, 0.7]), "labels": np.zeros(3, np.int64)}
+    values = average_precision(ground_truth(truth_file, [5]), (2, 9), [one_of_three])
+    assert values == pytest.approx(dict.fromkeys(("ap", "ap50", "ap75", "ap-medium"), 100 / 6), abs=1e-9)
+
+
 def test_no_detections_score_0(truth_file: Path) -> None:
     nothing = {"img_id": 5, "bboxes": np.empty((0, 4)), "scores": np.empty(0), "labels": np.empty(0, np.int64)}
-    assert average_precision(ground_truth(truth_file, [5]), (2, 9), [nothing])["ap"] == 0
+    values = average_precision(ground_truth(truth_file, [5]), (2, 9), [nothing])
+    assert values == dict.fromkeys(("ap", "ap50", "ap75", "ap-medium"), 0)  # the data have no small or large box

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from db.report.formats.documents import as_json, as_latex, as_markdown
 from db.report.formats.layout import format_metric, long_grid, wide_grid
+from db.report.page.document import page
 from db.report.view.view import CellTrials, View
 from db.store.store import Store
 from harness.suites.cell import SuiteOptions
@@ -114,3 +116,13 @@ def test_counts_have_no_decimals_but_separators() -> None:
     assert format_metric(15_335_424.0, size) == "15,335,424"
     assert format_metric(-105_768.0, size, signed=True) == "−105,768"
     assert format_metric(0.2, size, signed=True) == "0"
+
+
+@pytest.mark.parametrize("columns", [["TREC"], ["TREC", "MR"]])
+def test_the_notes_of_the_suite_are_below_the_table_in_every_format(
+    store: Store, tables: Tables, columns: list[str]
+) -> None:
+    suite = tables.suite(columns).model_copy(update={"notes": ["the source prints two values"]})
+    view = tables.view(store, tables.resolve(suite), suite)
+    pages = as_markdown(view), as_latex(view), page(view, store, Path("runs"))
+    assert all(text.count("the source prints two values") == 1 for text in (tables.printed(view), *pages))

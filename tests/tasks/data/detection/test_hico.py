@@ -63,6 +63,16 @@ def write(folder: Path, train: Change | None = None, test: Change | None = None,
     return folder
 
 
+def name_interactions(folder: Path) -> list[str]:
+    """Write the lists of the published names of verbs and interactions; return the lines of the latter."""
+    names = [f"name{number}" for number in range(1, 118)]
+    lines = ["id   verb", "-----", *(f"{number:03d}  {name}  " for number, name in enumerate(names, 1))]
+    (folder / "hico_list_vb.txt").write_text("\n".join(lines))
+    listed = ["001 bicycle name77", "002 apple name37", "003 bicycle name58", "004 bicycle name37"]
+    (folder / "hico_list_hoi.txt").write_text("\n".join(listed))
+    return listed
+
+
 def load(folder: Path) -> InteractionData:
     return read(locate("hico-det", folders={"hico-det": folder}), InteractionData)
 
@@ -134,6 +144,43 @@ def test_boxes_without_a_size_are_left_out_of_training_and_refused_in_test(tmp_p
     assert "\n" not in str(error.value)
 
 
+def test_images_with_a_pair_of_an_absent_box_are_left_out_of_training(tmp_path: Path) -> None:
+    def absent(images: list[Any]) -> None:
+        images[4]["hoi_annotation"].append({"subject_id": 0, "object_id": 3, "category_id": HOLD})
+
+    data = load(write(tmp_path / "train", train=absent))
+    assert data.rows() == {"train": 18, "dev": 1, "test": 20}
+    assert data.notes[-1] == "1 images of trainval left out: a pair has an index beyond their boxes"
+    with pytest.raises(InputError, match=r"\[4\]: hoi_annotation\[1\]: object_id 3: expected the index of one of 3"):
+        load(write(tmp_path / "test", test=absent))
+
+
+def test_rare_interactions_are_counted_before_boxes_without_a_size_are_left_out(tmp_path: Path) -> None:
+    def flatten(images: list[Any]) -> None:
+        for image in images[:15]:
+            image["annotations"][2]["bbox"] = [5, 30, 5, 40]
+
+    data = load(write(tmp_path, train=flatten))
+    assert sum(len(image.pairs) for split in (data.train, data.dev) for image in split.images) == 5
+    assert data.interactions.rare.tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("subfolder", ["annotations", "."])
+def test_published_rare_interactions_are_used_if_they_can_be_read(tmp_path: Path, subfolder: str) -> None:
+    write(tmp_path)
+    before = locate("hico-det", folders={"hico-det": tmp_path}).fingerprint()
+    (tmp_path / subfolder / "rare_split.json").write_text(json.dumps({"rare": [2, 3]}))
+    counted = load(tmp_path)
+    assert counted.interactions.rare.tolist() == [True, True, True, False]
+    unused = "rare_split.json is not used without hico_list_hoi.txt, hico_list_vb.txt"
+    assert f"3 of 4 interactions are rare: below 10 instances in trainval; {unused}" in counted.notes
+    name_interactions(tmp_path / subfolder)
+    listed = load(tmp_path)
+    assert listed.interactions.rare.tolist() == [False, True, False, True]
+    assert "2 of 4 interactions are rare: as in rare_split.json" in listed.notes
+    assert locate("hico-det", folders={"hico-det": tmp_path}).fingerprint() != before
+
+
 def change(*path: Any, value: Any) -> Change:
     """Return a function that sets a value in the annotations of the third image."""
 
@@ -169,7 +216,6 @@ def change(*path: Any, value: Any) -> Change:
             change("hoi_annotation", 0, "category_id", value=RIDE),
             r"verb 77 with apple: corre_hico.npy has no such interaction",
         ),
-        (change("hoi_annotation", 0, "object_id", value=3), r"object_id 3: expected the index of one of 3 boxes"),
         (change("hoi_annotation", 0, "object_id", value=-1), r"object_id -1: expected the index of one of 3 boxes"),
         (change("hoi_annotation", 0, "subject_id", value=1), r"subject_id 1: expected the box of a person"),
         (list.clear, "no images"),
@@ -205,11 +251,7 @@ def test_test_annotations_suffice_for_evaluation(tmp_path: Path, capsys: pytest.
     folder.mkdir()
     for file in ("test_hico.json", "corre_hico.npy"):
         (tmp_path / "full" / "annotations" / file).rename(folder / file)
-    names = [f"name{number}" for number in range(1, 118)]
-    lines = ["id   verb", "-----", *(f"{number:03d}  {name}  " for number, name in enumerate(names, 1))]
-    (folder / "hico_list_vb.txt").write_text("\n".join(lines))
-    listed = ["001 bicycle name77", "002 apple name37", "003 bicycle name58", "004 bicycle name37"]
-    (folder / "hico_list_hoi.txt").write_text("\n".join(listed))
+    listed = name_interactions(folder)
     (folder / "rare_split.json").write_text(json.dumps({"rare": [2, 3]}))
     data = load(folder)
     assert data.rows() == {"train": 0, "dev": 0, "test": 20}
