@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, Generic, TypeVar
 
-from harness.errors import unknown_name
+from harness.errors import InputError, unknown_name
 
 T = TypeVar("T")
+LOG = logging.getLogger("dropbench")
+_entry_points = cache(lambda: importlib.import_module("importlib.metadata").entry_points())
 
 current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=None)
 """The plug-in that is being loaded. Entries registered meanwhile are attributed to it."""
+PLUGIN_MODULES: set[str] = set()
+"""The top-level modules of plug-ins."""
 
 
-@contextmanager
-def registered_by(plugin: str) -> Iterator[str]:
-    """Attribute the entries that the block registers to a plug-in."""
-    token = current_plugin.set(plugin)
-    try:
-        yield plugin
-    finally:
-        current_plugin.reset(token)
+def describe(error: BaseException, location: str = "") -> str:
+    """Return an error after its line: the last in a plug-in's code, else `location`, else the last of the traceback."""
+    frames = [(f"{frame.f_code.co_filename}:{line}", frame.f_globals) for frame, line in walk_tb(error.__traceback__)]
+    inside = [line for line, names in frames if str(names.get("__name__")).partition(".")[0] in PLUGIN_MODULES]
+    if isinstance(error, SyntaxError) and error.filename:
+        inside.append(f"{error.filename}:{error.lineno}")
+    return f"{(inside or [location or frames[-1][0]])[-1]}: {type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered item: one-line help, facts, the item or its import path, and the plug-in that registered it."""
+    """A registered item: one-line help, facts, the item or its import path, and the plug-in (file or package)."""
 
     name: str
     help: str
@@ -52,11 +58,27 @@ def load(target: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-class Registry(Generic[T]):
-    """Names in the order of registration; a target may be ``"module:attribute"``, imported on first use."""
+def load_for(owner: str, target: str) -> Any:
+    """Import ``"module:attribute"``; raise InputError, which names the `owner`, for every error in the import."""
+    try:
+        return load(target)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may even call sys.exit
+        message = error if isinstance(error, ImportError | AttributeError | ValueError) else repr(error)
+        raise InputError(f"{owner}: cannot load {target}: {message}") from error
 
-    def __init__(self, kind: str) -> None:
+
+class Registry(Generic[T]):
+    """Names in the order of registration; a target may be ``"module:attribute"``, imported on first use.
+
+    `fits` tests for what `expected` describes. Entry points ``dropbench.<group>`` are read when names are listed, or
+    one is unknown.
+    """
+
+    def __init__(self, kind: str, expected: str = "a function", fits: Any = callable, group: str = "") -> None:
         self.kind = kind
+        self._expected, self._fits, self._group = expected, fits, group
         self._entries: dict[str, Entry] = {}
         self._aliases: dict[str, str] = {}
 
@@ -70,7 +92,7 @@ class Registry(Generic[T]):
         if present is not None and present.target == target:
             return
         for taken in (name, *aliases):
-            if taken in self:
+            if self._has(taken):
                 raise ValueError(f"{self.kind} '{taken}' is registered already")
         self._entries[name] = Entry(name, help, target, facts, current_plugin.get())
         self._aliases.update(dict.fromkeys(aliases, name))
@@ -91,22 +113,52 @@ class Registry(Generic[T]):
         Raises:
             InputError: the name is unknown; the message has the nearest ones.
         """
-        entry = self._entries.get(self._aliases.get(name, name))
-        if entry is None:
+        if name not in self:
             raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
-        return entry
+        return self._entries[self._aliases.get(name, name)]
 
-    def get(self, name: str) -> T:
-        """Return the item of a name or alias, importing it if necessary."""
-        target = self.entry(name).target
-        item: T = load(target) if isinstance(target, str) else target
+    def get(self, name: str, *facts: str) -> T:
+        """Return the item of a name or alias, or of the first of these facts; raise InputError if it is broken."""
+        entry = self.entry(name)
+        target = next((entry.facts[fact] for fact in facts if fact in entry.facts), entry.target)
+        item: T = load_for(f"{self.kind} '{name}'", target) if isinstance(target, str) else target
+        if not self._fits(item):
+            raise InputError(f"{self.kind} '{name}': expected {self._expected}, got {item!r}")
         return item
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._entries))
+    def working(self, names: Iterable[str], build: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
+        """Yield each name with the value of `build`; warn of entries of packages for which it raises an error."""
+        for name in names:
+            try:
+                yield name, build(name)
+            except (Exception, SystemExit) as error:
+                if Path(self.entry(name).plugin or "/").is_absolute():
+                    raise
+                LOG.warning("left out: %s '%s': %s", self.kind, name, error)
 
-    def __contains__(self, name: object) -> bool:
+    def _read_entry_points(self) -> None:
+        """Register the entry points of the group, once, without importing them."""
+        group, self._group = self._group, ""
+        for point in _entry_points().select(group=f"dropbench.{group}") if group else ():
+            plugin = (point.dist and point.dist.name) or point.value
+            PLUGIN_MODULES.add(point.value.partition(":")[0].partition(".")[0])
+            if self._has(point.name):
+                LOG.warning("left out: entry point of %s: %s '%s' is registered already", plugin, self.kind, point.name)
+            else:
+                self._entries[point.name] = Entry(point.name, f"from {plugin}", point.value, {}, plugin)
+
+    def _has(self, name: object) -> bool:
+        """Return whether a name is registered, without reading entry points."""
         return name in self._entries or name in self._aliases
 
+    def __contains__(self, name: object) -> bool:
+        if not self._has(name):
+            self._read_entry_points()
+        return self._has(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read_entry_points()
+        return iter(list(self._entries))
+
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(1 for _ in self)

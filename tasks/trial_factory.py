@@ -56,6 +56,7 @@ class PresetTask(Task):
     """A task with presets in ``recipes/<task>.yaml`` and data sets from the catalog.
 
     Class attributes:
+        kind: the task whose data sets, models and recipes it uses; default: the base class's, else its own name.
         load_weights: loads a checkpoint into a model and returns a note on it; unused if no model takes weights.
 
     Attributes, after `setup`:
@@ -63,9 +64,15 @@ class PresetTask(Task):
         splits: the samples of each split, unless the task overrides `size`.
     """
 
+    kind: ClassVar[str]
     load_weights: ClassVar[staticmethod[[Any, Path], str]]
     classes: tuple[str, ...] = ()
     splits: Mapping[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not hasattr(cls, "kind") and hasattr(cls, "name"):
+            cls.kind = cls.name
 
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
@@ -75,17 +82,20 @@ class PresetTask(Task):
             InputError: a name or key is unknown, a value is impossible, or the data are missing or of another task.
         """
         entry = MODELS.entry(request.model)
-        if cls.name not in entry.facts["tasks"]:
-            supported = ", ".join(name for name in MODELS if cls.name in MODELS.entry(name).facts["tasks"])
-            raise InputError(f"model '{entry.name}' does not support task '{cls.name}': expected {supported}")
+        if cls.kind not in entry.facts.get("tasks", [cls.kind]):
+            supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
+            expected = f"expected {supported or 'one registered with this task'}"
+            raise InputError(f"model '{entry.name}' does not support task '{cls.kind}': {expected}")
         if request.weights is not None and not entry.facts.get("weights"):
             raise InputError(f"model '{entry.name}' starts from random weights: remove `--weights {request.weights}`")
         schedule = SCHEDULES.entry(request.schedule).name
         regularizer = complete_spec(request.regularizer, request.params)
+        if regularizer.name == "none":  # without a regularizer all schedules are the same trial
+            schedule = "constant"
         align = validate_alignment(request.align, regularizer)
         source = locate(request.data, settings.data, settings.folders)
-        if source.dataset.kind != cls.name:
-            raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.name}'")
+        if source.dataset.kind != cls.kind:
+            raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.kind}'")
         recipe = cls._recipe(request, source.dataset.name, entry.name, align)
         accepted = source.accepted_fingerprints(settings)
         return Trial(
@@ -94,13 +104,15 @@ class PresetTask(Task):
             model=entry.name,
             weights=weights_ref(Path(request.weights)) if request.weights is not None else None,
             regularizer=regularizer,
-            # Without a regularizer all schedules are the same trial.
-            schedule="constant" if regularizer.name == "none" else schedule,
+            schedule=schedule,
             align=align,
             preset=request.preset,
             overrides={key: value for key, value in request.overrides.items() if key not in _unused_keys(align)},
             recipe={**recipe, **cls.check_files(recipe, source, settings)},
-            plugins=plugin_digests((TASKS, cls.name), (MODELS, entry.name), (REGULARIZERS, regularizer.name)),
+            plugins=plugin_digests(
+                *((TASKS, cls.name), (MODELS, entry.name), (REGULARIZERS, regularizer.name)),
+                *((SCHEDULES, schedule), (DATASETS, request.data)),
+            ),
             seed=request.seed,
         )
 
@@ -117,13 +129,13 @@ class PresetTask(Task):
     def resolved(cls, request: TrialRequest) -> ResolvedRecipe:
         data, model = DATASETS.entry(request.data).name, MODELS.entry(request.model).name
         recipe = cls._recipe(request, data, model, request.align)
-        deviations = read_recipes(cls.name).get("deviations", {})
+        deviations = read_recipes(cls.kind).get("deviations", {})
         groups = (deviations.get(group, {}).get(key, []) for group, key in _group_keys(model, data))
         return ResolvedRecipe(recipe, tuple(chain(deviations.get("all", []), *groups)))
 
     @classmethod
     def _recipe(cls, request: TrialRequest, data: str, model: str, align: str) -> dict[str, Any]:
-        layers = recipe_layers(cls.name, request.preset, data, model)
+        layers = recipe_layers(cls.kind, request.preset, data, model)
         complete = complete_recipe(cls.recipe_type, [*layers, request.overrides])
         return complete.model_dump(mode="json", exclude_none=True, exclude=_unused_keys(align))
 
@@ -208,8 +220,10 @@ def _unused_keys(align: str) -> set[str]:
 
 @lru_cache
 def read_recipes(task: str) -> dict[str, Any]:
-    """Return the content of a task's recipe file."""
-    return dict(read_yaml(RECIPES / f"{task}.yaml"))
+    """Return the content of a task's recipe file; raise InputError if there is none."""
+    if not (file := RECIPES / f"{task}.yaml").is_file():
+        raise InputError(f"task '{task}' has no recipes: set `kind` of its class to a task with fitting ones")
+    return dict(read_yaml(file))
 
 
 def resolve_data(trial: Trial, settings: Settings) -> Source:

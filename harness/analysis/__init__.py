@@ -37,7 +37,7 @@ class Findings:
 
 
 Analysis = Callable[["Trained", Options], Findings]
-ANALYSES: Registry[Analysis] = Registry("analysis")
+ANALYSES: Registry[Analysis] = Registry("analysis", "a function", callable, "analyses")
 
 for _name, _target, _help in (
     ("entropy", "statistics:entropy", "how evenly attention is spread (DropKey, Fig. 4; DropAttention, Fig. 2a)"),

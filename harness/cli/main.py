@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from harness.errors import InputError, check_text, unknown_name
-from harness.registry import load
+from harness.registry import PLUGIN_MODULES, describe, load
 
 
 class Target(NamedTuple):
@@ -44,7 +44,7 @@ COMMANDS = {
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),
-    "data": Target("tasks.commands:app", "List and check data sets, and print how to obtain them."),
+    "data": Target("tasks.commands:app", "List and check data sets, and print how to obtain them.", True),
     "analyze": Target(
         "jobs.cli.inspect_commands:app", "Measure a trained trial: entropy, occlusion, attention maps and more.", True
     ),
@@ -55,6 +55,7 @@ COMMANDS = {
 GARBAGE = 500_000
 """Objects that a command creates before Python collects garbage. With the default of 700, a sixth of the start-up time
 goes into scanning modules that all stay."""
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class LazyGroup(TyperGroup):
@@ -71,9 +72,9 @@ class LazyGroup(TyperGroup):
         target = COMMANDS[cmd_name]
         if target.plugins and not ctx.resilient_parsing:
             from harness.settings import Settings
-            from harness.trials.plugins import load_all
+            from harness.trials.plugins import load_plugins
 
-            load_all(Settings.from_environment())
+            load_plugins(Settings.from_environment().plugins)
         application = load(target.app)
         application.rich_markup_mode = None  # Rich would drop the brackets of "[profiles.NAME]" and "[SUITE]"
         command: Any = get_command(application)
@@ -93,7 +94,7 @@ def dropbench(
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A Python file that registers regularizers, models or tasks. Like the next two options, it is allowed "
+            help="A file with regularizers, models, tasks, data sets or analyses. Like the next two options, it is allowed "
             "anywhere on the command line."
         ),
     ] = None,
@@ -142,10 +143,13 @@ def run(arguments: list[str]) -> int:
         # The reader of a pipe has ended (`| head`), which is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EPERM):
+    except BaseException as error:
+        if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_ERRORS):
+            message = f"{error.filename or 'output'}: {error.strerror}"
+        elif PLUGIN_MODULES and not hasattr(error, "__notes__"):
+            message = f"with plug-ins: {describe(error)}"
+        else:
             raise
-        message = f"{error.filename or 'output'}: {error.strerror}"
     typer.echo(" ".join("".join(c if c.isprintable() else " " for c in f"dropbench: {message}").split()), err=True)
     return 2
 

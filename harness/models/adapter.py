@@ -15,7 +15,7 @@ from harness.regularizers.output import SiteModule
 
 CHILD = "regularization"
 """The name of a site's module among the children of the module that computes the site."""
-ADAPTERS: Registry[type[Adapter]] = Registry("adapter")
+ADAPTERS: Registry[type[Adapter]] = Registry("adapter", "a subclass of Adapter", lambda item: hasattr(item, "patches"))
 """The fact `library` is the package whose modules an adapter handles; an adapter is imported only for models that
 contain such modules.
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 ModelBuilder = Callable[..., "nn.Module"]
 """(name, options, **properties of the task's data) -> the model, with random weights."""
 
-MODELS: Registry[ModelBuilder] = Registry("model")
-"""Fact `tasks`: the tasks that a model serves; `parameters`: its size for data with the properties `sample`."""
+MODELS: Registry[ModelBuilder] = Registry("model", "a function", callable, "models")
+"""Fact `tasks`: the tasks of a model, default all; `parameters`: its size for data with the properties `sample`."""
 
 _catalog = read_yaml(Path(__file__).with_suffix(".yaml"))
 _samples: dict[str, dict[str, Any]] = {

@@ -192,7 +192,7 @@ def find_patches(model: nn.Module) -> list[Patch]:
     packages = {kind.__module__.partition(".")[0] for module in model.modules() for kind in type(module).__mro__}
     claimed: dict[int, Patch] = {}
     for name in reversed(list(ADAPTERS)):
-        if ADAPTERS.entry(name).facts["library"] in packages | {""}:
+        if ADAPTERS.entry(name).facts.get("library", "") in packages | {""}:
             for patch in ADAPTERS.get(name)().patches(model):
                 present = claimed.get(id(patch.module))
                 if present is None or (present.refusal is not None and patch.refusal is None):

@@ -10,7 +10,7 @@ from harness.registry import Registry
 if TYPE_CHECKING:
     from harness.regularizers.base import Regularizer
 
-REGULARIZERS: Registry[Callable[..., Regularizer]] = Registry("regularizer")
+REGULARIZERS: Registry[Callable[..., Regularizer]] = Registry("regularizer", "a Regularizer", callable, "regularizers")
 
 for _name, _help in {
     "none": "nothing is dropped",

@@ -9,7 +9,7 @@ from harness.registry import Registry
 Schedule = Callable[[float, int, int], float]
 """(ratio, layer counted from 0, depth) -> the layer's ratio."""
 
-SCHEDULES: Registry[Schedule] = Registry("schedule")
+SCHEDULES: Registry[Schedule] = Registry("schedule", "a function", callable)
 
 
 @SCHEDULES.register("constant")

@@ -12,7 +12,7 @@ from pydantic import Field
 from harness.errors import InputError, unknown_name
 from harness.files import read_yaml
 from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import parameters, parse_spec
+from harness.regularizers.spec import build_regularizer, parameters, parse_spec
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row, TrialFields
@@ -74,7 +74,8 @@ class Suite(FiniteModel, strict=True):
         rows = list(self.rows)
         if self.plugin_rows:
             plugins = [name for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is not None]
-            rows += [row for name in plugins for row in self._added_rows(name)]
+            for name, _ in REGULARIZERS.working(plugins, build_regularizer):
+                rows += self._added_rows(name)
         rows += [row for text in options.regularizers for row in self._added_rows(text)]
         selected = {"data": _by_base_name(options.data or preset.data), "model": _by_base_name(options.models or None)}
         present: dict[str, set[str]] = {"data": set(), "model": set()}

@@ -1,4 +1,7 @@
-"""Plug-ins: files of the user, and entry points of packages, that register regularizers, models or tasks."""
+"""Plug-ins: files of the user that register regularizers, models, tasks, data sets or analyses.
+
+Entry points of installed packages are read by the registries (`harness.registry`).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import Registry, registered_by
+from harness.registry import PLUGIN_MODULES, Registry, current_plugin, describe
 from harness.regularizers import REGULARIZERS
-from harness.settings import Settings
+from harness.regularizers.schedules import SCHEDULES
 from harness.trials.task import TASKS
+
+# Imported before any plug-in: entries registered while a plug-in is loaded are attributed to it.
+BUILT_IN: tuple[Registry[Any], ...] = (MODELS, REGULARIZERS, SCHEDULES, TASKS)
 
 _loaded: dict[str, str] = {}
 
@@ -30,9 +34,12 @@ def load_plugins(files: Iterable[Path]) -> None:
     for file in files:
         path = file.absolute()
         try:
+            if path.exists() and not path.is_file():
+                raise InputError(f"plug-in {file}: not a regular file: expected a Python file")
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise InputError(f"plug-in {file}: {error.strerror}: expected a Python file") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"plug-in {file}: {reason}: expected a Python file") from None
         if _loaded.get(str(path)) == digest:
             continue
         name = f"dropbench_plugin_{digest[:12]}"
@@ -41,35 +48,25 @@ def load_plugins(files: Iterable[Path]) -> None:
             raise InputError(f"plug-in {file}: expected a file that ends in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
+        PLUGIN_MODULES.add(name)
+        token = current_plugin.set(str(path))
         try:
-            with registered_by(str(path)):
-                spec.loader.exec_module(module)
-        except Exception as error:
+            spec.loader.exec_module(module)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a file may even call sys.exit
             del sys.modules[name]
-            raise InputError(f"plug-in {file}{_line(error, path)}: {type(error).__name__}: {error}") from error
+            raise InputError(f"plug-in {describe(error, str(file))}") from error
+        finally:
+            current_plugin.reset(token)
         _loaded[str(path)] = digest
-
-
-def load_all(settings: Settings) -> None:
-    """Register entry points ``dropbench.{regularizers,models,tasks}`` without importing them; load the user's files."""
-    registries: dict[str, Registry[Any]] = {"regularizers": REGULARIZERS, "models": MODELS, "tasks": TASKS}
-    points = entry_points()  # called once, because each call reads all installed packages
-    for group, registry in registries.items():
-        for point in points.select(group=f"dropbench.{group}"):
-            with registered_by(point.dist.name if point.dist else point.value) as plugin:
-                registry.add(point.name, point.value, help=f"from {plugin}")
-    load_plugins(settings.plugins)
 
 
 def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[str, str]:
     """Return the SHA-256 by file name of the plug-in files that define entries; part of a trial's identity."""
-    plugins = (registry.entry(name).plugin for registry, name in entries)
-    return {Path(plugin).name: _loaded[plugin] for plugin in plugins if plugin in _loaded}
-
-
-def _line(error: Exception, path: Path) -> str:
-    """Return the last line of the file in the traceback of an error, as ``:12``."""
-    if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
-    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f":{lines[-1]}" if lines else ""
+    digests: dict[str, str] = {}
+    for registry, name in entries:
+        plugin = registry.entry(name).plugin
+        if plugin in _loaded and digests.setdefault(Path(plugin).name, _loaded[plugin]) != _loaded[plugin]:
+            raise InputError(f"plug-in {plugin}: a trial needs two plug-ins of that file name: rename one")
+    return digests

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.deprecation import alias_renamed_methods
-from harness.registry import Registry, load
+from harness.errors import InputError
+from harness.registry import Registry
 from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe, ResolvedRecipe
@@ -31,7 +32,7 @@ RENAMED_METHODS = {
 """Methods of a task: names up to 0.1, and current names."""
 SUBSET = "subset: "
 """The beginning of a note that the data are a part of the published data."""
-TASKS: Registry[type[Task]] = Registry("task")
+TASKS: Registry[type[Task]] = Registry("task", "a Task with metrics", lambda item: hasattr(item, "metrics"), "tasks")
 """The fact `spec` names a task's spec, see `spec_of`."""
 for _name, _folder, _help in (
     ("image-classification", "images", "one label an image (DropKey 4.1)"),
@@ -57,11 +58,11 @@ def spec_of(name: str) -> type[Task]:
     """Return the part of a task that needs no torch: its recipe, its metrics, and how it makes trials.
 
     Raises:
-        InputError: the name is unknown.
+        InputError: the name is unknown, or not that of the class.
     """
-    facts = TASKS.entry(name).facts
-    target = facts.get("spec", facts.get("outline"))  # plug-ins of 0.1 call the fact "outline"
-    spec: type[Task] = load(target) if target is not None else TASKS.get(name)
+    spec = TASKS.get(name, "spec", "outline")  # plug-ins of 0.1 call the fact "outline"
+    if getattr(spec, "name", None) != (name := TASKS.entry(name).name):
+        raise InputError(f"task '{name}': expected `name = \"{name}\"` in {spec!r}")
     return spec
 
 

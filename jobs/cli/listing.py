@@ -70,9 +70,9 @@ def _model(name: str) -> dict[str, Any]:
     entry = MODELS.entry(name)
     parameters = entry.facts.get("parameters")
     if parameters is None and "sample" in entry.facts:
-        with suppress(InputError):  # a plug-in's model that cannot be built is listed nevertheless
+        with suppress(Exception, SystemExit):  # a plug-in's model that cannot be built is listed nevertheless
             parameters = sum(parameter.numel() for parameter in build_for_sample(name).parameters())
-    return {"name": name, "parameters": parameters, "tasks": list(entry.facts["tasks"]), "help": entry.help}
+    return {"name": name, "parameters": parameters, "tasks": list(entry.facts.get("tasks", TASKS)), "help": entry.help}
 
 
 def build_for_sample(name: str) -> Any:

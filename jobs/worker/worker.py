@@ -160,15 +160,16 @@ class Worker:
                 raise
             except Interrupted:
                 attempt.finish(*stop_requests.end())
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
+                raise
+            except BaseException as error:  # a plug-in may raise anything
                 attempt.fail(error)
                 if self.terminal and sys.stdin.isatty():
+                    error.add_note(f"in trial {directory.id}")  # `harness.cli.main.run` leaves its traceback
                     raise
                 # The processes of a group may be out of step now.
                 return group.size == 1 and not slots.is_disk_error(error, directory.path)
-            except BaseException:
-                attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
-                raise
             else:
                 attempt.finish("succeeded")
                 _discard_training_states(directory)
@@ -190,9 +191,9 @@ def sleep(seconds: float) -> None:
 
 
 def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> dict[str, Any]:
-    from harness.trials.plugins import load_all
+    from harness.trials.plugins import load_plugins
 
-    load_all(settings)
+    load_plugins(settings.plugins)
     trial = directory.trial()
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
     for name, digest in trial.plugins.items():

@@ -39,8 +39,7 @@ class DatasetStatus:
 def list_datasets(settings: Settings) -> list[DatasetStatus]:
     """Return the status of every data set. No data file is read."""
     statuses = []
-    for name in DATASETS:
-        dataset = DATASETS.get(name)
+    for name, dataset in DATASETS.working(DATASETS, DATASETS.get):
         folder = settings.folders.get(name) or default_folder(dataset, settings.data)
         match = nearest_layout(dataset, folder)
         statuses.append(DatasetStatus(dataset, match.folder, match.state))
@@ -122,7 +121,7 @@ def check(
 
 
 def subset_notes(source: Source, data: Data) -> list[str]:
-    """Return notes, starting with `harness.trials.task.SUBSET`, on splits that are clearly smaller than published.
+    """Return notes on splits that are smaller than published, starting with `harness.trials.task.SUBSET` for subsets.
 
     Copies of a set differ by some rows, and so do the stated sizes: a split is a subset if more than 5 % is missing.
     """
@@ -130,7 +129,10 @@ def subset_notes(source: Source, data: Data) -> list[str]:
     for size in _compare_sizes(source, data, _counts(data)):
         key = size.split, size.unit
         smallest[key] = min(size, smallest.get(key, size), key=lambda stated: stated.count)
-    return [f"{SUBSET}{size.difference()}" for size in smallest.values() if size.found < 0.95 * size.count]
+    short = [size for size in smallest.values() if size.found < size.count]
+    return [
+        f"{SUBSET if size.found < 0.95 * size.count else 'possibly cut short: '}{size.difference()}" for size in short
+    ]
 
 
 def _counts(data: Data) -> Counts:

@@ -5,7 +5,7 @@ Each card in `tasks/data/cards/` describes one; the file name is the name of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from harness.errors import InputError
 from harness.files import read_yaml
-from harness.registry import Entry, Registry, load
+from harness.registry import Entry, Registry
 from harness.validation import StrictModel, validated
 
 SYNTHETIC = "-synthetic"
@@ -98,21 +98,21 @@ class Dataset(StrictModel):
     package: str = ""
 
 
-def load_function(dataset: str, target: str) -> Callable[..., Any]:
-    """Import the reader or the writer of a data set; raise InputError if it does not exist or cannot be imported."""
-    try:
-        function: Callable[..., Any] = load(target)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"data '{dataset}': cannot load {target}: {error}") from error
-    return function
-
-
 class Catalog(Registry[Dataset]):
     """The data sets of a folder of cards, then those of plug-ins. A card is parsed when its set is first looked up."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__("data")
+        super().__init__("data", "a tasks.data.Dataset", lambda item: isinstance(item, Dataset), "data")
         self._cards = {card.stem: card for card in sorted(folder.glob("*.yaml"))}
+
+    def add(self, name: str, target: Dataset | str, *aliases: str, help: str = "", **facts: Any) -> None:
+        """Register a set, and its synthetic twin as an alias, with the facts of a card."""
+        if isinstance(target, Dataset):
+            target = target.model_copy(update={"name": name})
+            facts = {"kind": target.kind, "classes": target.classes, **facts}
+            aliases = tuple({*aliases, *([name + SYNTHETIC] if target.synthetic else [])})
+            help = help or target.help
+        super().add(name, target, *aliases, help=help, **facts)
 
     def entry(self, name: str) -> Entry:
         """Return the entry of a set or its synthetic twin; raise InputError if it is unknown or its card is invalid."""
@@ -133,15 +133,12 @@ class Catalog(Registry[Dataset]):
             self._aliases[name + SYNTHETIC] = name
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._cards, *(name for name in self._entries if name not in self._cards)])
+        return iter([*self._cards, *(name for name in super().__iter__() if name not in self._cards)])
 
-    def __contains__(self, name: object) -> bool:
+    def _has(self, name: object) -> bool:
         if isinstance(name, str):
             self._parse(name.removesuffix(SYNTHETIC))
-        return super().__contains__(name)
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
+        return super()._has(name)
 
 
 def read_card(file: Path) -> Dataset:

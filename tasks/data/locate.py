@@ -13,6 +13,8 @@ from harness.settings import Settings
 from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout
 from tasks.data.fingerprint import fingerprint, partial_fingerprint
 
+PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".tar.gz")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -145,6 +147,9 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         present = [file for file in match.layout.files if file not in match.missing]
         missing = ", ".join(match.missing)
         message = f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {missing}"
+    names = [file.rstrip("/") + ending for file in match.missing for ending in PACKED]
+    if packed := [str(path) for packed_name in names for path in matching(match.folder, packed_name)]:
+        return f"{message}: unpack {', '.join(packed)}"
     if dataset.package:
         return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"
     message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH); get it from {dataset.home}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from harness.errors import InputError
-from tasks.data.dataset import load_function
+from harness.registry import load_for
 from tasks.data.locate import Source
 
 
@@ -90,8 +90,10 @@ D = TypeVar("D", bound=Data)
 
 def read_any(source: Source) -> Data:
     """Read a data set of any kind; raise InputError if its reader cannot be imported or its files are damaged."""
-    reader: Callable[[Source], Data] = load_function(source.dataset.name, source.layout.reader)
-    return reader(source)
+    data: Data = load_for(f"data '{source.dataset.name}'", source.layout.reader)(source)
+    if not all(hasattr(data, method) for method in ("rows", "class_rows", "verify")):
+        raise InputError(f"{source.layout.reader} returned {type(data).__name__}: expected a tasks.data.read.Data")
+    return data
 
 
 def read(source: Source, kind: type[D]) -> D:
@@ -104,5 +106,5 @@ def read(source: Source, kind: type[D]) -> D:
         raise InputError(f"data '{source.name}' is for {source.dataset.kind}: expected a data set for {kind.kind}")
     data = read_any(source)
     if not isinstance(data, kind):
-        raise TypeError(f"{source.layout.reader} returns {type(data).__name__}, not {kind.__name__}")
+        raise InputError(f"{source.layout.reader} returned {type(data).__name__}, not {kind.__name__}")
     return data

@@ -8,27 +8,30 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import InputError
-from tasks.data.dataset import SYNTHETIC, Dataset, load_function
+from harness.registry import load_for
+from harness.trials.plugins import plugin_digests
+from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset
 
 SEED = 1
 # Part of the folder's name. Raise it when the written files change.
 VERSION = 2
 
 
-def cache_folder() -> Path:
-    """Return $XDG_CACHE_HOME/dropbench, else ~/.cache/dropbench."""
+def cache_folder(data: str = "") -> Path:
+    """Return $XDG_CACHE_HOME/dropbench, else ~/.cache/dropbench; of a plug-in's data set a folder for its version."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dropbench"
+    versions = [digest[:12] for digest in plugin_digests((DATASETS, data)).values()] if data else []
+    return (Path(base) if base else Path.home() / ".cache").joinpath("dropbench", *versions)
 
 
 def ensure_synthetic(dataset: Dataset) -> Path:
     """Return the folder of a set's synthetic twin, written unless cached; raise InputError if that is impossible."""
-    folder = cache_folder() / f"{dataset.name}{SYNTHETIC}-{VERSION}-{SEED}"
+    folder = cache_folder(dataset.name) / f"{dataset.name}{SYNTHETIC}-{VERSION}-{SEED}"
     if folder.is_dir():
         return folder
     try:
@@ -59,5 +62,4 @@ def new_folder(folder: Path, suffix: str = "") -> Iterator[Path]:
 
 def write_synthetic(dataset: Dataset, folder: Path, seed: int) -> None:
     """Write the set's synthetic twin into an empty folder; equal seeds give equal files."""
-    write: Callable[[Path, Dataset, int], None] = load_function(dataset.name, dataset.synthetic)
-    write(folder, dataset, seed)
+    load_for(f"data '{dataset.name}'", dataset.synthetic)(folder, dataset, seed)

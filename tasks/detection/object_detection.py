@@ -54,8 +54,9 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         valid = [n for n, image in enumerate(train) if len(image.labels) and min(image.width, image.height) >= MIN_SIDE]
         every = {split: range(len(rows)) for split, rows in self.splits.items()}
         self.numbers: dict[str, Sequence[int]] = {**every, "train": valid}
-        if not valid:
-            raise InputError(f"data '{self.data.name}': no image of train has a box")
+        for split, rows in self.splits.items():
+            if not any(len(image.labels) > image.crowd.sum() for image in rows.images) or not valid:
+                raise InputError(f"data '{self.data.name}': no image of {split} has a box")
         if len(valid) < len(train):
             self.notes.append(f"{len(train) - len(valid)} training images without boxes, or too small, left out")
         self.images = MmdetImages(self.recipe)
@@ -123,16 +124,18 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
 
 
 def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
-    """Return the annotations of some images from a COCO file, for COCO's evaluation."""
+    """Return the annotations of some images from a COCO file, for COCO's evaluation.
+
+    Missing areas are those of the boxes. Ids count from 1: COCO's evaluation never matches a box with id 0.
+    """
     content = json.loads(annotations.read_bytes())
     image_ids = set(images)
     content["images"] = [image for image in content["images"] if image["id"] in image_ids]
-    # Segmentations are most of the file, and the evaluation of boxes does not need them.
-    content["annotations"] = [
-        {key: value for key, value in annotation.items() if key != "segmentation"}
-        for annotation in content["annotations"]
-        if annotation["image_id"] in image_ids
-    ]
+    content["annotations"] = [entry for entry in content["annotations"] if entry["image_id"] in image_ids]
+    for number, entry in enumerate(content["annotations"], 1):
+        area = entry["bbox"][2] * entry["bbox"][3] if entry.get("area") is None else entry["area"]
+        # Segmentations are most of the file, and the evaluation of boxes does not need them.
+        entry.update(id=number, area=area, iscrowd=int(entry.get("iscrowd") or 0), segmentation=None)
     truth = COCO()
     truth.dataset = content
     with redirect_stdout(io.StringIO()):

@@ -95,7 +95,7 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     key = hashlib.sha256(canonical_json(key_fields).encode()).hexdigest()[:12]
-    folder = cache_folder() / "tokens" / f"{source.name}-{key}"
+    folder = cache_folder(source.name) / "tokens" / f"{source.name}-{key}"
     try:
         if not folder.is_dir():
             folder.parent.mkdir(parents=True, exist_ok=True)

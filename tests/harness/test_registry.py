@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
 import pytest
 
+from harness import registry
 from harness.errors import InputError
 from harness.registry import Registry, load
 
@@ -77,3 +81,49 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
 def test_targets_that_cannot_be_loaded(target: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         load(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("fractions", "thing 'mine': cannot load fractions: 'fractions' is not of the form 'module:attribute'"),
+        ("no_such_module:x", "thing 'mine': cannot load no_such_module:x: No module named 'no_such_module'"),
+        ("exits:x", r"thing 'mine': cannot load exits:x: SystemExit\(3\)"),
+        (5, "thing 'mine': expected a function, got 5"),
+        ("math:pi", "thing 'mine': expected a function, got 3.14"),
+    ],
+)
+def test_a_broken_item_is_an_error_of_one_line(
+    target: object, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "exits.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    things: Registry[object] = Registry("thing", "a function", callable)
+    things.add("mine", target)
+    with pytest.raises(InputError, match=message):
+        things.get("mine")
+
+
+def test_broken_entry_points_are_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = [
+        EntryPoint(*point, "dropbench.things") for point in (("taken", "math:sin"), ("bad", "no"), ("pi", "math:pi"))
+    ]
+    monkeypatch.setattr(registry, "_entry_points", lambda: EntryPoints(points))
+    monkeypatch.setattr(registry, "PLUGIN_MODULES", set())
+    things: Registry[object] = Registry("thing", "an item", lambda item: True, "things")
+    things.add("taken", 1)
+    assert things.get("taken") == 1
+    assert "bad" not in things._entries  # nobody needed the entry points so far
+    assert list(things) == ["taken", "bad", "pi"]
+    assert dict(things.working(things, things.get)) == {"taken": 1, "pi": math.pi}
+    assert things.get("pi") == math.pi
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages[0] == "left out: entry point of math:sin: thing 'taken' is registered already"
+    assert messages[1].startswith("left out: thing 'bad': ")
+    things.add("mine", "nowhere:x")
+    with pytest.raises(InputError, match="unknown thing 'mien': did you mean mine"):
+        things.get("mien")
+    with pytest.raises(InputError, match="cannot load nowhere:x"):
+        list(things.working(["mine"], things.get))  # not of a package: the user passed its file

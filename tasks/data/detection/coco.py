@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,9 +134,13 @@ def _read(path: Path, folder: Path) -> tuple[dict[int, str], tuple[BoxedImage, .
             raise entry.error(f"image_id {image} is not among the images")
         if category not in categories:
             raise entry.error(f"category_id {category} is not among the categories")
-        box = _box(entry)
-        if _is_visible(box, *headers[image][1:], area=entry.content.get("area")):
-            boxes[image].append([*box, labels[category], bool(entry.content.get("iscrowd", 0))])
+        box, area, crowd = _box(entry), entry.content.get("area"), entry.content.get("iscrowd")
+        if area is not None and not is_number(area):
+            raise entry.error(f"area {str(area)[:40]}: expected a number of pixels, or none")
+        if crowd not in (None, 0, 1):
+            raise entry.error(f"iscrowd {str(crowd)[:40]}: expected 0 or 1")
+        if _is_visible(box, *headers[image][1:], area=area):
+            boxes[image].append([*box, labels[category], bool(crowd)])
         else:
             left_out += 1
     images = []
@@ -181,7 +185,7 @@ def _box(entry: Entry) -> list[float]:
     return [float(value) for value in box]
 
 
-def _is_visible(box: list[float], width: int, height: int, area: Any) -> bool:
+def _is_visible(box: list[float], width: int, height: int, area: float | None) -> bool:
     left, top, box_width, box_height = box
     inner = [min(left + box_width, width) - max(left, 0), min(top + box_height, height) - max(top, 0)]
-    return min(inner) > 0 and box_width >= 1 and box_height >= 1 and not (is_number(area) and area <= 0)
+    return min(inner) > 0 and box_width >= 1 and box_height >= 1 and (area is None or area > 0)

@@ -36,7 +36,10 @@ def read(source: Source) -> ImageClassificationData:
     if (test_folder / ANNOTATIONS).is_file():
         test = _annotated(test_folder, classes, skipped)
     else:
-        differences = sorted(set(classes) ^ set(_class_names(test_folder, skipped)))
+        test_classes = _class_names(test_folder, skipped)
+        if test_classes == ("images",) != classes:
+            raise InputError(f"{test_folder / ANNOTATIONS}: no such file: expected it, or a folder per class beside it")
+        differences = sorted(set(classes) ^ set(test_classes))
         if differences:
             folder_with_it = train_folder if differences[0] in classes else test_folder
             raise InputError(

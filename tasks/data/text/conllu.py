@@ -24,10 +24,12 @@ UPOS = (
 
 
 def read(source: Source) -> TaggedData:
-    """Read the three files, whose splits are the published ones; raise the errors of `read_split`."""
+    """Read the three files; raise the errors of `read_split`. An empty line must follow the last sentence, too."""
     splits, left_out = zip(*(read_split(path) for path in source.files), strict=True)
     counts = sorted(sum(left_out, Counter[str]()).items())
     notes = ["splits as published", *(f"{count:,} {kind} are no words" for kind, count in counts)]
+    ends = {path.name: path.read_bytes()[-99:].translate(None, b"\r ") for path in source.files}
+    notes += [f"{name} ends inside a sentence: possibly cut short" for name, end in ends.items() if end[-2:] != b"\n\n"]
     return tagged_data(source, splits, notes, "tokens")
 
 

@@ -54,6 +54,20 @@ def test_a_missing_set_is_reported_with_its_files_and_source(tmp_path: Path) -> 
         assert part in text
 
 
+@pytest.mark.parametrize("name", ["TREC.train.all.gz", "TREC.train.all.zip"])
+def test_compressed_files_are_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "TREC.test.all").write_text("0 a\n")
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(InputError, match=f"not TREC.train.all: unpack {tmp_path / name}$"):
+        locate("trec", folders={"trec": tmp_path})
+
+
+def test_an_archive_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.tar").write_bytes(b"x")
+    with pytest.raises(InputError, match=f"expected train/, val/ in {tmp_path}: unpack {tmp_path / 'train.tar'}$"):
+        locate("imagenet", folders={"imagenet": tmp_path})
+
+
 def test_an_incomplete_set_is_distinguished_from_a_missing_one(tmp_path: Path) -> None:
     (tmp_path / "trec").mkdir()
     (tmp_path / "trec" / "TREC.test.all").write_text("0 a\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +267,24 @@ def test_correct_boxes_score_100_and_wrong_classes_0(truth_file: Path) -> None:
         assert values["ap"] == pytest.approx(expected)
         assert values["ap-medium"] == pytest.approx(expected)
         assert set(values) == {"ap", "ap50", "ap75", "ap-medium"}  # the data have no small or large box
+
+
+def test_annotations_are_completed_for_the_evaluation(truth_file: Path) -> None:
+    content = json.loads(truth_file.read_text())
+    kept = [{key: entry[key] for key in ("image_id", "category_id", "bbox")} for entry in content["annotations"]]
+    content["annotations"] = [{**entry, "id": 0} for entry in kept]
+    truth_file.write_text(json.dumps(content))
+    boxes = np.array([[0.0, 0, 50, 50], [100, 100, 150, 150]])
+    prediction = {"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8]), "labels": np.array([0, 1])}
+    assert average_precision(ground_truth(truth_file, [5]), (2, 9), [prediction])["ap-medium"] == pytest.approx(100)
+
+
+def test_a_split_without_boxes_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = make()
+    crowds = tuple(replace(image, crowd=np.ones_like(image.crowd)) for image in task.data.dev.images)
+    monkeypatch.setattr(task, "read_data", lambda kind: replace(task.data, dev=replace(task.data.dev, images=crowds)))
+    with pytest.raises(InputError, match="data 'coco-synthetic': no image of dev has a box"):
+        task.setup()
 
 
 def test_average_precision_is_not_rounded(truth_file: Path) -> None:

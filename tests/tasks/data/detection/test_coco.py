@@ -89,6 +89,23 @@ def test_invisible_boxes_are_left_out_and_counted(tmp_path: Path) -> None:
     assert sum(data.class_rows()[name]["dog"] for name in ("train", "dev")) == 0  # a crowd is none
 
 
+def test_area_and_iscrowd_are_optional(tmp_path: Path) -> None:
+    def change(annotations: dict[str, Any]) -> None:
+        for entry in annotations["annotations"]:
+            del entry["area"], entry["iscrowd"]
+
+    data = load(write(tmp_path, change))
+    assert data.class_rows()["train"] == {"cat": 18, "dog": 0}
+
+
+def test_the_layout_with_a_folder_images(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "images").mkdir()
+    for name in ("train2017", "val2017"):
+        (tmp_path / name).rename(tmp_path / "images" / name)
+    assert load(tmp_path).rows() == {"train": 18, "dev": 2, "test": 20}
+
+
 def set_(key: str, index: int, **fields: Any) -> Callable[[dict[str, Any]], None]:
     """Return a function that sets fields of one entry of a list; None removes a field."""
 
@@ -116,6 +133,9 @@ def set_(key: str, index: int, **fields: Any) -> Callable[[dict[str, Any]], None
         (set_("annotations", 2, bbox=[1, 2, 3]), r"annotations\[2\]: bbox \[1, 2, 3\]: expected \[left, top"),
         (set_("annotations", 2, bbox=[1, 2, 3, "4"]), r"annotations\[2\]: bbox .*: expected \[left, top"),
         (set_("annotations", 2, bbox=[1, 2, 3, float("nan")]), r"annotations\[2\]: bbox .*: expected \[left, top"),
+        (set_("annotations", 2, area="12"), r"annotations\[2\]: area 12: expected a number of pixels, or none"),
+        (set_("annotations", 2, iscrowd="no"), r"annotations\[2\]: iscrowd no: expected 0 or 1"),
+        (set_("annotations", 2, iscrowd=2), r"annotations\[2\]: iscrowd 2: expected 0 or 1"),
         (set_("annotations", 2, bbox=None), r"annotations\[2\]: bbox None: expected \[left, top"),
         (set_("categories", 1, id=7), r"categories\[1\]: duplicate category id 7"),
         (set_("categories", 1, name="Cat"), "categories differ from those of instances_train2017.json"),

@@ -107,6 +107,12 @@ def test_tiny_imagenet_in_the_folder_of_its_archive(tiny: Path, tmp_path: Path) 
     assert load(tmp_path, "tiny-imagenet").rows()["train"] == 18
 
 
+def test_missing_annotations_are_named(tiny: Path) -> None:
+    (tiny / "val" / "val_annotations.txt").unlink()
+    with pytest.raises(InputError, match=r"val/val_annotations\.txt: no such file: expected it, or a folder per class"):
+        load(tiny, "tiny-imagenet")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -46,6 +46,17 @@ def test_words_as_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "end", [PUBLISHED, PUBLISHED.replace("\n", " \r\n"), PUBLISHED.rstrip(), PUBLISHED.rstrip("\n") + "\n"]
+)
+def test_a_file_that_ends_inside_a_sentence_is_noted(source: WriteSource, end: str) -> None:
+    files = {f"en_ewt-ud-{split}.conllu": PUBLISHED.encode() for split in ("train", "dev")}
+    notes = read(source("ud-ewt", {**files, "en_ewt-ud-test.conllu": end.encode()}), TaggedData).notes
+    note = "en_ewt-ud-test.conllu ends inside a sentence: possibly cut short"
+    assert (note in notes) == (not end.replace("\r", "").replace(" ", "").endswith("\n\n"))
+    assert sum("possibly cut short" in note for note in notes) <= 1
+
+
+@pytest.mark.parametrize(
     "copy",
     [
         PUBLISHED.rstrip(),

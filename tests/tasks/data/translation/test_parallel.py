@@ -43,6 +43,11 @@ def test_lines_are_paired_by_number(source: WriteSource) -> None:
     assert data.notes == ()
 
 
+def test_unpacked_files_are_read_too(source: WriteSource) -> None:
+    files = {name.removesuffix(".gz"): gzip.decompress(content) for name, content in packed().items()}
+    assert text(source("multi30k", files)).rows() == {"train": 2, "dev": 1, "test": 1}
+
+
 def test_tokens_in_pieces_are_read_plain(source: WriteSource) -> None:
     layout = DATASETS.get("wmt16-en-de").layouts[0]
     files = {name: b"a@@ b .\nc .\n" if name.endswith("en") else b"x .\ny@@ z .\n" for name in layout.files}
