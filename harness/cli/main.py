@@ -94,8 +94,8 @@ def dropbench(
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A file with regularizers, models, tasks, data sets or analyses. Like the next two options, it is allowed "
-            "anywhere on the command line."
+            help="A file with regularizers, models, tasks, data sets or analyses. This and the next two options are "
+            "allowed anywhere on the command line."
         ),
     ] = None,
     accept_partial: Annotated[bool, typer.Option("--accept-partial", help="Identify data as version 0.1 did.")] = False,
