@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from harness.regularizers.spec import Scalar
 from harness.settings import MAX_SEEDS
@@ -28,7 +28,9 @@ class PartialRequest(TrialRequest, strict=True):
 if TYPE_CHECKING:
     TrialFields = dict[str, Any]
 else:
-    TrialFields = Annotated[PartialRequest, AfterValidator(lambda request: request.model_dump(exclude_unset=True))]
+    TrialFields = Annotated[
+        PartialRequest, AfterValidator(lambda request: request.model_dump(exclude_unset=True)), PlainSerializer(dict)
+    ]
 
 
 class Axis(FiniteModel, strict=True):

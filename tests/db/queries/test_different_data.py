@@ -58,7 +58,7 @@ def test_no_group_has_two_fingerprints_of_a_data_set(shared: Store, group_by: li
         for row in rows:
             assert min(abs(row["mean"] - value - 1) for value in VALUES.values()) <= 1
     (row,) = results(shared, ["data=mr"], group_by=["task"])
-    assert set(row) == {"task", "metric", "mean", "std", "n", "state"}
+    assert set(row) == {"task", "metric", "mean", "std", "n", "state", "pooled", "mark"}
 
 
 def test_a_table_shows_fingerprints_where_rows_would_look_alike(filled: Store) -> None:
