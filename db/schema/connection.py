@@ -53,7 +53,8 @@ def connect(url: str) -> Engine:
     """Return an engine without opening the database. Raise InputError for an invalid URL or a missing driver."""
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        (parsed.host or "").encode("idna")
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number, or a host that is no name
         raise InputError(
             "DROPBENCH_DB: expected a SQLAlchemy URL such as sqlite:///dropbench.db or postgresql+psycopg://user@host/name"
         ) from None

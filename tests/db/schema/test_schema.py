@@ -192,6 +192,7 @@ def test_a_writer_that_does_not_end(url: str, store: Store, make_trial: Callable
         ("oracel://x", "unknown database 'oracel'"),
         ("mysql+mysqlconnector://me@nowhere/x", "needs the package 'mysql': install it with pip"),
         ("postgresql+psycopg://me@here:port/x", "expected a SQLAlchemy URL"),
+        (f"postgresql+psycopg://me@{'a' * 300}/x", "expected a SQLAlchemy URL"),
         ("postgresql+psycopg://me@localhost/x?foo=bar", 'invalid connection option "foo"'),
         ("postgresql+psycopg://me@localhost/x?connect_timeout=x", "bad value for connect_timeout"),
         ("sqlite:///x.db?timeout=x", "invalid option in the URL: could not convert string to float: 'x'"),
