@@ -16,8 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 FIRST_IMPORT := import accelerate, alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, timm, typer
 FIRST_IMPORT_2 := import fairseq, mmdet.models, pycocotools.cocoeval, sacrebleu, transformers.modeling_utils
 
-# The tests of two SLURM clusters mostly wait for them, beside those that compute.
-PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+# The tests of three SLURM clusters mostly wait for them, beside those that compute.
+PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
 .PHONY: help setup bench test test-all chaos results check lint format hooks clean
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+# Imports and collected tests are no garbage: looking for it in them takes as long as collecting the tests.
+gc.disable()
 
 # Tests run side by side, one a core, and their tensors are small. Before torch is imported, and for all subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -52,12 +57,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, one in enumerate(LONGEST) if item.nodeid.startswith(one)), len(LONGEST)))
 
 
-CLUSTERS = 2
+def pytest_collection_finish() -> None:
+    """Look for garbage again from here on, but not in what exists already."""
+    gc.freeze()
+    gc.enable()
+    atexit.register(gc.unfreeze)  # nanobind reports as leaked what the interpreter does not free
+
+
+CLUSTERS = 3
 """SLURM clusters side by side: their tests mostly wait."""
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """A module's tests go to one process, which makes its fixtures once; those of the cluster are dealt out to two."""
+    """A module's tests go to one process, which makes its fixtures once; those of the cluster are dealt out to `CLUSTERS`."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
