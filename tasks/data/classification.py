@@ -82,13 +82,6 @@ class ClassificationData(ThreeSplits[S]):
 
     kind: ClassVar[str]
 
-    name: str
-    classes: tuple[str, ...]
-    train: S
-    dev: S
-    test: S
-    notes: tuple[str, ...] = ()
-
     def __post_init__(self) -> None:
         self.require_rows("rows")
 

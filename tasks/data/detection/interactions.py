@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -81,13 +81,7 @@ class InteractionData(ThreeSplits[InteractionSplit]):
     """An interaction detection set; train and dev are empty if the folder has test annotations only."""
 
     kind: ClassVar[str] = "interaction-detection"
-    name: str
-    classes: tuple[str, ...]
-    interactions: Interactions
-    train: InteractionSplit
-    dev: InteractionSplit
-    test: InteractionSplit
-    notes: tuple[str, ...] = ()
+    interactions: Interactions = field(kw_only=True)
 
     def count_classes(self, split: InteractionSplit) -> list[int]:
         """Return the number of pairs of each interaction in a split."""

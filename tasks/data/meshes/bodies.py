@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -69,14 +69,8 @@ class BodyData(ThreeSplits[tuple[Frame, ...]]):
     """
 
     kind: ClassVar[str] = "mesh-recovery"
-    name: str
-    folder: Path
-    body: BodyModel
-    train: tuple[Frame, ...]
-    dev: tuple[Frame, ...]
-    test: tuple[Frame, ...]
-    notes: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
+    folder: Path = field(kw_only=True)
+    body: BodyModel = field(kw_only=True)
 
     def vertices(self, frame: Frame) -> Points:
         """Return the true mesh (V, 3) in camera coordinates, in meters.

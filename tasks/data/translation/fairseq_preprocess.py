@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -19,7 +18,7 @@ from tokenizers import Tokenizer
 
 from harness.errors import InputError
 from harness.files import canonical_json
-from tasks.data.synthetic_cache import cache_folder, new_folder
+from tasks.data.synthetic_cache import cache_folder, locked, new_folder
 from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS, UNK_INDEX, BinarizedPairs
 from tasks.data.translation.parallel import SPLITS, ParallelText, TranslationData
 from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
@@ -74,7 +73,7 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     if os.pathsep in str(folder):
         raise InputError(f"{folder}: fairseq splits paths at '{os.pathsep}': set another folder by XDG_CACHE_HOME")
     try:
-        with _lock(folder):
+        with locked(folder):
             if not folder.is_dir():
                 _write(data, folder, bpe_size=bpe_size, max_symbols=max_symbols)
         metadata = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
@@ -88,19 +87,8 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     return PreparedData(pairs, "sentencepiece" if raw else "@@ ", not raw, tuple(references), tuple(metadata["notes"]))
 
 
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Wait for other processes that write the same folder, then remove temporary folders of those that were killed."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f".{folder.name}.lock", "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        for partial in folder.parent.glob(f".{folder.name}.*.half"):
-            shutil.rmtree(partial, ignore_errors=True)
-        yield
-
-
 def _write(data: ParallelText, folder: Path, *, bpe_size: int, max_symbols: int) -> None:
-    with new_folder(folder, ".half") as partial:
+    with new_folder(folder) as partial:
         text = partial / "text"
         text.mkdir()
         model = None
