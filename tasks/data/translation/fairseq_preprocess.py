@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from adapters.compat.fairseq import silence_root_logger
 from harness.errors import InputError
 from harness.files import canonical_json
 from tasks.data.synthetic_cache import cache_folder, locked, new_folder
@@ -127,7 +126,7 @@ def remove_bpe(line: str) -> str:
 
 def _preprocess(data: ParallelText, text: Path, destination: Path, max_symbols: int) -> None:
     """Run fairseq-preprocess with a joined dictionary of at most `max_symbols` symbols; 0 means no limit."""
-    with _silence_root_logger():
+    with silence_root_logger():
         from fairseq import options
         from fairseq_cli import preprocess
 
@@ -143,17 +142,6 @@ def _preprocess(data: ParallelText, text: Path, destination: Path, max_symbols: 
             preprocess.logger.removeHandler(handler)
             handler.close()
         (destination / "preprocess.log").unlink()
-
-
-@contextmanager
-def _silence_root_logger() -> Iterator[None]:
-    """Give the root logger a handler, so that fairseq's programs do not log to standard output."""
-    null_handler = logging.NullHandler()
-    logging.root.addHandler(null_handler)
-    try:
-        yield
-    finally:
-        logging.root.removeHandler(null_handler)
 
 
 def _unknown_token_notes(pairs: BinarizedPairs) -> tuple[str, ...]:
