@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +57,7 @@ class DetectionData(ThreeSplits[DetectionSplit]):
     def count_classes(self, split: DetectionSplit) -> list[int]:
         """Return the number of boxes of each class in a split, without crowds."""
         labels = np.concatenate([image.labels[~image.crowd] for image in split.images])
-        counts: list[int] = np.bincount(labels, minlength=len(self.classes)).tolist()
-        return counts
+        return cast(list[int], np.bincount(labels, minlength=len(self.classes)).tolist())
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image, and raise InputError if its size differs from the annotated one."""

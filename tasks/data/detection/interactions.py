@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +85,7 @@ class InteractionData(ThreeSplits[InteractionSplit]):
 
     def count_classes(self, split: InteractionSplit) -> list[int]:
         """Return the number of pairs of each interaction in a split."""
-        counts: list[int] = self.interactions.count(split.images).tolist()
-        return counts
+        return cast(list[int], self.interactions.count(split.images).tolist())
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image that is present."""

@@ -32,14 +32,12 @@ class Camera(NamedTuple):
 
     def to_camera(self, points: Points) -> Points:
         """Transform world points (N, 3) to camera coordinates: x to the right, y down, z into the image."""
-        transformed: Points = (points - self.center) @ self.rotation.T
-        return transformed
+        return (points - self.center) @ self.rotation.T
 
     def project(self, points: Points) -> Points:
         """Project points (N, 3) in camera coordinates, with positive depth, to pixels (N, 2)."""
         homogeneous = points @ self.intrinsic.T
-        pixels: Points = homogeneous[:, :2] / homogeneous[:, 2:]
-        return pixels
+        return homogeneous[:, :2] / homogeneous[:, 2:]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

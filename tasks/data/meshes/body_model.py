@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fast_simplification
 import numpy as np
@@ -85,8 +85,7 @@ class BodyModel:
         They are upside down, as in METRO: the second axis of a camera points down.
         """
         points = np.concatenate([self.regressor @ self.template, self.downsample(self.template)[0]])
-        flipped: Points = (points - self.pelvis @ self.template) * np.array([1.0, -1.0, -1.0])
-        return flipped
+        return cast(Points, (points - self.pelvis @ self.template) * np.array([1.0, -1.0, -1.0]))
 
 
 def read_body_model(folder: Path) -> BodyModel:
@@ -212,13 +211,14 @@ def _set_barycentric_weights(row: Points, point: Points, tree: KDTree) -> None:
 def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:
     """Return the arrays of those names in an archive; without names, the one array of a file."""
     try:
-        content = np.load(path, allow_pickle=False)
-        if not names and not isinstance(content, np.ndarray):
-            raise InputError(f"{path}: an archive of arrays: expected one array")
-        missing = [name for name in names if name not in content]
-        if missing:
-            raise InputError(f"{path}: no array {missing[0]}: expected {', '.join(names)} (see docs/data.md)")
-        return [content[name] for name in names] if names else [content]
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if not names and not isinstance(content, np.ndarray):
+                raise InputError(f"{path}: an archive of arrays: expected one array")
+            missing = [name for name in names if name not in content]
+            if missing:
+                raise InputError(f"{path}: no array {missing[0]}: expected {', '.join(names)} (see docs/data.md)")
+            return [content[name] for name in names] if names else [content]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         message = " ".join(str(error).split())[:80] or type(error).__name__
         expected = "expected plain arrays without pickle; convert them as in docs/data.md"

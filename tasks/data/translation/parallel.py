@@ -103,12 +103,8 @@ class ParallelText(TranslationData):
 def _text(source: Source, form: Literal["raw", "bpe"]) -> ParallelText:
     sides = list(zip(source.files[::2], source.files[1::2], strict=True))
     files = {split: PairFiles(*side) for split, side in zip(SPLITS, sides, strict=True)}
-    first, second = (_language(file) for file in sides[0])
+    first, second = (file.name.removesuffix(".gz").rpartition(".")[2] for file in sides[0])
     return ParallelText(source.name, first, second, files, form)
-
-
-def _language(file: Path) -> str:
-    return file.name.removesuffix(".gz").rpartition(".")[2]
 
 
 def _lines(path: Path) -> Iterator[str]:
