@@ -31,16 +31,13 @@ def around_import(spec: ModuleSpec) -> Iterator[None]:
             decorated.__hash__ = object.__hash__
         return decorated
 
-    # Two of fairseq's tasks call logging.basicConfig, which does nothing if the root logger has a handler.
-    handler = logging.NullHandler()
-    logging.root.addHandler(handler)
     dataclasses.dataclass = hashable_dataclass
     try:
-        with warnings.catch_warnings(action="ignore"):  # deprecations of torch and hydra in fairseq's own code
+        # Deprecations of torch and hydra in fairseq's own code, two of whose tasks call logging.basicConfig.
+        with silence_root_logger(), warnings.catch_warnings(action="ignore"):
             yield
     finally:
         dataclasses.dataclass = dataclass
-        logging.root.removeHandler(handler)
     batching = "fairseq.data.data_utils_fast"
     if find_spec(batching) is None:
         from adapters.compat import fairseq_batches
@@ -52,6 +49,17 @@ def around_import(spec: ModuleSpec) -> Iterator[None]:
     utils.compose = _without_warnings(utils.compose)
     # hydra finds the configuration relative to the caller's file, which is one frame further away.
     utils.initialize = _without_warnings(partial(utils.initialize, caller_stack_depth=2))
+
+
+@contextmanager
+def silence_root_logger() -> Iterator[None]:
+    """Give the root logger a handler: then `logging.basicConfig`, and so fairseq, adds none to standard output."""
+    handler = logging.NullHandler()
+    logging.root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(handler)
 
 
 def _without_warnings(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,19 +82,11 @@ class ClassificationData(ThreeSplits[S]):
 
     kind: ClassVar[str]
 
-    name: str
-    classes: tuple[str, ...]
-    train: S
-    dev: S
-    test: S
-    notes: tuple[str, ...] = ()
-
     def __post_init__(self) -> None:
         self.require_rows("rows")
 
     def count_classes(self, split: S) -> list[int]:
-        counts: list[int] = np.bincount(split.labels, minlength=len(self.classes)).tolist()
-        return counts
+        return cast(list[int], np.bincount(split.labels, minlength=len(self.classes)).tolist())
 
 
 @dataclass(frozen=True, eq=False)

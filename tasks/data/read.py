@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from harness.errors import InputError
@@ -45,14 +46,16 @@ class Data(Protocol):
 P = TypeVar("P", bound=Sized)
 
 
+@dataclass(frozen=True, eq=False)
 class ThreeSplits(Generic[P]):
-    """Base of the data classes that have the fields train, dev and test."""
+    """Base of the data classes that have the fields train, dev and test. The other attributes are as in `Data`."""
 
     name: str
     classes: tuple[str, ...]
     train: P
     dev: P
     test: P
+    notes: tuple[str, ...] = ()
 
     def splits(self) -> dict[str, P]:
         """Return the three splits by name."""

@@ -5,6 +5,7 @@ They are written to a cache folder once, and read by the same readers. Their nam
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -49,9 +50,27 @@ def ensure_synthetic(dataset: Dataset) -> Path:
 
 
 @contextmanager
-def new_folder(folder: Path, suffix: str = "") -> Iterator[Path]:
+def locked(folder: Path, message: str = "") -> Iterator[None]:
+    """Wait for other processes that write the same folder, then remove temporary folders of those that were killed.
+
+    `message` is printed if another process holds the lock, which is kept until the end of the block.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(message, end="", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        for stale in folder.parent.glob(f".{folder.name}.*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        yield
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder and rename it at the end, so that no other process reads an incomplete one."""
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=suffix))
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         yield temporary
         temporary.chmod(0o755)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL.Image import Image, fromarray, merge
@@ -47,8 +47,7 @@ def random_augment(policy: str, size: int) -> Callable[[Tensor], Tensor]:
     def augment(image: Tensor) -> Tensor:
         # Merging planes in Pillow takes a quarter of the time of interleaving the channels in an array.
         pil_image = merge("RGB", [fromarray(plane) for plane in image.numpy()])
-        augmented: Tensor = functional.pil_to_tensor(draw(pil_image))
-        return augmented
+        return cast(Tensor, functional.pil_to_tensor(draw(pil_image)))
 
     return augment
 
@@ -127,8 +126,7 @@ class _MixUp(v2.MixUp):  # type: ignore[misc]
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         if inpt is params["labels"]:
-            probabilities: Tensor = super().transform(inpt, params)
-            return probabilities
+            return cast(Tensor, super().transform(inpt, params))
         lam, last, term = params["lam"], inpt[-1].clone(), torch.empty_like(inpt[0])
         for index in range(len(inpt) - 1, -1, -1):
             torch.mul(inpt[index - 1] if index else last, 1.0 - lam, out=term)
@@ -141,8 +139,7 @@ class _CutMix(v2.CutMix):  # type: ignore[misc]
 
     def transform(self, inpt: Tensor, params: dict[str, Any]) -> Tensor:
         if inpt is params["labels"]:
-            probabilities: Tensor = super().transform(inpt, params)
-            return probabilities
+            return cast(Tensor, super().transform(inpt, params))
         left, top, right, bottom = params["box"]
         box = inpt[..., top:bottom, left:right]
         box.copy_(box.roll(1, 0))

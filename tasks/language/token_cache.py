@@ -6,15 +6,12 @@ library versions. One process writes it under a temporary name and renames it, w
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +28,7 @@ from tasks.data.check import subset_notes
 from tasks.data.language.documents import SPLITS, LanguageData, TextChunk
 from tasks.data.locate import Source
 from tasks.data.read import read
-from tasks.data.synthetic_cache import cache_folder
+from tasks.data.synthetic_cache import cache_folder, locked, new_folder
 from tasks.language import bpe
 
 # Part of the digest. Increase it when the same text gives other tokens.
@@ -98,8 +95,7 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
     folder = cache_folder(source.name) / "tokens" / f"{source.name}-{key}"
     try:
         if not folder.is_dir():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with _exclusive_lock(folder.with_suffix(".lock"), source.name):
+            with locked(folder, f"waiting for another process that is tokenizing '{source.name}'\n"):
                 if not folder.is_dir():
                     _write_cache(folder, source, vocabulary)
         return _open_cache(folder)
@@ -110,22 +106,8 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
         ) from None
 
 
-@contextmanager
-def _exclusive_lock(lock: Path, name: str) -> Iterator[None]:
-    with lock.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"waiting for another process that is tokenizing '{name}'", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _write_cache(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
-    for stale in folder.parent.glob(f".{folder.name}.*"):  # from a killed process: the lock excludes running ones
-        shutil.rmtree(stale, ignore_errors=True)
-    unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
+    with new_folder(folder) as unfinished:
         data = read(source, LanguageData)
         if vocabulary.kind == "gpt2":
             tokenizer = bpe.load_gpt2(vocabulary.root, vocabulary.size)
@@ -145,10 +127,6 @@ def _write_cache(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
         train = writers["train"].counts
         sizes = {split: asdict(writer.split_size(train)) for split, writer in writers.items()}
         write_json(unfinished / "about.json", {"splits": sizes, "notes": [*data.notes, *subset_notes(source, data)]})
-        unfinished.chmod(0o755)
-        unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _write_tokens(data: LanguageData, tokenizer: Tokenizer, files: dict[Split, TokenWriter]) -> None:

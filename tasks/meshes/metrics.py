@@ -6,7 +6,7 @@ Source of the losses: Lin et al. (2021), Section 3.4, with the weights of the au
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -21,8 +21,7 @@ JOINTS, VERTICES, PROJECTION = 1000.0, 33.0, 100.0
 
 def point_error(predicted: Tensor, true: Tensor) -> Tensor:
     """Return the mean distance (B,) in millimeters of points (B, N, 3) in meters."""
-    error: Tensor = (predicted - true).norm(dim=-1).mean(dim=-1) * MM_PER_M
-    return error
+    return cast(Tensor, (predicted - true).norm(dim=-1).mean(dim=-1) * MM_PER_M)
 
 
 def aligned_error(predicted: Tensor, true: Tensor) -> Tensor:
@@ -57,8 +56,7 @@ def procrustes(points: Tensor, target: Tensor) -> Tensor:
     rounding = torch.finfo(dtype).eps ** 2 * points.square().sum(dim=(-2, -1))
     scale = torch.where(variance > rounding, (singular_values * sign).sum(dim=-1) / variance, 0.0)
     rotation = u * sign[..., None, :] @ vh
-    aligned: Tensor = scale[..., None, None] * centered @ rotation + target_center
-    return aligned
+    return cast(Tensor, scale[..., None, None] * centered @ rotation + target_center)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,9 +30,7 @@ class MeshRecoverySpec(PresetTask):
 
     name: ClassVar[str] = "mesh-recovery"
     recipe_type: ClassVar[type[Recipe]] = MeshRecipe
-    metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("mpve", higher_is_better=False, unit="mm"),
-        Metric("mpjpe", higher_is_better=False, unit="mm"),
-        Metric("pa-mpjpe", higher_is_better=False, unit="mm"),
+    metrics: ClassVar[tuple[Metric, ...]] = tuple(
+        Metric(name, higher_is_better=False, unit="mm") for name in ("mpve", "mpjpe", "pa-mpjpe")
     )
     recipe: MeshRecipe

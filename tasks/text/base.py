@@ -83,8 +83,7 @@ class TextTask(TextSpec):
         target = MODELS.entry(self.trial.model).facts.get("tokenizer")
         weights = resolve_weights(self.trial)
         if target is not None and weights is not None:
-            tokenizer: Tokenizer = load(target)(weights)
-            return tokenizer
+            return cast(Tokenizer, load(target)(weights))
         return WordTokenizer(train, self.recipe.min_count, self.recipe.lowercase)
 
     def truncate(self, tokens: list[int]) -> Tensor:

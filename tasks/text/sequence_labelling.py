@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -137,8 +137,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
 
     def logits(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return logits (B, W, classes)."""
-        logits: Tensor = model(batch["tokens"], batch.get("features"), batch.get("first"))
-        return logits
+        return cast(Tensor, model(batch["tokens"], batch.get("features"), batch.get("first")))
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the accuracy of tags, and F1, precision and recall of spans if the tags mark spans, in percent."""

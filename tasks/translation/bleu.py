@@ -37,10 +37,7 @@ class Scorer:
         tokens = "of the data" if self.tokenized else "by sacremoses"
         text = "detokenized by sacremoses" if self.tokenized else "of the data"
         bleu, sacrebleu = (_metric(name, [["any"]]).get_signature() for name in ("bleu", "sacrebleu"))
-        return (
-            f"bleu: case-sensitive, on Moses tokens {tokens}: {bleu}",
-            f"sacrebleu: on text {text}: {sacrebleu}",
-        )
+        return (f"bleu: case-sensitive, on Moses tokens {tokens}: {bleu}", f"sacrebleu: on text {text}: {sacrebleu}")
 
     def tokenize(self, line: str) -> str:
         """Return a line as Moses tokens separated by spaces."""

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -117,8 +117,7 @@ class Translation(TranslationSpec):
         if self.recipe.order != "fairseq" or self.recipe.optimizer != "adam":
             return optimizer
         betas = (self.recipe.beta1, self.recipe.beta2)
-        adam: Optimizer = Adam(optimizer.param_groups, lr=self.recipe.lr, betas=betas)
-        return adam
+        return cast(Optimizer, Adam(optimizer.param_groups, lr=self.recipe.lr, betas=betas))
 
     def size(self, split: Split) -> int:
         return len(self.fairseq.dataset(FAIRSEQ_SPLITS[split]))
@@ -165,8 +164,7 @@ class Translation(TranslationSpec):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the label-smoothed cross entropy in nats."""
-        loss: Tensor = self._losses(model, batch)[0] / batch["ntokens"]
-        return loss
+        return cast(Tensor, self._losses(model, batch)[0] / batch["ntokens"])
 
     def _losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the sums over target tokens of the cross entropy with and without label smoothing."""
@@ -206,8 +204,7 @@ class Translation(TranslationSpec):
     def decode(self, tokens: Tensor, *, reference: bool = False) -> str:
         """Return token ids (T,) as text or Moses tokens; unknown tokens of a reference never match a translation."""
         dictionary, process = self.fairseq.target_dictionary, self.prepared.post_process
-        text: str = dictionary.string(tokens, process, escape_unk=reference)
-        return text
+        return cast(str, dictionary.string(tokens, process, escape_unk=reference))
 
     def reference(self, index: int) -> str:
         """Return the reference translation of a test sentence."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +49,7 @@ class DetectionData(ThreeSplits[DetectionSplit]):
     """An object detection set; `category_ids` are the ids of the classes in the annotations."""
 
     kind: ClassVar[str] = "object-detection"
-    name: str
-    classes: tuple[str, ...]
-    category_ids: tuple[int, ...]
-    train: DetectionSplit
-    dev: DetectionSplit
-    test: DetectionSplit
-    notes: tuple[str, ...] = ()
+    category_ids: tuple[int, ...] = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self.require_rows("images")
@@ -63,8 +57,7 @@ class DetectionData(ThreeSplits[DetectionSplit]):
     def count_classes(self, split: DetectionSplit) -> list[int]:
         """Return the number of boxes of each class in a split, without crowds."""
         labels = np.concatenate([image.labels[~image.crowd] for image in split.images])
-        counts: list[int] = np.bincount(labels, minlength=len(self.classes)).tolist()
-        return counts
+        return cast(list[int], np.bincount(labels, minlength=len(self.classes)).tolist())
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image, and raise InputError if its size differs from the annotated one."""
@@ -106,7 +99,7 @@ def read(source: Source) -> DetectionData:
         ),
     ]
     names, ids = tuple(categories.values()), tuple(categories)
-    return DetectionData(source.name, names, ids, train, dev, test, tuple(notes))
+    return DetectionData(source.name, names, train, dev, test, tuple(notes), category_ids=ids)
 
 
 def _read(path: Path, folder: Path) -> tuple[dict[int, str], tuple[BoxedImage, ...], int]:

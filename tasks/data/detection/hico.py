@@ -58,7 +58,7 @@ def read(source: Source) -> InteractionData:
         interactions = replace(interactions, rare=_published_rare(files, interactions))
         empty = replace(test, images=())
         note = "test annotations alone: detections can be evaluated, nothing can be trained"
-        return InteractionData(source.name, interactions.names, interactions, empty, empty, test, (note,))
+        return InteractionData(source.name, interactions.names, empty, empty, test, (note,), interactions=interactions)
     train_file = files["trainval_hico.json"]
     annotated, left_out = _read(train_file, files["train2015"], matrix, training=True)
     images = tuple(_without_unsized(image) for image in annotated)
@@ -80,7 +80,7 @@ def read(source: Source) -> InteractionData:
         *([f"{unsized} boxes of trainval without a size left out, with their pairs"] if unsized else []),
         *([f"{left_out} images of trainval left out: a pair has an index beyond their boxes"] if left_out else []),
     )
-    return InteractionData(source.name, interactions.names, interactions, train, dev, test, notes)
+    return InteractionData(source.name, interactions.names, train, dev, test, notes, interactions=interactions)
 
 
 def read_matrix(path: Path) -> NDArray[np.bool_]:

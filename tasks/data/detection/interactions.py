@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,18 +81,11 @@ class InteractionData(ThreeSplits[InteractionSplit]):
     """An interaction detection set; train and dev are empty if the folder has test annotations only."""
 
     kind: ClassVar[str] = "interaction-detection"
-    name: str
-    classes: tuple[str, ...]
-    interactions: Interactions
-    train: InteractionSplit
-    dev: InteractionSplit
-    test: InteractionSplit
-    notes: tuple[str, ...] = ()
+    interactions: Interactions = field(kw_only=True)
 
     def count_classes(self, split: InteractionSplit) -> list[int]:
         """Return the number of pairs of each interaction in a split."""
-        counts: list[int] = self.interactions.count(split.images).tolist()
-        return counts
+        return cast(list[int], self.interactions.count(split.images).tolist())
 
     def verify(self, progress: Callable[[], None]) -> None:
         """Decode every image that is present."""

@@ -29,28 +29,8 @@ PLANES, SIDE = 3, 32
 PIXELS = PLANES * SIDE * SIDE
 
 
-def read_binary10(source: Source) -> ImageClassificationData:
-    """Read five training files, a test file, and the names; one label byte per record."""
-    return _read(source, _names_of_lines, partial(_read_records, label_bytes=1))
-
-
-def read_binary100(source: Source) -> ImageClassificationData:
-    """Read train.bin, test.bin, and the fine names; two label bytes per record."""
-    return _read(source, _names_of_lines, partial(_read_records, label_bytes=2))
-
-
-def read_python10(source: Source) -> ImageClassificationData:
-    """Read five training batches, a test batch, and batches.meta."""
-    return _read(source, partial(_names_of_pickle, key="label_names"), partial(_read_batch, key="labels"))
-
-
-def read_python100(source: Source) -> ImageClassificationData:
-    """Read train, test, and meta; the fine labels are the classes."""
-    return _read(source, partial(_names_of_pickle, key="fine_label_names"), partial(_read_batch, key="fine_labels"))
-
-
 def _read(
-    source: Source, read_names: Callable[[Path], Sequence[str]], read_split: Callable[[Path, int], ImageSplit]
+    read_names: Callable[[Path], Sequence[str]], read_split: Callable[[Path, int], ImageSplit], source: Source
 ) -> ImageClassificationData:
     """Return the data set of some training files, a test file and a file of class names; dev is 10 % of train."""
     *train_files, test_file, names_file = source.files
@@ -102,3 +82,15 @@ def _read_batch(path: Path, classes: int, key: str) -> ImageSplit:
 def _images(rows: Pixels) -> ArrayImages:
     """Return pixels (N, 3072), plane by plane, as images (N, 32, 32, 3)."""
     return ArrayImages(np.ascontiguousarray(rows.reshape(-1, PLANES, SIDE, SIDE).transpose(0, 2, 3, 1)))
+
+
+read_binary10 = partial(_read, _names_of_lines, partial(_read_records, label_bytes=1))
+"""Read five training files, a test file, and the names; one label byte per record."""
+read_binary100 = partial(_read, _names_of_lines, partial(_read_records, label_bytes=2))
+"""Read train.bin, test.bin, and the fine names; two label bytes per record."""
+read_python10 = partial(_read, partial(_names_of_pickle, key="label_names"), partial(_read_batch, key="labels"))
+"""Read five training batches, a test batch, and batches.meta."""
+read_python100 = partial(
+    _read, partial(_names_of_pickle, key="fine_label_names"), partial(_read_batch, key="fine_labels")
+)
+"""Read train, test, and meta; the fine labels are the classes."""

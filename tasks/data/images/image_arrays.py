@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ class ArrayImages:
         return len(self.pixels)
 
     def __getitem__(self, index: int) -> Pixels:
-        image: Pixels = self.pixels[index]
-        return image
+        return cast(Pixels, self.pixels[index])
 
     def take(self, rows: Rows) -> ArrayImages:
         """Return the images with those numbers, in that order."""

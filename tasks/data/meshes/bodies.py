@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -32,14 +32,12 @@ class Camera(NamedTuple):
 
     def to_camera(self, points: Points) -> Points:
         """Transform world points (N, 3) to camera coordinates: x to the right, y down, z into the image."""
-        transformed: Points = (points - self.center) @ self.rotation.T
-        return transformed
+        return (points - self.center) @ self.rotation.T
 
     def project(self, points: Points) -> Points:
         """Project points (N, 3) in camera coordinates, with positive depth, to pixels (N, 2)."""
         homogeneous = points @ self.intrinsic.T
-        pixels: Points = homogeneous[:, :2] / homogeneous[:, 2:]
-        return pixels
+        return homogeneous[:, :2] / homogeneous[:, 2:]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,14 +67,8 @@ class BodyData(ThreeSplits[tuple[Frame, ...]]):
     """
 
     kind: ClassVar[str] = "mesh-recovery"
-    name: str
-    folder: Path
-    body: BodyModel
-    train: tuple[Frame, ...]
-    dev: tuple[Frame, ...]
-    test: tuple[Frame, ...]
-    notes: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
+    folder: Path = field(kw_only=True)
+    body: BodyModel = field(kw_only=True)
 
     def vertices(self, frame: Frame) -> Points:
         """Return the true mesh (V, 3) in camera coordinates, in meters.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fast_simplification
 import numpy as np
@@ -85,8 +85,7 @@ class BodyModel:
         They are upside down, as in METRO: the second axis of a camera points down.
         """
         points = np.concatenate([self.regressor @ self.template, self.downsample(self.template)[0]])
-        flipped: Points = (points - self.pelvis @ self.template) * np.array([1.0, -1.0, -1.0])
-        return flipped
+        return cast(Points, (points - self.pelvis @ self.template) * np.array([1.0, -1.0, -1.0]))
 
 
 def read_body_model(folder: Path) -> BodyModel:
@@ -108,15 +107,15 @@ def read_body_model(folder: Path) -> BodyModel:
 
 def _smpl(folder: Path) -> BodyModel:
     model, regressor, sampling = (folder / name for name in SMPL_FILES)
-    parts, levels = _arrays(model, "v_template", "f"), _arrays(sampling, "down0", "down1")
-    template, faces = _checked_array(model, "v_template", parts["v_template"], (SMPL_VERTICES, 3)), parts["f"]
+    (template, faces), (down0, down1) = _arrays(model, "v_template", "f"), _arrays(sampling, "down0", "down1")
+    template = _checked_array(model, "v_template", template, (SMPL_VERTICES, 3))
     if faces.ndim != 2 or faces.shape[1] != 3 or faces.min() < 0 or faces.max() >= SMPL_VERTICES:
         raise InputError(f"{model}: f of shape {faces.shape}: expected triangles of vertices 0 to {SMPL_VERTICES - 1}")
     faces = faces.astype(np.int64)
     check_closed(faces, SMPL_VERTICES, str(model))
-    joints = _checked_array(regressor, "the regressor", _array(regressor), (17, SMPL_VERTICES))
-    middle = _sparse_matrix(sampling, "down0", levels["down0"], SMPL_VERTICES)
-    coarse = _sparse_matrix(sampling, "down1", levels["down1"], middle.shape[0])
+    joints = _checked_array(regressor, "the regressor", _arrays(regressor)[0], (17, SMPL_VERTICES))
+    middle = _sparse_matrix(sampling, "down0", down0, SMPL_VERTICES)
+    coarse = _sparse_matrix(sampling, "down1", down1, middle.shape[0])
     return BodyModel(
         "SMPL", template, faces, joints[list(H36M_JOINTS)], joints[0], HIPS, (middle, coarse), tuple(JOINTS)
     )
@@ -209,30 +208,21 @@ def _set_barycentric_weights(row: Points, point: Points, tree: KDTree) -> None:
         count *= 2
 
 
-def _arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Return the arrays of those names in an archive; without names, the one array of a file."""
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if not names and not isinstance(content, np.ndarray):
+                raise InputError(f"{path}: an archive of arrays: expected one array")
             missing = [name for name in names if name not in content]
             if missing:
                 raise InputError(f"{path}: no array {missing[0]}: expected {', '.join(names)} (see docs/data.md)")
-            return {name: content[name] for name in names}
+            return [content[name] for name in names] if names else [content]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise _format_error(path, error) from None
-
-
-def _array(path: Path) -> NDArray[Any]:
-    try:
-        content = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise _format_error(path, error) from None
-    if not isinstance(content, np.ndarray):
-        raise InputError(f"{path}: an archive of arrays: expected one array")
-    return content
-
-
-def _format_error(path: Path, error: Exception) -> InputError:
-    message = " ".join(str(error).split())[:80] or type(error).__name__
-    return InputError(f"{path}: {message}: expected plain arrays without pickle; convert them as in docs/data.md")
+        message = " ".join(str(error).split())[:80] or type(error).__name__
+        expected = "expected plain arrays without pickle; convert them as in docs/data.md"
+        raise InputError(f"{path}: {message}: {expected}") from None
 
 
 def _checked_array(path: Path, name: str, values: NDArray[Any], shape: tuple[int, ...]) -> Points:

@@ -57,7 +57,7 @@ def read(source: Source) -> BodyData:
     test_end = max(1, round(len(order) * TEST_SUBJECTS / SUBJECTS))
     dev_end = test_end + max(1, (len(order) - test_end) // 20)
     parts = [order[dev_end:], order[test_end:dev_end], order[:test_end]]
-    splits = [tuple(frame for subject in sorted(part) for frame in frames[subject]) for part in parts]
+    train, dev, test = (tuple(frame for subject in sorted(part) for frame in frames[subject]) for part in parts)
     notes = [
         f"{len(parts[0])} subjects for train, {len(parts[1])} for dev, {len(parts[2])} for test (seed {SPLIT_SEED}); "
         f"DropKey trains on {SUBJECTS - TEST_SUBJECTS} and tests {TEST_SUBJECTS}",
@@ -68,7 +68,7 @@ def read(source: Source) -> BodyData:
             if count
         ),
     ]
-    return BodyData(source.name, source.folder, body, splits[0], splits[1], splits[2], tuple(notes))
+    return BodyData(source.name, (), train, dev, test, tuple(notes), folder=source.folder, body=body)
 
 
 def _numbered_paths(folder: Path, pattern: str) -> dict[int, Path]:

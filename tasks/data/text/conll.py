@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.errors import InputError
@@ -20,21 +21,6 @@ from tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
 from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, sentence_split_note, tagged_data
 
 DOCUMENT = "-DOCSTART-"
-
-
-def read_conll2003(source: Source) -> TaggedData:
-    """Read three files of four columns: word, part of speech, chunk and entity."""
-    return _read(source, ("word", "pos", "chunk", "tag"))
-
-
-def read_wnut(source: Source) -> TaggedData:
-    """Read three files of two columns: token and entity."""
-    return _read(source, ("word", "tag"))
-
-
-def read_conll2000(source: Source) -> TaggedData:
-    """Read two files of three columns: word, part of speech and chunk; dev is 10 % of the sentences of train."""
-    return _read(source, ("word", "pos", "tag"))
 
 
 @dataclass(frozen=True)
@@ -100,3 +86,11 @@ def _read(source: Source, names: Sequence[str]) -> TaggedData:
     skipped = dict(zip(("train", "dev", "test"), documents, strict=True))
     left_out: Mapping[Unit, Mapping[str, int]] = {"rows": skipped, "tokens": skipped}
     return tagged_data(source, splits, notes, "spans", left_out)
+
+
+read_conll2003 = partial(_read, names=("word", "pos", "chunk", "tag"))
+"""Read three files of four columns: word, part of speech, chunk and entity."""
+read_wnut = partial(_read, names=("word", "tag"))
+"""Read three files of two columns: token and entity."""
+read_conll2000 = partial(_read, names=("word", "pos", "tag"))
+"""Read two files of three columns: word, part of speech and chunk; dev is 10 % of the sentences of train."""

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,17 +49,7 @@ class PairData(ClassificationData[PairSplit]):
     left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict)
 
 
-def read_jsonl(source: Source) -> PairData:
-    """Read three files of JSON lines."""
-    return _read(source, _json_pairs)
-
-
-def read_table(source: Source) -> PairData:
-    """Read three files of tab-separated columns."""
-    return _read(source, _table_pairs)
-
-
-def _read(source: Source, pairs: Callable[[Path], Iterator[Pair]]) -> PairData:
+def _read(pairs: Callable[[Path], Iterator[Pair]], source: Source) -> PairData:
     classes = source.dataset.class_names
     (train, dev, test), left_out = zip(*(_split(path, pairs(path), classes) for path in source.files), strict=True)
     notes = [
@@ -123,3 +114,9 @@ def _table_pairs(path: Path) -> Iterator[Pair]:
         if not max(label, premise, hypothesis) < len(row) <= len(names):
             raise InputError(f"{path}:{number}: {len(row)} columns: expected {len(names)}, as named in line 1")
         yield number, row[label], row[premise], row[hypothesis]
+
+
+read_jsonl = partial(_read, _json_pairs)
+"""Read three files of JSON lines."""
+read_table = partial(_read, _table_pairs)
+"""Read three files of tab-separated columns."""

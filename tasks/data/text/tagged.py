@@ -60,14 +60,8 @@ class TaggedData(ThreeSplits[TaggedSplit]):
 
     kind: ClassVar[str] = "sequence-labelling"
 
-    name: str
-    classes: tuple[str, ...]
-    train: TaggedSplit
-    dev: TaggedSplit
-    test: TaggedSplit
-    notes: tuple[str, ...]
-    scored: Scored
-    left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict)
+    scored: Scored = field(kw_only=True)
+    left_out: Mapping[Unit, Mapping[str, int]] = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self.require_rows("sentences")
@@ -87,12 +81,12 @@ def tagged_data(
     splits: Sequence[TaggedSplit],
     notes: Iterable[str],
     scored: Scored,
-    left_out: Mapping[Unit, Mapping[str, int]] | None = None,
+    left_out: Mapping[Unit, Mapping[str, int]] = {},
 ) -> TaggedData:
     """Return the data set of train, dev and test, whose classes are all their tags."""
     train, dev, test = splits
     classes = tuple(sorted({tag for split in splits for tags in split.tags for tag in tags}))
-    return TaggedData(source.name, classes, train, dev, test, tuple(notes), scored, left_out or {})
+    return TaggedData(source.name, classes, train, dev, test, tuple(notes), scored=scored, left_out=left_out)
 
 
 def carve_sentences(train: TaggedSplit) -> tuple[TaggedSplit, TaggedSplit]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import logging
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
@@ -17,9 +14,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from adapters.compat.fairseq import silence_root_logger
 from harness.errors import InputError
 from harness.files import canonical_json
-from tasks.data.synthetic_cache import cache_folder, new_folder
+from tasks.data.synthetic_cache import cache_folder, locked, new_folder
 from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS, UNK_INDEX, BinarizedPairs
 from tasks.data.translation.parallel import SPLITS, ParallelText, TranslationData
 from tasks.data.translation.sentencepiece_bpe import encode, train_bpe
@@ -74,7 +72,7 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     if os.pathsep in str(folder):
         raise InputError(f"{folder}: fairseq splits paths at '{os.pathsep}': set another folder by XDG_CACHE_HOME")
     try:
-        with _lock(folder):
+        with locked(folder):
             if not folder.is_dir():
                 _write(data, folder, bpe_size=bpe_size, max_symbols=max_symbols)
         metadata = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
@@ -88,19 +86,8 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     return PreparedData(pairs, "sentencepiece" if raw else "@@ ", not raw, tuple(references), tuple(metadata["notes"]))
 
 
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Wait for other processes that write the same folder, then remove temporary folders of those that were killed."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.parent / f".{folder.name}.lock", "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        for partial in folder.parent.glob(f".{folder.name}.*.half"):
-            shutil.rmtree(partial, ignore_errors=True)
-        yield
-
-
 def _write(data: ParallelText, folder: Path, *, bpe_size: int, max_symbols: int) -> None:
-    with new_folder(folder, ".half") as partial:
+    with new_folder(folder) as partial:
         text = partial / "text"
         text.mkdir()
         model = None
@@ -139,7 +126,7 @@ def remove_bpe(line: str) -> str:
 
 def _preprocess(data: ParallelText, text: Path, destination: Path, max_symbols: int) -> None:
     """Run fairseq-preprocess with a joined dictionary of at most `max_symbols` symbols; 0 means no limit."""
-    with _silence_root_logger():
+    with silence_root_logger():
         from fairseq import options
         from fairseq_cli import preprocess
 
@@ -155,17 +142,6 @@ def _preprocess(data: ParallelText, text: Path, destination: Path, max_symbols: 
             preprocess.logger.removeHandler(handler)
             handler.close()
         (destination / "preprocess.log").unlink()
-
-
-@contextmanager
-def _silence_root_logger() -> Iterator[None]:
-    """Give the root logger a handler, so that fairseq's programs do not log to standard output."""
-    null_handler = logging.NullHandler()
-    logging.root.addHandler(null_handler)
-    try:
-        yield
-    finally:
-        logging.root.removeHandler(null_handler)
 
 
 def _unknown_token_notes(pairs: BinarizedPairs) -> tuple[str, ...]:

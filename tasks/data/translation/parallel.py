@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -100,26 +100,18 @@ class ParallelText(TranslationData):
         )
 
 
-def read_raw(source: Source) -> ParallelText:
-    """Return a set of raw text, which is read on access."""
-    return _text(source, "raw")
-
-
-def read_bpe(source: Source) -> ParallelText:
-    """Return a set of text in BPE pieces, which is read on access."""
-    return _text(source, "bpe")
-
-
 def _text(source: Source, form: Literal["raw", "bpe"]) -> ParallelText:
     sides = list(zip(source.files[::2], source.files[1::2], strict=True))
     files = {split: PairFiles(*side) for split, side in zip(SPLITS, sides, strict=True)}
-    first, second = (_language(file) for file in sides[0])
+    first, second = (file.name.removesuffix(".gz").rpartition(".")[2] for file in sides[0])
     return ParallelText(source.name, first, second, files, form)
-
-
-def _language(file: Path) -> str:
-    return file.name.removesuffix(".gz").rpartition(".")[2]
 
 
 def _lines(path: Path) -> Iterator[str]:
     return (single_spaces(line) for _, line in stream_lines(path, gzipped=path.suffix == ".gz"))
+
+
+read_raw = partial(_text, form="raw")
+"""Return a set of raw text, which is read on access."""
+read_bpe = partial(_text, form="bpe")
+"""Return a set of text in BPE pieces, which is read on access."""
