@@ -87,11 +87,12 @@ class GroupKeys:
 class Groups:
     """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by."""
 
-    def __init__(self, connection: Connection, keys: GroupKeys, group_by: Sequence[str]) -> None:
-        self.keys, self.group_by, self.marks = keys, group_by, data_marks(connection)
+    def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
+        self.group_by = group_by = separate_data(connection, filter, group_by)
+        self.keys, self.marks = GroupKeys(filter, group_by), data_marks(connection)
         self.config_keys = [key for key in group_by if key not in TRIAL_KEYS] if group_by else COLUMNS
         self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.config_keys)
-        self.configs = configs(connection, keys.filter.clauses, self.config_keys)
+        self.configs = configs(connection, filter.clauses, self.config_keys)
         self.by_key: dict[Any, Group] = {}
 
     def at(self, key: Sequence[Any]) -> Group:
@@ -145,12 +146,10 @@ def grouped(
     Raises:
         InputError: a key or metric is unknown.
     """
-    group_by = separate_data(connection, filter, group_by)
-    keys = GroupKeys(filter, group_by)
-    groups = Groups(connection, keys, group_by)
+    groups = Groups(connection, filter, group_by)
     groups.add_states(connection)
     for name in resolve_names(connection, metrics):
-        for key, values in keys.finals(connection, name):
+        for key, values in groups.keys.finals(connection, name):
             groups.at(key).values.setdefault(name, {}).setdefault(key[0], []).extend(values)
     return list(groups.by_key.values())
 
