@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 
 from db.schema.connection import reading
-from db.schema.tables import FINAL, Attempts, Configs, Memberships, Metrics, Trials
+from db.schema.tables import FINAL, Attempts, Configs, Metrics, Trials
 from db.store.rows import in_list
 from db.store.run_record import read_run_record
 from db.store.store import Store
@@ -47,13 +47,11 @@ class Record:
 def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
     """Return the trials with these full ids in the given order; ids that are not in the database are left out."""
     records: dict[str, Record] = {}
+    suites = store.suites(ids)
     with reading(store.engine) as connection:
         trials = select(Trials.c.id, Trials.c.seed, Trials.c.state, Trials.c.reason, Configs.c.config).join(Configs)
         for row in connection.execute(trials.where(in_list(connection, Trials.c.id, ids))):
-            records[row.id] = Record(row.id, row.seed, row.state, row.reason, row.config)
-        members = select(Memberships.c.trial_id, Memberships.c.suite).order_by(Memberships.c.suite)
-        for id, suite in connection.execute(members.where(in_list(connection, Memberships.c.trial_id, ids))):
-            records[id].suites.append(suite)
+            records[row.id] = Record(row.id, row.seed, row.state, row.reason, row.config, suites.get(row.id, []))
         attempts = select(Attempts).order_by(Attempts.c.number)
         for attempt in connection.execute(attempts.where(in_list(connection, Attempts.c.trial_id, ids))).mappings():
             records[attempt["trial_id"]].attempts.append(dict(attempt))
