@@ -157,9 +157,9 @@ def grouped(
 def separate_data(connection: Connection, filter: Filter, group_by: Sequence[str]) -> Sequence[str]:
     """Return `group_by`, with data and fingerprint added if a data set of the trials has several fingerprints."""
     query = select(Configs.c.data).group_by(Configs.c.data).having(func.count(Configs.c.fingerprint.distinct()) > 1)
-    query = query.where(*filter.on_configs(Configs.c.id)).limit(1)
-    ambiguous = bool(group_by) and connection.scalar(query) is not None
-    return [*dict.fromkeys([*group_by, "data", "fingerprint"])] if ambiguous else group_by
+    if group_by and connection.scalar(query.where(*filter.on_configs(Configs.c.id)).limit(1)) is not None:
+        return [*dict.fromkeys([*group_by, "data", "fingerprint"])]
+    return group_by
 
 
 def seed_values(connection: Connection, filter: Filter, name: str) -> dict[str, dict[int, float]]:

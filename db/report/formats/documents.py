@@ -69,8 +69,7 @@ def as_json(view: View) -> str:
     suite = view.suite
     content = {
         "suite": suite.name,
-        "title": suite.title,
-        "source": suite.source,
+        **_fields(suite, "title", "source"),
         "preset": view.preset,
         "rows": list(view.rows),
         "columns": list(view.columns),
