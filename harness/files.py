@@ -110,6 +110,14 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(f"{path}: {error.strerror}") from None
 
 
+def read_tail(path: Path, size: int) -> bytes:
+    """Return the last `size` bytes of a regular file, or all if it has fewer; b"" if it cannot be read."""
+    with contextlib.suppress(OSError), open_regular(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return file.read()
+    return b""
+
+
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; raises as `read_bytes`, and InputError if the file is not JSON."""
     try:

@@ -16,7 +16,7 @@ from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
 from db.queries.marks import data_marks
 from db.queries.sorting import sort_key
 from db.queries.statistics import paired_t_test
-from db.schema.tables import Configs, Trials
+from db.schema.tables import Configs
 from db.store import filters
 from db.store.rows import Row
 from harness.trials.metric import MetricName
@@ -52,10 +52,8 @@ class Side:
 def read_side(connection: Connection, words: Sequence[str], metrics: Sequence[str] = ()) -> Side:
     """Read the trials of a filter. Raise InputError if a word or metric is unknown."""
     filter = filters.parse(connection, words)
-    rows = configs(connection, filter.clauses, COLUMNS)
-    query = select(Configs.c.id, cast(Configs.c.config, Text))
-    if filter.clauses:
-        query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*filter.clauses)))
+    rows = configs(connection, filter, COLUMNS)
+    query = select(Configs.c.id, cast(Configs.c.config, Text)).where(*filter.on_configs(Configs.c.id))
     names, marks = resolve_names(connection, metrics), data_marks(connection)
     return Side(
         {id: {**dict(zip(COLUMNS, values, strict=True)), "mark": marks.get(id)} for id, values in rows.items()},

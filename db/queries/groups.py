@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, compress, groupby, islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Text, cast, func, select
+from sqlalchemy import Connection, Select, Text, cast, func, select
 
 from db.queries.marks import data_marks
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
@@ -87,11 +87,12 @@ class GroupKeys:
 class Groups:
     """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by."""
 
-    def __init__(self, connection: Connection, keys: GroupKeys, group_by: Sequence[str]) -> None:
-        self.keys, self.group_by, self.marks = keys, group_by, data_marks(connection)
+    def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
+        self.group_by = group_by = separate_data(connection, filter, group_by)
+        self.keys, self.marks = GroupKeys(filter, group_by), data_marks(connection)
         self.config_keys = [key for key in group_by if key not in TRIAL_KEYS] if group_by else COLUMNS
         self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.config_keys)
-        self.configs = configs(connection, keys.filter.clauses, self.config_keys)
+        self.configs = configs(connection, filter, self.config_keys)
         self.by_key: dict[Any, Group] = {}
 
     def at(self, key: Sequence[Any]) -> Group:
@@ -145,12 +146,10 @@ def grouped(
     Raises:
         InputError: a key or metric is unknown.
     """
-    group_by = separate_data(connection, filter, group_by)
-    keys = GroupKeys(filter, group_by)
-    groups = Groups(connection, keys, group_by)
+    groups = Groups(connection, filter, group_by)
     groups.add_states(connection)
     for name in resolve_names(connection, metrics):
-        for key, values in keys.finals(connection, name):
+        for key, values in groups.keys.finals(connection, name):
             groups.at(key).values.setdefault(name, {}).setdefault(key[0], []).extend(values)
     return list(groups.by_key.values())
 
@@ -158,10 +157,9 @@ def grouped(
 def separate_data(connection: Connection, filter: Filter, group_by: Sequence[str]) -> Sequence[str]:
     """Return `group_by`, with data and fingerprint added if a data set of the trials has several fingerprints."""
     query = select(Configs.c.data).group_by(Configs.c.data).having(func.count(Configs.c.fingerprint.distinct()) > 1)
-    if filter.clauses:
-        query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*filter.clauses)))
-    ambiguous = bool(group_by) and connection.scalar(query.limit(1)) is not None
-    return [*dict.fromkeys([*group_by, "data", "fingerprint"])] if ambiguous else group_by
+    if group_by and connection.scalar(query.where(*filter.on_configs(Configs.c.id)).limit(1)) is not None:
+        return [*dict.fromkeys([*group_by, "data", "fingerprint"])]
+    return group_by
 
 
 def seed_values(connection: Connection, filter: Filter, name: str) -> dict[str, dict[int, float]]:
@@ -169,17 +167,15 @@ def seed_values(connection: Connection, filter: Filter, name: str) -> dict[str, 
     columns: list[Any] = [Trials.c.config_id, Trials.c.seed, Metrics.c.value]
     query = select(*columns).join(Metrics, Metrics.c.trial_id == Trials.c.id)
     query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None), *filter.clauses)
-    if filter.clauses:  # the index of final values has the configuration: trials of others are not looked up
-        query = query.where(Metrics.c.config_id.in_(select(Trials.c.config_id).where(*filter.clauses)))
+    # The index of final values has the configuration: trials of others are not looked up.
+    query = query.where(*filter.on_configs(Metrics.c.config_id))
     values: dict[str, dict[int, float]] = {}
     for config_id, seed, value in _raw_rows(connection, query):
         values.setdefault(config_id, {})[seed] = value
     return values
 
 
-def configs(
-    connection: Connection, clauses: Sequence[ColumnElement[bool]], keys: Sequence[str]
-) -> dict[str, tuple[Any, ...]]:
+def configs(connection: Connection, filter: Filter, keys: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Return the values of `keys` by configuration: columns, parameters of the regularizer, or overrides.
 
     Raises:
@@ -188,8 +184,7 @@ def configs(
     plain = all(key in COLUMNS and key not in HOLDERS for key in keys)
     columns = [Configs.c[key] for key in (keys if plain else COLUMNS)]
     query = select(Configs.c.id, *(cast(column, Text) if column.name in HOLDERS else column for column in columns))
-    if clauses:
-        query = query.where(Configs.c.id.in_(select(Trials.c.config_id).where(*clauses)))
+    query = query.where(*filter.on_configs(Configs.c.id))
     if plain:
         return {row[0]: row[1:] for row in _raw_rows(connection, query)}
     cache = JsonCache()

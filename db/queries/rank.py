@@ -84,7 +84,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     """
     with reading(store.engine) as connection:
         filter = filters.parse(connection, words)
-        rows = configs(connection, filter.clauses, COLUMNS)
+        rows = configs(connection, filter, COLUMNS)
         configurations = {id: dict(zip(COLUMNS, values, strict=True)) for id, values in rows.items()}
         known = {"schedule", "align", *(name for config in configurations.values() for name in config["params"])}
         for key in by:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from db.queries.aggregates import DEFAULT_AGGREGATES, aggregate
 from db.queries.declarations import Published
-from db.queries.groups import Group, GroupKeys, Groups, grouped, separate_data
+from db.queries.groups import Group, Groups, grouped
 from db.queries.sorting import sort_key
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics, Trials
@@ -99,9 +99,7 @@ def curves(
     names = [*dict.fromkeys(MetricName.parse(name, split) for split in CURVE_SPLITS)]
     with reading(store.engine) as connection:
         filter = filters.parse(connection, words)
-        group_by = separate_data(connection, filter, group_by)
-        keys = GroupKeys(filter, group_by)
-        groups = Groups(connection, keys, group_by)
+        groups = Groups(connection, filter, group_by)
         for full_name in names:
             if rows := _curve_rows(connection, groups, full_name, aggregates, every):
                 return rows

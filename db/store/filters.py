@@ -48,6 +48,10 @@ class Filter:
     clauses: list[Clause] = field(default_factory=list)
     suites: set[str] = field(default_factory=set)
 
+    def on_configs(self, column: ColumnElement[Any]) -> list[Clause]:
+        """Return the condition that `column` is the configuration of a matching trial, if the filter has any clause."""
+        return [column.in_(select(Trials.c.config_id).where(*self.clauses))] if self.clauses else []
+
 
 @dataclass(frozen=True)
 class Condition:

@@ -1,4 +1,4 @@
-"""Write trials and run records as rows. Existing rows are compared first, so that only differences are written."""
+"""Read and write trials and run records as rows. Existing rows are compared first: only differences are written."""
 
 from __future__ import annotations
 
@@ -98,6 +98,25 @@ def add_memberships(connection: Connection, pairs: Iterable[tuple[str, str]]) ->
         condition = Memberships.c.suite == suite, in_list(connection, Memberships.c.trial_id, ids)
         existing = set(connection.scalars(select(Memberships.c.trial_id).where(*condition)))
         _insert(connection, Memberships, [{"suite": suite, "trial_id": id} for id in ids if id not in existing])
+
+
+def attempts_of(connection: Connection, ids: Iterable[str]) -> dict[str, list[Row]]:
+    """Return the attempts of trials by trial id, in order, without the column `trial_id`."""
+    attempts: dict[str, list[Row]] = {}
+    query = select(Attempts).where(in_list(connection, Attempts.c.trial_id, ids))
+    for row in connection.execute(query.order_by(Attempts.c.trial_id, Attempts.c.number)).mappings():
+        attempt = dict(row)
+        attempts.setdefault(attempt.pop("trial_id"), []).append(attempt)
+    return attempts
+
+
+def finals_of(connection: Connection, ids: Iterable[str]) -> dict[str, dict[str, float | None]]:
+    """Return the final values of trials by trial id and name."""
+    finals: dict[str, dict[str, float | None]] = {id: {} for id in ids}
+    query = select(*Metrics.c["trial_id", "name", "value"]).where(Metrics.c.step == FINAL)
+    for id, name, value in connection.execute(query.where(in_list(connection, Metrics.c.trial_id, finals))):
+        finals[id][name] = value
+    return finals
 
 
 def record(connection: Connection, records: Sequence[RunRecord]) -> None:

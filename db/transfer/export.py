@@ -59,10 +59,7 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
     """
     engine = connect(url)
     if engine.dialect.name == "sqlite":
-        file = Path(engine.url.database or "")
-        if not file.is_file():
-            raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
-        engine = read_only(file, views=True)
+        engine = read_only(Path(engine.url.database or ""), views=True)
     try:
         with translate_errors(engine):
             connection = engine.connect()
@@ -83,13 +80,15 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
 
 
 def read_only(file: Path, *, transactions: bool = False, views: bool = False) -> Engine:
-    """Return an engine for a SQLite database that refuses every change.
+    """Return an engine for a SQLite database that refuses every change. Raise InputError if there is no such file.
 
     Args:
         file: the database.
         transactions: allow ``BEGIN``, so that several queries see the same state.
         views: allow views to call any function, as ours call JSON functions; not for files of unknown origin.
     """
+    if not file.is_file():
+        raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
     allowed = _READ_ACTIONS | ({sqlite3.SQLITE_TRANSACTION} if transactions else set())
 
     def open_connection() -> sqlite3.Connection:

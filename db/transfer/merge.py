@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from db.schema.connection import writing
-from db.schema.tables import FINAL, Attempts, Metrics, Submissions, Trials
-from db.store.rows import Row, add_memberships, chunks, metric_row, record
+from db.schema.tables import FINAL, Metrics, Submissions, Trials
+from db.store.rows import Row, add_memberships, attempts_of, chunks, finals_of, metric_row, record
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.transfer.source import BATCH_SIZE, Source
@@ -114,8 +114,7 @@ def _merge(connection: Connection, records: Mapping[str, RunRecord], summary: Im
     """Decide for each record of the source what the target takes of it, and write that."""
     query = select(Trials.c.id, Trials.c.state).where(Trials.c.id.in_(records))
     states = {row.id: row.state for row in connection.execute(query)}
-    attempts = _attempts(connection, list(states))
-    finals = _finals(connection, [id for id, state in states.items() if state == "succeeded"])
+    attempts, finals = attempts_of(connection, states), finals_of(connection, states)
     taken: list[RunRecord] = []
     new_metrics: list[Row] = []
     for id, theirs in records.items():
@@ -167,20 +166,3 @@ def _with_own_attempts(theirs: RunRecord, own: Sequence[Row]) -> RunRecord:
 def _key(attempt: Row) -> tuple[Any, ...]:
     """Return the values that identify an attempt in any database."""
     return tuple(attempt[name] for name in ("started_at", "host", "pid", "job_id"))
-
-
-def _attempts(connection: Connection, ids: Sequence[str]) -> dict[str, list[Row]]:
-    attempts: dict[str, list[Row]] = {}
-    query = select(Attempts).where(Attempts.c.trial_id.in_(ids)).order_by(Attempts.c.trial_id, Attempts.c.number)
-    for row in connection.execute(query).mappings():
-        attempt = dict(row)
-        attempts.setdefault(attempt.pop("trial_id"), []).append(attempt)
-    return attempts
-
-
-def _finals(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, float | None]]:
-    finals: dict[str, dict[str, float | None]] = {id: {} for id in ids}
-    query = select(*Metrics.c["trial_id", "name", "value"]).where(Metrics.c.trial_id.in_(ids), Metrics.c.step == FINAL)
-    for id, name, value in connection.execute(query):
-        finals[id][name] = value
-    return finals

@@ -91,7 +91,10 @@ def replay(cell: Cell, settings: Settings, store: Store) -> Replayed:
             to_prune: dict[tuple[Any, ...], tuple[Candidate, str]] = {}
             for trial, candidate in zip(batch, selection.candidates, strict=True):
                 curve = [] if candidate.settled else _curve(candidate, search, metric, store)
-                if curve and metric is not None and _should_prune(trial, curve, metric):
+                if not curve or metric is None:
+                    continue
+                _report(trial, curve, metric)
+                if trial.should_prune():
                     reason = f"dev {metric.name} {curve[-1]:.4g} after {len(curve)} evaluations, {search.pruner} pruner"
                     to_prune[tuple(candidate.params.items())] = candidate, reason
             open_selection = Selection(sweep, tuple(by_params.values()), metric, total - asked)
@@ -153,11 +156,6 @@ def _tell(
         study.tell(trial, state=TrialState.PRUNED)
     else:
         study.tell(trial, state=TrialState.FAIL)
-
-
-def _should_prune(trial: optuna.Trial, curve: list[float], metric: Metric) -> bool:
-    _report(trial, curve, metric)
-    return trial.should_prune()
 
 
 def _report(trial: optuna.Trial, curve: list[float], metric: Metric) -> None:

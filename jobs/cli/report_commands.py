@@ -75,7 +75,5 @@ def dashboard(
     from db.report.dashboard.app import serve
     from jobs.queue.activity import activity
 
-    def announce(address: str) -> None:
-        typer.echo(f"dashboard: {address} (stop by Ctrl-C)")
-
-    serve(Settings.from_environment(), port, activity, announce)
+    settings = Settings.from_environment()
+    serve(settings, port, activity, lambda address: typer.echo(f"dashboard: {address} (stop by Ctrl-C)"))

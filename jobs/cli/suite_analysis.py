@@ -48,7 +48,6 @@ def show_suite(
     failures = analyze_suite(suite, choice, settings, kind)
     with open_store(settings.database) as store:
         view = print_suite(suite, choice, store, settings, as_json=as_json)
-        image = None
         if suite.figure is not None:
             from db.report.figures.figures import figure
 
@@ -56,11 +55,11 @@ def show_suite(
                 image = figure(view, settings.runs)
             except InputError as error:
                 failures.append(str(error))
-    if image is not None:
-        file = settings.runs / "figures" / f"{suite.name.replace('/', '-')}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, image)
-        typer.echo(f"figure: {file}", err=True)
+            else:
+                file = settings.runs / "figures" / f"{suite.name.replace('/', '-')}.png"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(file, image)
+                typer.echo(f"figure: {file}", err=True)
     for line in failures:
         typer.echo(line, err=True)
     return not failures

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from db.store.store import Store
 from harness.clock import utc_now_iso
-from harness.files import open_regular
+from harness.files import read_tail
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.queue.reconcile import inspect_active
@@ -89,14 +88,8 @@ def train_progress(directory: Path) -> TrainProgress:
 
 def _train_events(directory: Path) -> list[dict[str, Any]]:
     """Return the newest train events since the last start."""
-    try:
-        with open_regular(directory / "events.jsonl") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return []
     events: list[dict[str, Any]] = []
-    for line in lines:
+    for line in read_tail(directory / "events.jsonl", _TAIL_BYTES).split(b"\n"):
         try:
             event = json.loads(line) if b'"train"' in line or b'"resume"' in line else None
         except (ValueError, RecursionError):

@@ -166,7 +166,8 @@ def _start_slurm(
         packs = list(chunks(claimed, plan.trials_per_job))
         try:
             write_elements(folder, packs)
-            job_id = executors.submit_array([_worker(settings, trial_ids, submission) for trial_ids in packs], executor)
+            submitted = executor.submit_array([_worker(settings, trial_ids, submission) for trial_ids in packs])
+            job_id = str(submitted[0].job_id).partition("_")[0]
         except BaseException as error:
             jobs = query_jobs([(name, None)])
             if jobs.answered and not jobs.alive(name):

@@ -168,12 +168,3 @@ class ArrayExecutor(submitit.SlurmExecutor):
             submitit.SlurmJob(folder=self.folder, job_id=f"{job_id}_{element}", tasks=[0])
             for element in range(len(delayed_submissions))
         ]
-
-
-def submit_array(workers: Sequence[Worker], executor: ArrayExecutor) -> str:
-    """Submit workers as one job array and return its id.
-
-    Raises:
-        SlurmCommandError: sbatch refuses, or does not answer; then the array may exist nevertheless.
-    """
-    return str(executor.submit_array(list(workers))[0].job_id).partition("_")[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 from db.store.store import SubmissionRow
 from harness.errors import InputError
-from harness.files import read_json, write_json
+from harness.files import read_json, read_tail, write_json
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 from jobs.slurm.execution import CANCELLED, add_seconds, exit_cause
@@ -97,12 +97,7 @@ class Submission:
 
     def read_log(self, job_id: str) -> str:
         """Return the end of what a job's first task, and SLURM itself, wrote to standard error."""
-        try:
-            with open(self.folder / f"{job_id}_0_log.err", "rb") as file:
-                file.seek(max(0, file.seek(0, 2) - 65536))
-                return file.read().decode(errors="replace")
-        except OSError:
-            return ""
+        return read_tail(self.folder / f"{job_id}_0_log.err", 65536).decode(errors="replace")
 
 
 def inspect_submissions(

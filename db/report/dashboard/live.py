@@ -16,7 +16,6 @@ from db.schema.connection import connect
 from db.schema.upgrade import check_current
 from db.store.store import Store, TrialRow
 from db.transfer.export import read_only
-from harness.errors import InputError
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 
@@ -53,11 +52,7 @@ def open_reading(url: str) -> Engine:
     """
     engine = connect(url)
     if engine.dialect.name == "sqlite":
-        file = Path(engine.url.database or "")
-        engine.dispose()
-        if not file.is_file():
-            raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
-        engine = read_only(file)
+        engine = read_only(Path(engine.url.database or ""))
     elif engine.dialect.name == "postgresql":
         engine = engine.execution_options(postgresql_readonly=True)
     try:

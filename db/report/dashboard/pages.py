@@ -137,15 +137,13 @@ def trial_page(live: Live, id: str) -> Page:
     baseline = _baseline(live, record)
     texts = flatten(config)
     differing = None if baseline is None else differences(flatten(baseline), texts)
+    shown = {"record": record, "state_name": state, "reason": reason, "running": running}
     regions = {
-        "trial": _region(
-            "trial", record=record, state_name=state, reason=reason, address=suite_address,
-            running=running,
-        ),
+        "trial": _region("trial", **shown, address=suite_address),
         "plot-curves": _region("plot", group=charts) if charts.charts else "",
         "run": _region("run", run=run_details(record, live.runs)),
         "config": _region("config", config=sorted(texts.items()), differences=differing),
-    }  # fmt: skip
+    }
     return Page(f"{id}: {label}", f"trial {id}", label, "", regions)
 
 

@@ -69,8 +69,7 @@ def as_json(view: View) -> str:
     suite = view.suite
     content = {
         "suite": suite.name,
-        "title": suite.title,
-        "source": suite.source,
+        **_fields(suite, "title", "source"),
         "preset": view.preset,
         "rows": list(view.rows),
         "columns": list(view.columns),
@@ -93,52 +92,41 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
     states = [seed.state for seed in result.seeds]
     return {
         "suite": view.suite.name,
-        "row": result.row,
-        "column": result.column,
-        "task": request.task,
-        "data": request.data,
+        **_fields(result, "row", "column"),
+        **_fields(request, "task", "data"),
         "fingerprint": result.fingerprint,
-        "model": request.model,
-        "regularizer": request.regularizer,
+        **_fields(request, "model", "regularizer"),
         "params": dict(result.regularizer),
         "schedule": result.schedule,
-        "align": request.align,
-        "preset": request.preset,
+        **_fields(request, "align", "preset"),
         "overrides": dict(request.overrides),
         "metric": result.metric.name,
-        "higher_is_better": result.metric.higher_is_better,
-        "unit": result.metric.unit,
-        "mean": result.mean,
-        "std": result.std,
-        "n": result.n,
+        **_fields(result.metric, "higher_is_better", "unit"),
+        **_fields(result, "mean", "std", "n"),
         "seeds": len(result.seeds),
         "baseline": result.cell.baseline,
-        "delta": result.delta,
-        "paired": result.paired,
+        **_fields(result, "delta", "paired"),
         "delta_low": result.interval[0] if result.interval else None,
         "delta_high": result.interval[1] if result.interval else None,
-        "p_value": result.p_value,
-        "no_interval": result.no_interval,
-        "published": result.published,
-        "published_std": result.published_std,
-        "delta_published": result.delta_published,
-        "best": result.best,
-        "synthetic": result.synthetic,
+        **_fields(
+            result, "p_value", "no_interval", "published", "published_std", "delta_published", "best", "synthetic"
+        ),
         "subset": bool(result.subset),
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
         "chosen": dict(result.chosen) if result.chosen is not None else None,
         "candidates": [
             {
                 "params": dict(candidate.params),
-                **{name: getattr(candidate, name) for name in ("state", "reason", "dev", "n")},
+                **_fields(candidate, "state", "reason", "dev", "n"),
                 "trials": [trial.id for trial in candidate.trials],
             }
             for candidate in result.candidates
         ],
         "unasked": result.selection.remaining if result.selection is not None else 0,
         "incomplete": None if done else (incomplete(result) or ", ".join(dict.fromkeys(states)) or None),
-        "trials": [
-            {"id": seed.id, "seed": seed.seed, "state": seed.state, "reason": seed.reason, "value": seed.value}
-            for seed in result.seeds
-        ],
+        "trials": [_fields(seed, "id", "seed", "state", "reason", "value") for seed in result.seeds],
     }
+
+
+def _fields(holder: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(holder, name) for name in names}

@@ -218,10 +218,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     seeds = sorted({seed.seed for result in results for seed in result.seeds})
     numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
     spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
-    lines = [
-        f"source: {view.suite.source}",
-        f"test {', '.join(names)}: {spread}; bold: best in its column",
-    ]
+    lines = [f"source: {view.suite.source}", f"test {', '.join(names)}: {spread}; bold: best in its column"]
     base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
     if base:
         baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"

@@ -17,7 +17,7 @@ from db.report.view.notes import params_text
 from db.report.view.view import CellResult, SeedResult, View, baselines
 from db.store.store import Store
 from harness.errors import InputError
-from harness.files import open_regular, read_json
+from harness.files import read_json, read_tail
 
 MAX_FULL_TRIALS = 120
 """Trials shown with attempts, environment and log."""
@@ -216,14 +216,9 @@ def duration(seconds: float) -> str:
 
 def log_lines(file: Path) -> list[str]:
     """Return the last lines of a log, sanitized; of a line overwritten by a progress bar, the last version."""
-    try:
-        with open_regular(file) as log:
-            start = max(0, log.seek(0, 2) - LOG_BYTES)
-            log.seek(start)
-            lines = log.read().decode("utf-8", "replace").split("\n")
-    except OSError:
-        return []
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines[1 if start else 0 :]]
+    content = read_tail(file, LOG_BYTES + 1)
+    lines = content[-LOG_BYTES:].decode("utf-8", "replace").split("\n")
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines[len(content) > LOG_BYTES :]]
     return [cut(line, LOG_LINE_LENGTH) for line in lines if line.strip()][-LOG_LINES:]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import select
 
 from db.schema.connection import reading
-from db.schema.tables import FINAL, Attempts, Configs, Memberships, Metrics, Trials
-from db.store.rows import in_list
+from db.schema.tables import FINAL, Configs, Metrics, Trials
+from db.store.rows import attempts_of, finals_of, in_list
 from db.store.run_record import read_run_record
 from db.store.store import Store
 from harness.errors import InputError
@@ -47,19 +47,13 @@ class Record:
 def load_records(store: Store, runs: Path, ids: Sequence[str]) -> dict[str, Record]:
     """Return the trials with these full ids in the given order; ids that are not in the database are left out."""
     records: dict[str, Record] = {}
+    suites = store.suites(ids)
     with reading(store.engine) as connection:
+        attempts, finals = attempts_of(connection, ids), finals_of(connection, ids)
         trials = select(Trials.c.id, Trials.c.seed, Trials.c.state, Trials.c.reason, Configs.c.config).join(Configs)
         for row in connection.execute(trials.where(in_list(connection, Trials.c.id, ids))):
-            records[row.id] = Record(row.id, row.seed, row.state, row.reason, row.config)
-        members = select(Memberships.c.trial_id, Memberships.c.suite).order_by(Memberships.c.suite)
-        for id, suite in connection.execute(members.where(in_list(connection, Memberships.c.trial_id, ids))):
-            records[id].suites.append(suite)
-        attempts = select(Attempts).order_by(Attempts.c.number)
-        for attempt in connection.execute(attempts.where(in_list(connection, Attempts.c.trial_id, ids))).mappings():
-            records[attempt["trial_id"]].attempts.append(dict(attempt))
-        final = select(Metrics.c.trial_id, Metrics.c.name, Metrics.c.value).where(Metrics.c.step == FINAL)
-        for id, name, value in connection.execute(final.where(in_list(connection, Metrics.c.trial_id, ids))):
-            records[id].metrics[name] = value
+            own = suites.get(row.id, []), attempts.get(row.id, []), finals[row.id]
+            records[row.id] = Record(row.id, row.seed, row.state, row.reason, row.config, *own)
     for record in records.values():
         if record.state not in FINAL_STATES:
             with suppress(InputError):  # the run directory may be newer than the database

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from db.queries.aggregates import summarize
@@ -194,9 +194,7 @@ def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedRe
         schedule=trial.schedule if trial else request.schedule,
         seeds=seeds,
         reason=cell.reason,
-        mean=summary.mean,
-        std=summary.std,
-        n=summary.n,
+        **asdict(summary),
         published=value,
         published_std=std,
         delta_published=None if request.data.endswith(SYNTHETIC) else delta,
