@@ -61,7 +61,7 @@ class TaggedData(ThreeSplits[TaggedSplit]):
     kind: ClassVar[str] = "sequence-labelling"
 
     scored: Scored = field(kw_only=True)
-    left_out: Mapping[Unit, Mapping[str, int]] = field(kw_only=True)
+    left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         self.require_rows("sentences")
