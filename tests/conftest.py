@@ -69,7 +69,7 @@ CLUSTERS = 3
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """A module's tests go to one process, which makes its fixtures once; those of the cluster are dealt out to `CLUSTERS`."""
+    """A module's tests go to one process, which makes its fixtures once; those of the cluster go to `CLUSTERS`."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
