@@ -88,11 +88,7 @@ class ParsedSpec(NamedTuple):
 
 
 def parse_spec(text: str) -> ParsedSpec:
-    """Parse ``name:key=value,…``.
-
-    Raises:
-        InputError: the text is not of that form.
-    """
+    """Parse ``name:key=value,…``; raise InputError if the text is not of that form."""
     name, _, rest = text.partition(":")
     params: dict[str, Scalar] = {}
     for part in filter(None, rest.split(",")):

@@ -260,11 +260,7 @@ class Runs:
             yield from (self[id] for id in ids if os.path.lexists(self.folder / id / "trial.json"))
 
     def find(self, id_prefix: str) -> RunDirectory:
-        """Return the only run directory whose id begins with `id_prefix`.
-
-        Raises:
-            InputError: no id begins with it, or several do.
-        """
+        """Return the only run directory whose id begins with `id_prefix`; raise InputError if none or several do."""
         matches = [directory for directory in self if directory.id.startswith(id_prefix)]
         if not id_prefix or not matches:
             raise InputError(

@@ -194,11 +194,7 @@ def is_suite(name: str) -> bool:
 
 
 def load_suite(name: str) -> Suite:
-    """Read a suite by name, or from the path of a user's YAML file.
-
-    Raises:
-        InputError: there is no suite of that name, or its file is invalid.
-    """
+    """Read a suite by name, or a user's YAML file by its path; raise InputError if it does not exist or is invalid."""
     if not is_suite(name):
         raise unknown_name("suite", name, suite_names())
     file = Path(name) if name.endswith(SUFFIXES) else SUITES / f"{name}.yaml"

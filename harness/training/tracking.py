@@ -25,11 +25,7 @@ PROJECT = "dropbench"
 
 
 def checked_trackers(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names without duplicates.
-
-    Raises:
-        InputError: one is unknown, or its package is not installed.
-    """
+    """Return the names without duplicates; raise InputError if one is unknown, or its package is not installed."""
     for name in names:
         if name not in TRACKERS:
             raise unknown_name("tracker", name, TRACKERS)

@@ -26,11 +26,7 @@ _loaded: dict[str, str] = {}
 
 
 def load_plugins(files: Iterable[Path]) -> None:
-    """Run each file once, so that its entries are registered.
-
-    Raises:
-        InputError: a file is missing or fails; the message has the line.
-    """
+    """Run each file once to register its entries; raise InputError, which has the line, if one is missing or fails."""
     for file in files:
         path = file.absolute()
         try:

@@ -120,11 +120,7 @@ class Trial(FiniteModel):
 
     @classmethod
     def from_json(cls, text: str | bytes, where: Path | str = "trial") -> Trial:
-        """Read a trial.
-
-        Raises:
-            InputError: the text is not a trial, or one of a newer version.
-        """
+        """Read a trial; raise InputError if the text is not a trial, or one of a newer version."""
         try:
             return cls.model_validate_json(text).as_stored()
         except ValidationError as error:

@@ -82,11 +82,7 @@ def explain_waiting(reasons: Iterable[str | None]) -> list[str]:
 
 
 def print_usage(store: Store, by: str, *, as_json: bool) -> None:
-    """Print the resources that attempts used, by suite, user or attempt.
-
-    Raises:
-        InputError: the grouping is unknown.
-    """
+    """Print the resources that attempts used, by suite, user or attempt; raise InputError for an unknown grouping."""
     if by not in ("suite", "user", "attempt"):
         raise unknown_name("grouping", by, ("suite", "user", "attempt"))
     from db.queries.usage import table, usage

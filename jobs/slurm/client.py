@@ -36,11 +36,7 @@ class SubmissionRefusedError(InputError):
 
 
 def run_command(*command: str, timeout: float = COMMAND_TIMEOUT_S) -> str:
-    """Run a program and return its standard output.
-
-    Raises:
-        SlurmCommandError: the program is missing, failed or timed out.
-    """
+    """Run a program and return its output; raise SlurmCommandError if the program is missing, failed or timed out."""
     environment = dict(os.environ)
     if command[0] != "sbatch":  # sbatch passes its environment on to the job
         # Times in UTC, and no output format of the user's.

@@ -61,11 +61,7 @@ class Profile(BaseModel):
 
 
 def load_profile(name: str, file: Path = FILE) -> Profile:
-    """Load the table ``[profiles.NAME]`` of a file.
-
-    Raises:
-        InputError: the file or table does not exist, a key is unknown, or a value is invalid.
-    """
+    """Load the table ``[profiles.NAME]`` of a file; raise InputError if it is missing, or a key or value is invalid."""
     profiles = _tables(file, name)
     if name not in profiles:
         raise unknown_name(f"profile of {file}", name, profiles)

@@ -106,11 +106,7 @@ def hold(path: Path | None) -> Iterator[bool]:
 
 
 def check_writable(runs: Path) -> None:
-    """Check that results can be stored in `runs`.
-
-    Raises:
-        InputError: it is read-only or not a folder, or its disk is full.
-    """
+    """Check that results can be stored in `runs`; raise InputError if it is read-only, no folder, or on a full disk."""
     probe = jobs_folder(runs) / f"probe-{os.getpid()}"
     try:
         _slots_folder(runs).mkdir(parents=True, exist_ok=True)

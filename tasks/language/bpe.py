@@ -33,11 +33,7 @@ def train(texts: Iterable[str], vocabulary: int) -> Tokenizer:
 
 
 def load_gpt2(root: Path, vocabulary: int) -> Tokenizer:
-    """Load GPT-2's tokenizer.
-
-    Raises:
-        InputError: the files are missing or malformed, or have another number of tokens.
-    """
+    """Load GPT-2's tokenizer; raise InputError if its files are missing, malformed, or have other numbers of tokens."""
     vocab, merges = gpt2_files(root)
     try:
         ids = json.loads(vocab.read_text(encoding="utf-8"))

@@ -45,11 +45,7 @@ class LiveStore(Store):
 
 
 def open_reading(url: str) -> Engine:
-    """Open a database read-only.
-
-    Raises:
-        InputError: it is missing, has another version, or cannot be read.
-    """
+    """Open a database read-only; raise InputError if it is missing, has another version, or cannot be read."""
     engine = connect(url)
     if engine.dialect.name == "sqlite":
         engine = read_only(Path(engine.url.database or ""))

@@ -71,11 +71,7 @@ def suite_address(name: str, variant: str | None = None) -> str:
 
 
 def suite_page(live: Live, name: str, key: str | None) -> Page:
-    """Return the page of a suite, for one of its variants.
-
-    Raises:
-        NotFound: the suite or the variant has no trials.
-    """
+    """Return the page of a suite, for one of its variants; raise NotFound if the suite or the variant has no trials."""
     progress = next((suite for suite in overview.suites(live) if suite.name == name), None)
     if progress is None:
         raise NotFound(name)
@@ -116,11 +112,7 @@ def _plain_results(live: Live, name: str) -> str:
 
 
 def trial_page(live: Live, id: str) -> Page:
-    """Return the page of a trial.
-
-    Raises:
-        NotFound: no trial has this full id.
-    """
+    """Return the page of a trial; raise NotFound if no trial has this full id."""
     activity = live.activity()
     record = load_records(live.store, live.runs, [id]).get(id)
     if record is None:

@@ -91,11 +91,7 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
 
 
 def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:
-    """Return the table of a variant.
-
-    Raises:
-        InputError: a task or metric of the suite is not registered, for example a plug-in's.
-    """
+    """Return the table of a variant; raise InputError if a task or metric, such as a plug-in's, is not registered."""
     added = tuple(dict.fromkeys(variant.added))
     cells = _all_cells(suite, variant.preset, regularizers=added, overrides=variant.overrides)
     configs_of: dict[tuple[str, str], list[str]] = {}

@@ -33,11 +33,7 @@ class Distribution:
 
 
 def distributions(results: Sequence[CellResult], runs: Path) -> list[Distribution]:
-    """Return one distribution per cell with measurements, all with the same edges.
-
-    Raises:
-        InputError: a file of arrays is damaged.
-    """
+    """Return one distribution per measured cell, all with the same edges; raise InputError if a file is damaged."""
     measured = [(result, list(arrays_of(result, runs))) for result in results]
     measured = [(result, seeds) for result, seeds in measured if seeds]
     if any(name.endswith(".counts") for _, seeds in measured for name in seeds[0]):
@@ -54,11 +50,7 @@ def distributions(results: Sequence[CellResult], runs: Path) -> list[Distributio
 
 
 def arrays_of(result: CellResult, runs: Path) -> Iterator[dict[str, Array]]:
-    """Yield the arrays that the cell's analysis stored for each analyzed seed.
-
-    Raises:
-        InputError: a file is damaged.
-    """
+    """Yield the arrays of the cell's analysis for each analyzed seed; raise InputError if a file is damaged."""
     kind = str(analysis_of(result.cell.metric))
     for seed in result.seeds:
         if (arrays := load_arrays(runs / seed.id, kind)) is not None:
@@ -66,11 +58,7 @@ def arrays_of(result: CellResult, runs: Path) -> Iterator[dict[str, Array]]:
 
 
 def load_arrays(directory: Path, kind: str) -> dict[str, Array] | None:
-    """Return the arrays that an analysis stored in a run directory; None if it was not run.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Return the arrays of an analysis, or None if it was not run; raise InputError if the file is damaged."""
     try:
         # np.load does not close the file if it is damaged.
         with open_regular(RunDirectory(directory).analyses / f"{kind}.npz") as file:

@@ -56,11 +56,7 @@ def as_csv(view: View) -> str:
 
 
 def as_parquet(view: View) -> bytes:
-    """Return the same as a Parquet file.
-
-    Raises:
-        InputError: pyarrow is not installed.
-    """
+    """Return the same as a Parquet file; raise InputError if pyarrow is not installed."""
     return to_parquet(_flat(view))
 
 

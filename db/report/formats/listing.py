@@ -143,11 +143,7 @@ def _finite(value: Any) -> Any:
 
 
 def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return a Parquet file; nested values are JSON.
-
-    Raises:
-        InputError: pyarrow is not installed.
-    """
+    """Return a Parquet file, nested values as JSON; raise InputError if pyarrow is not installed."""
     import pandas
 
     flat = [

@@ -24,11 +24,7 @@ MIN_LABEL_WIDTH = 12
 def print_suite(
     suite: Suite, options: SuiteOptions, store: Store, settings: Settings, *, as_json: bool = False
 ) -> View:
-    """Print the table of a suite from the database, and return it.
-
-    Raises:
-        InputError: the options do not fit the suite.
-    """
+    """Print the table of a suite from the database, and return it; raise InputError if the options do not fit it."""
     view = build_view(suite, resolve_cells(suite, options, settings, store), store, settings)
     if as_json:
         typer.echo(to_json(view))
