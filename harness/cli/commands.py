@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, NamedTuple
 
 import typer
@@ -40,11 +39,14 @@ def examine() -> list[Finding]:
     import torch
 
     from harness.attention.kernels.c_library import build_error
+    from harness.training.environment import installed_version
 
     settings = Settings.from_environment()
     python = ".".join(map(str, sys.version_info[:3]))
     findings = [Finding("Python", "ok" if sys.version_info[:2] == (3, 11) else "missing", f"{python}, expected 3.11")]
-    findings += [_library(name) for name in NEEDED]
+    for name in NEEDED:
+        installed = installed_version(name)
+        findings.append(Finding(name, "ok" if installed else "missing", installed or "not installed: make setup"))
     cpu = f"CPU, {len(os.sched_getaffinity(0))} cores, no GPU"
     findings.append(Finding("device", "ok", torch.cuda.get_device_name() if torch.cuda.is_available() else cpu))
     slurm = shutil.which("sbatch")
@@ -62,10 +64,3 @@ def examine() -> list[Finding]:
     free = shutil.disk_usage(settings.runs if settings.runs.is_dir() else ".").free / 2**30
     findings.append(Finding("disk", "ok" if free > 1 else "missing", f"{free:.1f} GiB free"))
     return findings
-
-
-def _library(name: str) -> Finding:
-    try:
-        return Finding(name, "ok", version(name))
-    except PackageNotFoundError:
-        return Finding(name, "missing", "not installed: make setup")

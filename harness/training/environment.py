@@ -20,14 +20,15 @@ def environment(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": socket.gethostname(),
-        "libraries": {name: installed for name in LIBRARIES if (installed := _version(name))},
+        "libraries": {name: installed for name in LIBRARIES if (installed := installed_version(name))},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
     }
 
 
-def _version(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """Return the version of a package, or None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
