@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory, Runs
+from harness.runs.run_directory import Runs
 from harness.training import checkpoint
 from harness.training.monte_carlo import drop_nothing
 from harness.training.train_state import TrainState
@@ -13,21 +14,14 @@ from harness.training.trainer import Trainer
 from harness.trials.alignment import base_trial
 
 
-def _result_and_weights(base: RunDirectory) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return the result and the selected weights of a run, or None if it is unfinished or damaged."""
-    try:
-        if (result := base.result()) is None:
-            return None
-        return result, checkpoint.load_weights(base.path / "checkpoint", int(result["selected_step"]))
-    except (InputError, checkpoint.Damaged, KeyError, TypeError, ValueError):
-        return None
-
-
 def reuse_base_run(trainer: Trainer) -> None:
     """Take the first phase of a new run from the base trial's run if that is finished; events name it."""
     trial = trainer.task.trial
     base = Runs(trainer.directory.path.parent)[base_trial(trial).id]
-    first_phase = _result_and_weights(base) if trial.align != "none" else None
+    first_phase: tuple[dict[str, Any], dict[str, Any]] | None = None
+    with suppress(InputError, checkpoint.Damaged, KeyError, TypeError, ValueError):  # the run is damaged
+        if trial.align != "none" and (result := base.result()) is not None:
+            first_phase = result, checkpoint.load_weights(base.path / "checkpoint", int(result["selected_step"]))
     if trainer.any_rank(first_phase is None) or first_phase is None:
         return
     result, weights = first_phase
