@@ -109,14 +109,10 @@ def _predicts_from_class_token(trained: Trained, last: Site) -> bool:
         outputs.append(output[0] if isinstance(output, tuple) else output)
 
     module = next(module for module in trained.model.modules() if site_of(module) is last)
-    handle = module.register_forward_hook(record)
-    try:
-        batch = to_device(trained.task.batch("dev", [0, 1][: trained.task.size("dev")]), trained.device)
-        with torch.enable_grad():
-            loss = trained.task.loss(trained.model, batch)
-            (gradient,) = torch.autograd.grad(loss, outputs[-1])
-    finally:
-        handle.remove()
+    batch = to_device(trained.task.batch("dev", [0, 1][: trained.task.size("dev")]), trained.device)
+    with module.register_forward_hook(record), torch.enable_grad():
+        loss = trained.task.loss(trained.model, batch)
+        (gradient,) = torch.autograd.grad(loss, outputs[-1])
     assert last.grid is not None
     tokens = last.grid[0] * last.grid[1] + last.num_prefix_tokens
     axis = next((axis for axis in (1, 0) if gradient.shape[axis] == tokens), None)
