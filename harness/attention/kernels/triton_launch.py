@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_int32
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -76,10 +77,12 @@ class TritonAttention:
                 self.mask_row_max = mask.amax(dim=-1).expand(shape[:3])
                 mask_strides = *self.mask.stride(), *self.mask_row_max.stride()
         seed = int(spec.philox_seed)
+        # Of each, the kernels get the low 32 bits as a signed integer.
         words = seed, seed >> 32, spec.stream, int(start_threshold(seed, spec.stream, spec.start_prob))
         self.scalars = (
             *mask_strides, q.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3], scale, keep_scale or 1.0,
-            MASKED_LOGIT_GAP, masked_logit_max, *map(_as_int32, words), *(spec.grid or (1, 1)), spec.num_prefix_tokens,
+            MASKED_LOGIT_GAP, masked_logit_max, *(c_int32(word).value for word in words),
+            *(spec.grid or (1, 1)), spec.num_prefix_tokens,
         )  # fmt: skip
         block_d, block_dv = (max(16, 1 << (size - 1).bit_length()) for size in (q.shape[3], v.shape[3]))
         exact = q.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
@@ -132,9 +135,3 @@ class TritonAttention:
                     raise
             else:
                 return
-
-
-def _as_int32(word: int) -> int:
-    """Return the low 32 bits as a signed integer."""
-    word &= 2**32 - 1
-    return word - 2**32 if word >= 2**31 else word
