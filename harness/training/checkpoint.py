@@ -26,7 +26,6 @@ class Damaged(Exception):
 
 def save(folder: Path, state: dict[str, Any]) -> Path:
     """Write ``step-<step>.pt``, then delete all but the last `KEEP`."""
-    folder.mkdir(exist_ok=True)
     path = folder / f"step-{state['step']:09d}.pt"
     _write(path, {"format": FORMAT, **state})
     for old in _newest_first(folder)[KEEP:]:
@@ -93,7 +92,6 @@ def load_parts(saved: State, parts: State) -> None:
 
 def save_weights(folder: Path, step: int, weights: dict[str, Any]) -> None:
     """Write the weights selected at `step`."""
-    folder.mkdir(exist_ok=True)
     _write(weights_path(folder, step), weights)
 
 
@@ -107,7 +105,6 @@ def averaged_weights(folder: Path, steps: Sequence[int], weights: dict[str, Any]
 
     Tensors that are not floating point, such as counters, are taken from the last step. Raises Damaged.
     """
-    folder.mkdir(exist_ok=True)
     _write(weights_path(folder, steps[-1], "part"), weights)
     mean = {key: value.detach().to("cpu", copy=True) for key, value in weights.items()}
     floating = [key for key, value in mean.items() if value.is_floating_point()]
@@ -136,6 +133,7 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
     if path.is_dir():
         path.rename(path.with_suffix(".damaged"))
     with atomic_file(path) as file:
