@@ -165,21 +165,36 @@ def sites(model: nn.Module) -> list[Site]:
 def watch(model: nn.Module, probe: Probe, kinds: Sequence[SiteKind] = ATTENTION_KINDS) -> Iterator[list[Site]]:
     """Call `probe` with the attention weights of a regularized model's sites of some kinds, in training and evaluation.
 
-    In evaluation, torch's encoder layers compute attention in one native call that bypasses the modules; this fast path
-    is disabled inside the context.
+    The fast path is disabled as in `through_attend`.
     """
     watched = [site for site in sites(model) if site.kind in kinds]
-    previous = [site.probe for site in watched]
-    fastpath = backends.mha.get_fastpath_enabled()
-    backends.mha.set_fastpath_enabled(False)
-    for site in watched:
-        site.probe = probe
-    try:
+    with set_on_sites(watched, "probe", probe):
         yield watched
+
+
+@contextmanager
+def set_on_sites(sites: Sequence[Site], attribute: str, value: Any) -> Iterator[None]:
+    """Set an attribute of sites while the context is open; the fast path is disabled as in `through_attend`."""
+    before = [getattr(site, attribute) for site in sites]
+    with through_attend():
+        for site in sites:
+            setattr(site, attribute, value)
+        try:
+            yield
+        finally:
+            for site, previous in zip(sites, before, strict=True):
+                setattr(site, attribute, previous)
+
+
+@contextmanager
+def through_attend() -> Iterator[None]:
+    """Disable torch's fast path in evaluation: one native call per encoder layer that bypasses attention modules."""
+    enabled = backends.mha.get_fastpath_enabled()
+    backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
     finally:
-        backends.mha.set_fastpath_enabled(fastpath)
-        for site, previous_probe in zip(watched, previous, strict=True):
-            site.probe = previous_probe
+        backends.mha.set_fastpath_enabled(enabled)
 
 
 def find_patches(model: nn.Module) -> list[Patch]:

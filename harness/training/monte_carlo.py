@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch import backends, nn
+from torch import nn
 
-from harness.models.regularize import DEFAULT_KINDS, Report, bind, sites
+from harness.models.regularize import DEFAULT_KINDS, Report, bind, set_on_sites, sites
 from harness.trials.trial import Trial
 
 
@@ -30,23 +30,5 @@ def monte_carlo(model: nn.Module, mc_samples: int) -> Iterator[None]:
     Masks are sampled per forward pass and site, from torch's default generator. With 0 samples nothing changes.
     """
     averaged_sites = [site for site in sites(model) if site.regularizer is not None]
-    before = [site.mc_samples for site in averaged_sites]
-    with through_attend():
-        for site in averaged_sites:
-            site.mc_samples = mc_samples
-        try:
-            yield
-        finally:
-            for site, previous in zip(averaged_sites, before, strict=True):
-                site.mc_samples = previous
-
-
-@contextmanager
-def through_attend() -> Iterator[None]:
-    """Disable the fast path of torch's encoder layers, which bypasses their attention modules, in this context."""
-    enabled = backends.mha.get_fastpath_enabled()
-    backends.mha.set_fastpath_enabled(False)
-    try:
+    with set_on_sites(averaged_sites, "mc_samples", mc_samples):
         yield
-    finally:
-        backends.mha.set_fastpath_enabled(enabled)
