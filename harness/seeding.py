@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_has_accelerator = cache(torch.accelerator.is_available)
+
 
 def derive(seed: int, *path: int | str) -> int:
     """Return a seed of 63 bits for `path`; different paths give independent seeds."""
@@ -39,8 +41,3 @@ def random_subset(eligible: Tensor, share: float, generator: torch.Generator) ->
     num_drawn = (num_eligible * share).round().clamp(max=num_eligible - 1)
     rank = torch.rand(eligible.shape, generator=generator).masked_fill(~eligible, 2.0).argsort(dim=1).argsort(dim=1)
     return eligible & (rank < num_drawn)
-
-
-@cache
-def _has_accelerator() -> bool:
-    return torch.accelerator.is_available()
