@@ -173,16 +173,16 @@ def watch(model: nn.Module, probe: Probe, kinds: Sequence[SiteKind] = ATTENTION_
 
 
 @contextmanager
-def set_on_sites(sites: Sequence[Site], attribute: str, value: Any) -> Iterator[None]:
-    """Set an attribute of sites while the context is open; the fast path is disabled as in `through_attend`."""
-    before = [getattr(site, attribute) for site in sites]
+def set_on_sites(chosen: Sequence[Site], attribute: str, value: Any) -> Iterator[None]:
+    """Set an attribute of chosen sites while the context is open; the fast path is disabled as in `through_attend`."""
+    before = [getattr(site, attribute) for site in chosen]
     with through_attend():
-        for site in sites:
+        for site in chosen:
             setattr(site, attribute, value)
         try:
             yield
         finally:
-            for site, previous in zip(sites, before, strict=True):
+            for site, previous in zip(chosen, before, strict=True):
                 setattr(site, attribute, previous)
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from harness.models.regularize import DEFAULT_KINDS, Report, bind, set_on_sites, sites
+from harness.models.regularize import through_attend as through_attend
 from harness.trials.trial import Trial
 
 
