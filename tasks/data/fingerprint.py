@@ -29,7 +29,7 @@ RULES = 1
 BLOCK = 64 * 1024
 SAMPLE = 64
 MANY_FILES, EXAMINED_S = 10_000, 60.0
-"""A process examines a set of at least so many files at most once in so many seconds."""
+"""A process examines a set of at least `MANY_FILES` files once per `EXAMINED_S` seconds at most."""
 TIMER_NS = 2 * 10**9
 """The coarsest time stamps of file systems: a younger file may change again without another time stamp."""
 LARGE = 2**28

@@ -38,7 +38,7 @@ def read(source: Source) -> ImageClassificationData:
     else:
         test_classes = _class_names(test_folder, skipped)
         if test_classes == ("images",) != classes:
-            raise InputError(f"{test_folder / ANNOTATIONS}: no such file: expected it, or a folder per class beside it")
+            raise InputError(f"{test_folder / ANNOTATIONS}: no such file: expected it, or a folder per class")
         differences = sorted(set(classes) ^ set(test_classes))
         if differences:
             folder_with_it = train_folder if differences[0] in classes else test_folder

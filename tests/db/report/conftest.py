@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from db.report.formats.terminal import print_suite_table
@@ -70,6 +71,10 @@ class Tables:
             },
             "mine", "mine.yaml",
         )  # fmt: skip
+
+    def write(self, suite: Suite, path: Path) -> None:
+        """Write a suite to a user's file."""
+        path.write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
 
     def resolve(self, suite: Suite, options: SuiteOptions | None = None) -> list[CellTrials]:
         """Return the cells with the trials that a task would create."""

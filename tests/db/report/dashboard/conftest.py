@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvicorn
-import yaml
 
 from db.report.dashboard.app import make_app
 from db.store.store import Store
@@ -31,7 +29,7 @@ def settings(
     monkeypatch.chdir(folder)
     monkeypatch.setattr("db.report.dashboard.live.CACHE_COST_FACTOR", 0.0)
     suite = tables.suite()
-    Path("mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
+    tables.write(suite, Path("mine.yaml"))
     cells = tables.resolve(suite)
     written.fill(store, folder / "runs", cells, tables.values)
     store.enqueue([(trial, "mine") for cell in cells for trial in cell.trials])

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
-import yaml
 from lxml import html as parser
 
 from db.report.dashboard.suites import variants, view_of
@@ -214,7 +213,7 @@ def test_a_suite_run_with_different_overrides_has_two_tables(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     suite = tables.suite()
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
+    tables.write(suite, tmp_path / "mine.yaml")
     usual = tables.resolve(suite)
     short = tables.resolve(
         suite, SuiteOptions(overrides={"steps": 60}, seeds=(0,), regularizers=("dropout:ratio=0.1",))
@@ -238,7 +237,7 @@ def test_a_suite_run_on_different_data_has_two_tables(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     suite = tables.suite()
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(json.loads(suite.model_dump_json(exclude={"name"}))))
+    tables.write(suite, tmp_path / "mine.yaml")
     usual = tables.resolve(suite)
     other = [
         replace(cell, trials=[
