@@ -91,8 +91,8 @@ def test_training_without_augmentation_prepares_images_as_in_evaluation() -> Non
     for index in range(8):
         sample = task.sample("train", index)
         meta = sample["meta"]
-        image = task.splits["train"].images[task.numbers["train"][index]]
-        path = task.splits["train"].path(task.numbers["train"][index])
+        image = task.splits["train"].images[index]
+        path = task.splits["train"].path(index)
         pixels, _, _ = task.images.load(path, {"img_id": image.id, "instances": []}, training=False)
         assert torch.equal(sample["images"], pixels)
         assert np.allclose(sample["bboxes"], scale_boxes(image.boxes, meta["scale_factor"]), atol=1e-3)
@@ -119,7 +119,7 @@ def test_an_epoch_has_each_image_once_and_keeps_shapes_together() -> None:
     indices = [index for batch in batches for index in batch]
     assert len(set(indices)) == len(indices) == 4 * len(batches)
     assert list(task.epoch(4, 1)) == batches != list(task.epoch(4, 2))
-    images = [task.splits["train"].images[number] for number in task.numbers["train"]]
+    images = task.splits["train"].images
     upright = [{images[index].width < images[index].height for index in batch} for batch in batches]
     assert sum(len(kinds) > 1 for kinds in upright) <= 1  # the remaining images at the end are mixed
     assert [len(batch) for batch in task.epoch(10_000, 1)] == [task.size("train")]
