@@ -67,11 +67,10 @@ class ImageClassification(ImageClassificationSpec):
                 raise InputError(f"the label maps in {folder} have changed since the trial was made")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, size, self.recipe.flip, policy, self.randaugment)
-        pixels = getattr(self.splits["train"].images, "pixels", None)
-        if pixels is None:
+        if not isinstance(pixels := self.splits["train"].images, np.ndarray):
             self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
         else:
-            flat = np.asarray(pixels).reshape(-1, pixels.shape[-1]) / 255.0
+            flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
             self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
 
     def build_model(self) -> nn.Module:
