@@ -30,6 +30,7 @@ from tasks.data.locate import Source
 from tasks.data.read import read
 from tasks.data.synthetic_cache import cache_folder, locked, new_folder
 from tasks.language import bpe
+from tasks.language.spec import LanguageRecipe
 
 # Part of the digest. Increase it when the same text gives other tokens.
 RULES = 1
@@ -40,16 +41,6 @@ PROGRESS_INTERVAL_S = 30.0
 """Time between two progress messages, in seconds."""
 
 Tokens = NDArray[np.unsignedinteger[Any]]
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """A tokenizer: trained on the data ("bpe"), or GPT-2's ("gpt2") from files with a digest in the data root."""
-
-    kind: str
-    size: int
-    digest: str
-    root: Path
 
 
 @dataclass(frozen=True)
@@ -77,8 +68,10 @@ class CachedTokens:
     notes: list[str]
 
 
-def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
-    """Return the tokens of a data set, and write them first if they are not cached.
+def load_tokens(source: Source, recipe: LanguageRecipe, root: Path) -> CachedTokens:
+    """Return the tokens of a data set by the recipe's tokenizer, and write them first if they are not cached.
+
+    `root` is the data root, which has the files of GPT-2's tokenizer.
 
     Raises:
         InputError: the data or the tokenizer's files are damaged, a split has no text, or the cache cannot be written.
@@ -86,9 +79,9 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
     key_fields = {
         "rules": RULES,
         "fingerprint": source.fingerprint(),
-        "tokenizer": vocabulary.kind,
-        "vocabulary": vocabulary.size,
-        "digest": vocabulary.digest,
+        "tokenizer": recipe.tokenizer,
+        "vocabulary": recipe.vocabulary,
+        "digest": recipe.tokenizer_digest or "",
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     key = hashlib.sha256(canonical_json(key_fields).encode()).hexdigest()[:12]
@@ -97,7 +90,7 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
         if not folder.is_dir():
             with locked(folder, f"waiting for another process that is tokenizing '{source.name}'\n"):
                 if not folder.is_dir():
-                    _write_cache(folder, source, vocabulary)
+                    _write_cache(folder, source, recipe, root)
         return _open_cache(folder)
     except OSError as error:
         raise InputError(
@@ -106,20 +99,19 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
         ) from None
 
 
-def _write_cache(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
+def _write_cache(folder: Path, source: Source, recipe: LanguageRecipe, root: Path) -> None:
+    size = recipe.vocabulary
     with new_folder(folder) as unfinished:
         data = read(source, LanguageData)
-        if vocabulary.kind == "gpt2":
-            tokenizer = bpe.load_gpt2(vocabulary.root, vocabulary.size)
+        if recipe.tokenizer == "gpt2":
+            tokenizer = bpe.load_gpt2(root, size)
         else:
-            print(f"training a tokenizer of {vocabulary.size:,} tokens on the train text of '{data.name}'", flush=True)
+            print(f"training a tokenizer of {size:,} tokens on the train text of '{data.name}'", flush=True)
             texts = (chunk.text for chunk in data.chunks() if chunk.split == "train")
-            tokenizer = bpe.train(texts, vocabulary.size)
+            tokenizer = bpe.train(texts, size)
         write_atomic(unfinished / "tokenizer.json", tokenizer.to_str().encode())
         with ExitStack() as stack:
-            writers = {
-                split: stack.enter_context(TokenWriter(unfinished / f"{split}.npy", vocabulary)) for split in SPLITS
-            }
+            writers = {split: stack.enter_context(TokenWriter(unfinished / f"{split}.npy", size)) for split in SPLITS}
             _write_tokens(data, tokenizer, writers)
         for split, writer in writers.items():
             if not writer.size:
@@ -157,10 +149,10 @@ def _batches(chunks: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:
 class TokenWriter:
     """A writer of a one-dimensional ``.npy`` file of growing length, which also counts its tokens."""
 
-    def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
+    def __init__(self, path: Path, vocabulary: int) -> None:
         self.path = path
-        self.dtype = np.dtype(np.uint16 if vocabulary.size <= 1 << 16 else np.uint32)
-        self.counts = np.zeros(vocabulary.size, np.int64)
+        self.dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+        self.counts = np.zeros(vocabulary, np.int64)
         self.size = self.bytes = 0
 
     def __enter__(self) -> TokenWriter:
