@@ -66,7 +66,7 @@ class ImageClassification(ImageClassificationSpec):
             if maps_fingerprint(folder) != self.recipe.token_maps_fingerprint:
                 raise InputError(f"the label maps in {folder} have changed since the trial was made")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
-            self.views = LabelMapViews(maps, size, self.recipe.flip, policy, self.randaugment)
+            self.views = LabelMapViews(maps, self.recipe, self.randaugment)
         if not isinstance(pixels := self.splits["train"].images, np.ndarray):
             self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
         else:
