@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from adapters.vision.image_weights import load_image_weights
@@ -22,14 +21,14 @@ from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprin
 from tasks.images import augmentation
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
 from tasks.images.token_labels import LabelMapViews, token_label_loss
-from tasks.metrics import accuracy
+from tasks.metrics import Classifier
 from tasks.trial_factory import resolve_data
 
 # Mean and deviation of ImageNet's training images, used for image folders, which are not read in advance.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class ImageClassification(ImageClassificationSpec):
+class ImageClassification(Classifier, ImageClassificationSpec):
     """Image classification: one label per image."""
 
     load_weights = staticmethod(load_image_weights)
@@ -103,10 +102,6 @@ class ImageClassification(ImageClassificationSpec):
             return augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
         return pixels, labels
 
-    def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
-        """Return the number of images."""
-        return len(batch[0])
-
     def fit(self, image: Tensor, training: bool) -> Tensor:
         """Return an image (H, W, C) uint8 as (C, size, size) uint8: a random resized crop or the center crop.
 
@@ -129,11 +124,7 @@ class ImageClassification(ImageClassificationSpec):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy, including that of the tokens if they have labels."""
-        images, labels = batch
         if self.recipe.token_labels is not None:
+            images, labels = batch
             return token_label_loss(model, images, labels, self.grid, len(self.classes), self.recipe)
-        return cross_entropy(model(images), labels, label_smoothing=self.recipe.label_smoothing)
-
-    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return the accuracy in percent."""
-        return accuracy(model, batches)
+        return super().loss(model, batch)
