@@ -96,7 +96,7 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         """Return COCO's average precisions in percent over the images of the batches."""
         predictions = [prediction for batch in batches for prediction in self.predict(model, batch)]
         image_ids = frozenset(prediction["img_id"] for prediction in predictions)
-        truth = cached_ground_truth(self.splits[split].annotations, image_ids)
+        truth = ground_truth(self.splits[split].annotations, image_ids)
         return average_precision(truth, self.data.category_ids, predictions)
 
     def label_names(self, sample: dict[str, Any]) -> Iterator[str]:
@@ -117,13 +117,13 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         return Overlays(true, [overlay(boxes[row], labels[row], float(scores[row])) for row in best])
 
 
-def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
+@lru_cache(maxsize=3)
+def ground_truth(annotations: Path, image_ids: frozenset[int]) -> COCO:
     """Return the annotations of some images from a COCO file, for COCO's evaluation.
 
     Missing areas are those of the boxes. Ids count from 1: COCO's evaluation never matches a box with id 0.
     """
     content = json.loads(annotations.read_bytes())
-    image_ids = set(images)
     content["images"] = [image for image in content["images"] if image["id"] in image_ids]
     content["annotations"] = [entry for entry in content["annotations"] if entry["image_id"] in image_ids]
     for number, entry in enumerate(content["annotations"], 1):
@@ -135,9 +135,6 @@ def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
     with redirect_stdout(io.StringIO()):
         truth.createIndex()
     return truth
-
-
-cached_ground_truth = lru_cache(maxsize=3)(ground_truth)
 
 
 def average_precision(truth: COCO, category_ids: Sequence[int], predictions: Sequence[Prediction]) -> dict[str, float]:
