@@ -49,8 +49,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
 
     def setup(self) -> None:
         """Read the images; those in folders are read on demand."""
-        source = resolve_data(self.trial, self.settings)
-        data = self.read_data(ImageClassificationData, source)
+        data = self.read_data(ImageClassificationData)
         self.classes = data.classes
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
@@ -61,7 +60,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
         self.views = None
         if self.recipe.token_labels == "maps":
-            folder = locate_maps(source)
+            folder = locate_maps(resolve_data(self.trial, self.settings))
             if maps_fingerprint(folder) != self.recipe.token_maps_fingerprint:
                 raise InputError(f"the label maps in {folder} have changed since the trial was made")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))

@@ -111,11 +111,13 @@ def _write_cache(folder: Path, source: Source, recipe: LanguageRecipe, root: Pat
             tokenizer = bpe.train(texts, size)
         write_atomic(unfinished / "tokenizer.json", tokenizer.to_str().encode())
         with ExitStack() as stack:
-            writers = {split: stack.enter_context(TokenWriter(unfinished / f"{split}.npy", size)) for split in SPLITS}
+            files = {split: stack.enter_context((unfinished / f"{split}.npy").open("wb")) for split in SPLITS}
+            writers = {split: TokenWriter(file, size) for split, file in files.items()}
             _write_tokens(data, tokenizer, writers)
-        for split, writer in writers.items():
-            if not writer.size:
-                raise InputError(f"data '{source.name}': no text for {split}: too little text to split")
+            for split, writer in writers.items():
+                writer.write_header()
+                if not writer.size:
+                    raise InputError(f"data '{source.name}': no text for {split}: too little text to split")
         train = writers["train"].counts
         sizes = {split: asdict(writer.split_size(train)) for split, writer in writers.items()}
         write_json(unfinished / "about.json", {"splits": sizes, "notes": [*data.notes, *subset_notes(source, data)]})
@@ -149,21 +151,21 @@ def _batches(chunks: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:
 class TokenWriter:
     """A writer of a one-dimensional ``.npy`` file of growing length, which also counts its tokens."""
 
-    def __init__(self, path: Path, vocabulary: int) -> None:
-        self.path = path
+    def __init__(self, file: BinaryIO, vocabulary: int) -> None:
+        self.file = file
         self.dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
         self.counts = np.zeros(vocabulary, np.int64)
         self.size = self.bytes = 0
+        self.write_header()
 
-    def __enter__(self) -> TokenWriter:
-        self.file: BinaryIO = self.path.open("wb")
-        self._write_header()
-        return self
+    def write_header(self) -> None:
+        """Write the header for the tokens so far, before the first and after the last of them.
 
-    def __exit__(self, *error: object) -> None:
-        with self.file:
-            self.file.seek(0)
-            self._write_header()  # NumPy's header has a fixed length for any size
+        NumPy's header has a fixed length for any size.
+        """
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.size,)}
+        self.file.seek(0)
+        np.lib.format.write_array_header_1_0(self.file, header)
 
     def append(self, ids: list[int], num_bytes: int) -> None:
         """Append the tokens of a text of `num_bytes` bytes."""
@@ -177,10 +179,6 @@ class TokenWriter:
         """Return the size of the split, with its unigram loss under the token counts of train."""
         log_probs = np.log((train_counts + 1) / (train_counts.sum() + len(train_counts)))
         return SplitSize(self.size, self.bytes, float(-(self.counts @ log_probs) / self.size))
-
-    def _write_header(self) -> None:
-        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.size,)}
-        np.lib.format.write_array_header_1_0(self.file, header)
 
 
 def _open_cache(folder: Path) -> CachedTokens:

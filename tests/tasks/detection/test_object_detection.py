@@ -276,9 +276,8 @@ def test_annotations_are_completed_for_the_evaluation(truth_file: Path) -> None:
     truth_file.write_text(json.dumps(content))
     boxes = np.array([[0.0, 0, 50, 50], [100, 100, 150, 150]])
     prediction = {"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8]), "labels": np.array([0, 1])}
-    assert average_precision(ground_truth(truth_file, frozenset({5})), (2, 9), [prediction])[
-        "ap-medium"
-    ] == pytest.approx(100)
+    values = average_precision(ground_truth(truth_file, frozenset({5})), (2, 9), [prediction])
+    assert values["ap-medium"] == pytest.approx(100)
 
 
 def test_a_split_without_boxes_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:

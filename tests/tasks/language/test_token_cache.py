@@ -154,12 +154,14 @@ def test_interrupted_writing_leaves_nothing_and_stale_folders_are_removed(
 
 
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
-    with TokenWriter(tmp_path / "a.npy", 70_000) as file:
+    with (tmp_path / "a.npy").open("wb") as file:
+        writer = TokenWriter(file, 70_000)
         for start in range(0, 70_000, 10_000):
-            file.append(list(range(start, start + 10_000)), 3)
+            writer.append(list(range(start, start + 10_000)), 3)
+        writer.write_header()
     assert np.load(tmp_path / "a.npy").tolist() == list(range(70_000))
     assert np.load(tmp_path / "a.npy").dtype == np.uint32
-    assert (file.size, file.bytes) == (70_000, 21)
+    assert (writer.size, writer.bytes) == (70_000, 21)
 
 
 def test_progress_is_printed(
