@@ -91,8 +91,7 @@ def test_training_without_augmentation_prepares_images_as_in_evaluation() -> Non
     for index in range(8):
         sample = task.sample("train", index)
         meta = sample["meta"]
-        image = task.splits["train"].images[index]
-        path = task.splits["train"].path(index)
+        image, path = task.splits["train"].images[index], task.splits["train"].path(index)
         pixels, _, _ = task.images.load(path, {"img_id": image.id, "instances": []}, training=False)
         assert torch.equal(sample["images"], pixels)
         assert np.allclose(sample["bboxes"], scale_boxes(image.boxes, meta["scale_factor"]), atol=1e-3)
