@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite
-from harness.trials.trial import Trial
 
 
 def analyze_trial(
@@ -86,25 +84,19 @@ def _required_scalars(
     suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None
 ) -> dict[tuple[str, str], set[str]]:
     """Return the scalars that the cells need, by trial and analysis; for a swept cell, of the chosen candidate."""
+    from db.report.view.build import resolve_cell
     from db.store.store import open_store
-    from db.tuning.select import select
 
     required: dict[tuple[str, str], set[str]] = {}
-    for cell in list(suite.cells(choice)):
-        if cell.sweep is None:
-            trials: Sequence[Trial] = cell.trials(settings)
-        else:
-            with open_store(settings.database) as store:
-                chosen = select(cell, settings, store).chosen
-            if chosen is None:
-                continue
-            cell, trials = chosen.cell, chosen.trials
-        analysis = analysis_of(cell.metric)
+    with open_store(settings.database) as store:
+        cells = [resolve_cell(cell, settings, store) for cell in list(suite.cells(choice))]
+    for resolved in cells:
+        metric, analysis = resolved.cell.metric, analysis_of(resolved.cell.metric)
         for name in {analysis, kind} - {None}:
-            for trial in trials:
+            for trial in resolved.trials:
                 scalars = required.setdefault((trial.id, str(name)), set())
                 if name == analysis:
-                    scalars.add(cell.metric.removeprefix(f"{analysis}/"))
+                    scalars.add(metric.removeprefix(f"{analysis}/"))
     return required
 
 
