@@ -61,12 +61,14 @@ class Selection:
         candidates: in the order in which they were requested.
         metric: the task's metric whose mean dev score decides; None while there is no dev score.
         remaining: candidates that a search has yet to request; some of them may turn out equal.
+        to_prune: running candidates that the pruner would stop, each with the reason.
     """
 
     sweep: Sweep
     candidates: tuple[Candidate, ...]
     metric: Metric | None
     remaining: int = 0
+    to_prune: tuple[tuple[Candidate, str], ...] = ()
 
     @property
     def settled(self) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import func, select
+import sqlalchemy
 
 from db.schema.connection import reading
 from db.schema.tables import Metrics
 from db.store.rows import in_list
 from db.store.store import Store
 from db.tuning.candidates import PRUNED, Candidate, is_pruned
+from db.tuning.select import select
 from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.trials.trial import FINAL_STATES, Trial
@@ -95,17 +96,12 @@ class Searches:
         ]
 
     def _replay(self, searched: _SearchedCell) -> None:
-        from db.tuning.select import replay
-
-        replayed = replay(searched.cell, self.settings, self.store)
-        searched.remaining = replayed.selection.remaining
+        selection = select(searched.cell, self.settings, self.store)
+        searched.remaining = selection.remaining
         trials = {
-            trial.id: trial
-            for candidate in replayed.selection.candidates
-            if not candidate.settled
-            for trial in candidate.trials
+            trial.id: trial for candidate in selection.candidates if not candidate.settled for trial in candidate.trials
         }
-        for candidate, reason in replayed.to_prune:
+        for candidate, reason in selection.to_prune:
             self._prune(searched, candidate, reason)
         rows = self.store.states(list(trials))
         searched.open = {id: trial for id, trial in trials.items() if id not in rows or not is_pruned(rows[id])}
@@ -120,8 +116,6 @@ class Searches:
             cancel(self.store, self.settings, ids, PRUNED + reason)
 
     def _count_dev_points(self, ids: Collection[str]) -> int:
+        query = sqlalchemy.select(sqlalchemy.func.count()).where(Metrics.c.name.like("dev/%"))
         with reading(self.store.engine) as connection:
-            query = select(func.count()).where(
-                in_list(connection, Metrics.c.trial_id, ids), Metrics.c.name.like("dev/%")
-            )
-            return connection.scalar(query) or 0
+            return connection.scalar(query.where(in_list(connection, Metrics.c.trial_id, ids))) or 0
