@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -73,7 +74,6 @@ def enqueue(
     """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
     from db.store.store import open_store
     from jobs.cli.trial_request import resolve_request
-    from jobs.queue.operations import enqueue as enqueue_trials
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
 
@@ -83,18 +83,16 @@ def enqueue(
     searched = [cell for request in requests for cell in request.searched]
     with open_store(settings.database) as store:
         searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
-        enqueued = enqueue_trials(store, settings, items)
+        searches.enqueue(items)
         if searched:
             collect(store, settings)
             searches.ask()
-        added, present = [*enqueued.added, *searches.added], [*enqueued.present, *searches.present]
-        queued = store.counts([*added, *present])["queued"]
+        enqueued = searches.enqueued
+        queued = store.counts([*enqueued.added, *enqueued.present])["queued"]
     if as_json:
-        requeued = [*enqueued.requeued, *searches.requeued]
-        ids = {"added": added, "present": present, "requeued": requeued}
-        typer.echo(json.dumps({**ids, "unasked": searches.remaining}))
+        typer.echo(json.dumps({**asdict(enqueued), "unasked": searches.remaining}))
         return
-    counts = f"Added {count_of(len(added), 'trial')} ({len(present)} already present)"
+    counts = f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)"
     typer.echo(f"{counts}. {queued} queued; run `dropbench submit`.")
     if searches.remaining:
         typer.echo(

@@ -13,7 +13,7 @@ import sqlalchemy
 from db.schema.connection import reading
 from db.schema.tables import Metrics
 from db.store.rows import in_list
-from db.store.store import Store
+from db.store.store import Enqueued, Store
 from db.tuning.candidates import PRUNED, Candidate, is_pruned
 from db.tuning.select import select
 from harness.settings import Settings
@@ -41,7 +41,7 @@ class Searches:
     """The searches of some cells by Optuna, restored from the database; trials in `others` are never pruned.
 
     Attributes:
-        added, present, requeued: ids of requested trials, as in `db.store.store.Enqueued`.
+        enqueued: ids of all trials that were enqueued here.
     """
 
     def __init__(self, store: Store, settings: Settings, cells: Sequence[Cell], others: Collection[str] = ()) -> None:
@@ -49,14 +49,17 @@ class Searches:
         self.searched = [_SearchedCell(cell) for cell in cells]
         self.others = frozenset(others)
         self.pruned: set[str] = set()
-        self.added: list[str] = []
-        self.present: list[str] = []
-        self.requeued: list[str] = []
+        self.enqueued = Enqueued([], [], [])
 
     @property
     def remaining(self) -> int:
         """Return the number of candidates still to come, of all cells."""
         return sum(searched.remaining for searched in self.searched)
+
+    def enqueue(self, items: Sequence[tuple[Trial, str | None]]) -> None:
+        """Enqueue trials, each with its suite; errors as in `jobs.queue.operations.enqueue`."""
+        for name, ids in vars(enqueue(self.store, self.settings, items)).items():
+            getattr(self.enqueued, name).extend(ids)
 
     def ask(self) -> dict[str, Trial]:
         """Enqueue the next candidates of cells whose requested trials have ended, and cancel pruned candidates.
@@ -70,10 +73,7 @@ class Searches:
         new: dict[str, Trial] = {}
         while opened := self._update():
             # Results of earlier runs are imported at once and may complete the batch.
-            enqueued = enqueue(self.store, self.settings, [item for item in opened if item[0].id not in self.pruned])
-            self.added += enqueued.added
-            self.present += enqueued.present
-            self.requeued += enqueued.requeued
+            self.enqueue([item for item in opened if item[0].id not in self.pruned])
             new |= {trial.id: trial for trial, _ in opened}
         return new
 
