@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from db.cli.output import show
 from harness.analysis import ANALYSES, analysis_of
 from harness.analysis.options import Options
 from harness.errors import InputError
@@ -40,12 +41,18 @@ def show_suite(
 
     Report failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
     """
-    from db.report.formats.terminal import print_suite
+    from db.report.formats.documents import as_json as to_json
+    from db.report.formats.terminal import print_suite_table
+    from db.report.view.build import build_view, resolve_cells
     from db.store.store import open_store
 
     failures = analyze_suite(suite, choice, settings, kind)
     with open_store(settings.database) as store:
-        view = print_suite(suite, choice, store, settings, as_json=as_json)
+        view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
+        if as_json:
+            typer.echo(to_json(view))
+        else:
+            show(lambda console: print_suite_table(view, console))
         if suite.figure is not None:
             from db.report.figures.figures import figure
 
