@@ -18,6 +18,7 @@ from db.queries.aggregates import summarize
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics
 from db.store.rows import in_list
+from db.store.store import Store
 from db.tuning.candidates import Candidate, Selection, evaluate
 from harness.errors import InputError
 from harness.regularizers.spec import Scalar
@@ -29,8 +30,6 @@ from harness.trials.metric import Metric, MetricName
 if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
-
-    from db.store.store import Store
 
 DIGITS = 4
 """Significant digits of sampled numbers; tables show exactly the value that was run."""

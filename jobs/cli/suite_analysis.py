@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from db.cli.output import show
+from db.report.formats.documents import as_json as to_json
+from db.report.formats.terminal import print_suite_table
+from db.report.view.build import build_view, resolve_cell, resolve_cells
+from db.store.rebuild import refresh
+from db.store.store import Store, open_store
 from harness.analysis import ANALYSES, analysis_of
 from harness.analysis.options import Options
 from harness.errors import InputError
@@ -25,7 +32,6 @@ def analyze_trial(
     start: str, kind: str, options: Options, settings: Settings, output: Path | None = None
 ) -> dict[str, Any]:
     """Run `harness.analysis.run.analyze`, and store the scalars in the database if `output` is None."""
-    from db.store.rebuild import refresh
     from harness.analysis.run import analyze
 
     report = analyze(start, kind, options, settings, output)
@@ -41,13 +47,8 @@ def show_suite(
 
     Report failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
     """
-    from db.report.formats.documents import as_json as to_json
-    from db.report.formats.terminal import print_suite_table
-    from db.report.view.build import build_view, resolve_cells
-    from db.store.store import open_store
-
-    failures = analyze_suite(suite, choice, settings, kind)
     with open_store(settings.database) as store:
+        failures = analyze_suite(suite, choice, settings, store, kind)
         view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
         if as_json:
             typer.echo(to_json(view))
@@ -70,7 +71,7 @@ def show_suite(
     return not failures
 
 
-def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None = None) -> list[str]:
+def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None) -> list[str]:
     """Run the missing analyses of a suite's trained trials, and `kind` on each even if no cell needs it.
 
     Each analysis is stored at once, so that an interrupted command can continue. Return one line per failed analysis.
@@ -80,7 +81,7 @@ def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: 
     """
     kind = ANALYSES.entry(kind).name if kind is not None else None
     missing: list[tuple[RunDirectory, str, set[str]]] = []
-    for (id, name), scalars in _required_scalars(suite, choice, settings, kind).items():
+    for (id, name), scalars in _required_scalars(suite, choice, settings, store, kind).items():
         directory = Runs(settings.runs)[id]
         if directory.result() is not None and not _is_present(directory, name, scalars):
             missing.append((directory, name, scalars))
@@ -88,16 +89,12 @@ def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: 
 
 
 def _required_scalars(
-    suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None
+    suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None
 ) -> dict[tuple[str, str], set[str]]:
     """Return the scalars that the cells need, by trial and analysis; for a swept cell, of the chosen candidate."""
-    from db.report.view.build import resolve_cell
-    from db.store.store import open_store
-
     required: dict[tuple[str, str], set[str]] = {}
-    with open_store(settings.database) as store:
-        cells = [resolve_cell(cell, settings, store) for cell in list(suite.cells(choice))]
-    for resolved in cells:
+    for cell in list(suite.cells(choice)):
+        resolved = resolve_cell(cell, settings, store)
         metric, analysis = resolved.cell.metric, analysis_of(resolved.cell.metric)
         for name in {analysis, kind} - {None}:
             for trial in resolved.trials:
@@ -118,9 +115,6 @@ def _is_present(directory: RunDirectory, kind: str, scalars: set[str]) -> bool:
 
 
 def _run_missing(missing: list[tuple[RunDirectory, str, set[str]]], settings: Settings) -> list[str]:
-    from rich.console import Console
-    from rich.progress import Progress
-
     failures: list[str] = []
     console = Console(stderr=True, highlight=False)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
