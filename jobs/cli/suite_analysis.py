@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from db.cli.output import show
+from db.cli.output import opened, show
 from db.report.formats.documents import as_json as to_json
 from db.report.formats.terminal import print_suite_table
 from db.report.view.build import build_view, resolve_cell, resolve_cells
-from db.store.rebuild import refresh
+from db.store.run_record import read_run_record
 from db.store.store import Store, open_store
 from harness.analysis import ANALYSES, analysis_of
 from harness.analysis.options import Options
@@ -31,12 +31,14 @@ from harness.suites.suite import Suite
 def analyze_trial(
     start: str, kind: str, options: Options, settings: Settings, output: Path | None = None
 ) -> dict[str, Any]:
-    """Run `harness.analysis.run.analyze`, and store the scalars in the database if `output` is None."""
+    """Run `harness.analysis.run.analyze`, and store the scalars if `output` is None and there is a database."""
     from harness.analysis.run import analyze
 
     report = analyze(start, kind, options, settings, output)
     if output is None:
-        refresh(settings, Runs(settings.runs)[report["trial"]])
+        record = read_run_record(Runs(settings.runs)[report["trial"]])
+        with opened(settings) as store:
+            store.record([record])
     return report
 
 
