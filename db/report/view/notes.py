@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from db.report.view.view import CellResult, View
+from db.tuning.candidates import Selection
 from harness.errors import InputError
 from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import Params, Search, short_key
 from harness.trials.recipe_diff import PAPER, Change, changes, summarize_changes
 from harness.trials.task import spec_of
 from harness.trials.trial import TrialRequest
-
-if TYPE_CHECKING:
-    from db.report.view.view import CellResult, View
-    from db.tuning.candidates import Selection
 
 LETTERS = {"ratio": "p", "window": "w"}
 """Abbreviations used by the tables of DropAttention."""
