@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain, compress, groupby, islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Select, Text, cast, func, select
 
 from db.queries.marks import data_marks
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
-from db.store.filters import Filter, JsonCache, final_names
+from db.store.filters import Filter, final_names
 from harness.errors import InputError, unknown_name
 from harness.trials.metric import TEST, MetricName
 
@@ -199,12 +200,12 @@ def configs(connection: Connection, filter: Filter, keys: Sequence[str]) -> dict
     query = query.where(*filter.on_configs(Configs.c.id))
     if plain:
         return {row[0]: row[1:] for row in _raw_rows(connection, query)}
-    cache = JsonCache()
+    parsed = cache(json.loads)  # many configurations share the same parameters
     positions = [COLUMNS.index(key) for key in HOLDERS]
     complete = {}
     for id, *values in _raw_rows(connection, query):
         for position in positions:
-            values[position] = cache[values[position]]
+            values[position] = parsed(values[position])
         complete[id] = tuple(values)
     if keys is COLUMNS:
         return complete
