@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from db.report.view.view import metric_of
 from harness.errors import InputError
 from harness.regularizers.spec import parse_scalar, parse_spec
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import parse_search, parse_space
 from harness.suites.suite import Suite, load_suite
-from harness.trials.task import spec_of
+from harness.trials.plugins import make_trial
 from harness.trials.trial import Trial, TrialRequest
 from jobs.cli.options import TrialOptions, with_folders
 
@@ -64,6 +65,8 @@ def resolve_request(suite: str | None, options: TrialOptions, settings: Settings
     loaded = load_suite(suite)
     settings, choice = suite_options(options, settings)
     cells = loaded.trials(choice, settings)
+    for cell, _ in cells:
+        metric_of(cell)  # before anything is trained
     searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
     return TrialRequestSet(loaded, choice, [(trial, loaded.name) for _, trials in cells for trial in trials], searched)
 
@@ -95,7 +98,7 @@ def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRe
     (task,), (data,), (model,), (regularizer,) = *required.values(), regularizers
     spec = parse_spec(regularizer)
     trials = [
-        spec_of(task).trial_for(
+        make_trial(
             TrialRequest(
                 task=task,
                 data=data,

@@ -161,3 +161,15 @@ def test_what_is_no_regularizer(target: Any, registered: Callable[[str, Any], No
     registered("strange", target)
     with pytest.raises(InputError, match=r"regularizer strange: expected a subclass of harness\.Regularizer"):
         build_regularizer("strange")
+
+
+def test_a_class_that_lacks_its_method_is_named(registered: Callable[[str, Any], None]) -> None:
+    registered("abstract", type("Mine", (AttentionDrop,), {}))
+    with pytest.raises(InputError, match="regularizer abstract: Mine does not define sample_drop_mask"):
+        build_regularizer("abstract")
+
+
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_a_layer_outside_of_its_stack_is_refused(layer: int) -> None:
+    with pytest.raises(InputError, match=rf"site 'a': layer={layer}: expected 0 to 1 \(depth - 1\)"):
+        Site("a", "cross", layer, 2, heads=1)

@@ -20,7 +20,7 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.settings import Settings
 from harness.trials import plugins
-from harness.trials.plugins import load_plugins, plugin_digests
+from harness.trials.plugins import load_plugins, make_trial, plugin_digests
 from harness.trials.task import TASKS, spec_of
 from harness.trials.trial import Trial, TrialRequest
 from tasks.data import DATASETS, locate
@@ -145,7 +145,7 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     [
         (["--model", "raises"], "my.py:10: SystemExit: no such file"),
         (["--model", "takes-nothing"], "TypeError: takes_nothing() got an unexpected keyword argument"),
-        (["--model", "returns-5"], "AttributeError: 'int' object has no attribute 'modules'"),
+        (["--model", "returns-5"], "regularize: expected a model, then a"),
         (["--model", "five"], "model 'five': expected a function, got 5"),
         (["--model", "gone"], "model 'gone': cannot load nowhere:it: No module named 'nowhere'"),
         (["--regularizer", "five"], "regularizer 'five': expected a Regularizer, got 5"),
@@ -256,3 +256,25 @@ def test_the_set_of_a_plug_in_has_the_facts_of_a_card() -> None:
     assert (entry.name, entry.help) == ("mine", "my own")
     assert entry.facts == DATASETS.entry("trec").facts
     assert locate("mine", folders={"mine": locate("trec-synthetic").folder}).dataset.name == "mine"
+
+
+def test_a_trial_names_the_plug_ins_that_its_task_omits(plugin: Callable[[str], Path]) -> None:
+    """A task with a `trial_for` of its own: changing the file changes the trial."""
+    own = f"{TASK}    trial_for = classmethod(lambda cls, *args: super(Negative, cls).trial_for(*args).model_copy("
+    own += "update={'plugins': {}}))\n"
+    request = TrialRequest(task="negative", data="digits", model="vit-digits")
+    ids = set()
+    for content in (own, own + "#"):
+        plugin(content)
+        trial = make_trial(request, Settings.from_environment())
+        assert list(trial.plugins) == ["my.py"]
+        ids.add(trial.id)
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("line", ["", "@REGULARIZERS.register", "@REGULARIZERS.register('registers')"])
+def test_a_file_that_registers_nothing_is_reported(
+    line: str, plugin: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin(f"from harness import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
+    assert ("my.py registers nothing: add" in caplog.text) == ("(" not in line)
