@@ -95,7 +95,8 @@ class Registry(Generic[T]):
             return
         for taken in (name, *aliases):
             if self._has(taken):
-                raise ValueError(f"{self.kind} '{taken}' is registered already")
+                owner = self.entry(taken).plugin or "DropBench"
+                raise ValueError(f"{self.kind} '{taken}' is registered already (by {owner})")
         self._entries[name] = Entry(name, help, target, facts, current_plugin.get())
         PLUGINS_WITH_ENTRIES.add(current_plugin.get())
         self._aliases.update(dict.fromkeys(aliases, name))

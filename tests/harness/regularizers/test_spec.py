@@ -163,10 +163,15 @@ def test_what_is_no_regularizer(target: Any, registered: Callable[[str, Any], No
         build_regularizer("strange")
 
 
-def test_a_class_that_lacks_its_method_is_named(registered: Callable[[str, Any], None]) -> None:
-    registered("abstract", type("Mine", (AttentionDrop,), {}))
-    with pytest.raises(InputError, match="regularizer abstract: Mine does not define sample_drop_mask"):
-        build_regularizer("abstract")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32])
+def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
+    class Numbers(AttentionDrop):
+        def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+            return torch.ones(shape, dtype=dtype)
+
+    q = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(InputError, match=f"Numbers: expected a boolean drop mask, got {dtype}"):
+        Numbers().attend(q, q, q, Site("a", "cross", 0, 1, heads=1), mask=None, scale=None)
 
 
 @pytest.mark.parametrize("layer", [-1, 2])
