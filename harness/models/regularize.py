@@ -114,7 +114,7 @@ def bind(
     **params: Any,
 ) -> Report:
     """Regularize as `regularize` does, but return the report and print nothing."""
-    if not (isinstance(model, nn.Module) and isinstance(regularizer, str | Regularizer)):
+    if not isinstance(regularizer, str | Regularizer):  # such as swapped arguments
         raise InputError("regularize: expected a model, then a regularizer's name or a Regularizer object")
     if isinstance(regularizer, str):
         name, built = regularizer, build_regularizer(regularizer, **params)

@@ -145,7 +145,7 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
     [
         (["--model", "raises"], "my.py:10: SystemExit: no such file"),
         (["--model", "takes-nothing"], "TypeError: takes_nothing() got an unexpected keyword argument"),
-        (["--model", "returns-5"], "regularize: expected a model, then a"),
+        (["--model", "returns-5"], "AttributeError: 'int' object has no attribute 'modules'"),
         (["--model", "five"], "model 'five': expected a function, got 5"),
         (["--model", "gone"], "model 'gone': cannot load nowhere:it: No module named 'nowhere'"),
         (["--regularizer", "five"], "regularizer 'five': expected a Regularizer, got 5"),
