@@ -17,9 +17,7 @@ from harness.models.catalog import MODELS
 from harness.registry import LOG, PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, Registry, current_plugin, describe
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
-from harness.settings import Settings
-from harness.trials.task import TASKS, spec_of
-from harness.trials.trial import Trial, TrialRequest
+from harness.trials.task import TASKS
 
 # Imported before any plug-in: entries registered while a plug-in is loaded are attributed to it.
 BUILT_IN: tuple[Registry[Any], ...] = (MODELS, REGULARIZERS, SCHEDULES, TASKS)
@@ -66,15 +64,7 @@ def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[str, str]:
     """Return the SHA-256 by file name of the plug-in files that define entries; part of a trial's identity."""
     digests: dict[str, str] = {}
     for registry, name in entries:
-        plugin = registry.entry(name).plugin if name in registry else None
+        plugin = registry.entry(name).plugin
         if plugin in _loaded and digests.setdefault(Path(plugin).name, _loaded[plugin]) != _loaded[plugin]:
             raise InputError(f"plug-in {plugin}: a trial needs two plug-ins of that file name: rename one")
     return digests
-
-
-def make_trial(request: TrialRequest, settings: Settings) -> Trial:
-    """Return the trial of a request as `Task.trial_for` does, with the plug-ins that the task omits."""
-    trial = spec_of(request.task).trial_for(request, settings)
-    names = (TASKS, trial.task), (MODELS, trial.model), (REGULARIZERS, trial.regularizer.name)
-    digests = {**plugin_digests(*names, (SCHEDULES, trial.schedule)), **trial.plugins}
-    return trial.model_copy(update={"plugins": digests})

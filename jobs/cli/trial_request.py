@@ -13,7 +13,7 @@ from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import parse_search, parse_space
 from harness.suites.suite import Suite, load_suite
-from harness.trials.plugins import make_trial
+from harness.trials.task import spec_of
 from harness.trials.trial import Trial, TrialRequest
 from jobs.cli.options import TrialOptions, with_folders
 
@@ -98,7 +98,7 @@ def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRe
     (task,), (data,), (model,), (regularizer,) = *required.values(), regularizers
     spec = parse_spec(regularizer)
     trials = [
-        make_trial(
+        spec_of(task).trial_for(
             TrialRequest(
                 task=task,
                 data=data,

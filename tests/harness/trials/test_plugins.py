@@ -20,7 +20,7 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.settings import Settings
 from harness.trials import plugins
-from harness.trials.plugins import load_plugins, make_trial, plugin_digests
+from harness.trials.plugins import load_plugins, plugin_digests
 from harness.trials.task import TASKS, spec_of
 from harness.trials.trial import Trial, TrialRequest
 from tasks.data import DATASETS, locate
@@ -256,20 +256,6 @@ def test_the_set_of_a_plug_in_has_the_facts_of_a_card() -> None:
     assert (entry.name, entry.help) == ("mine", "my own")
     assert entry.facts == DATASETS.entry("trec").facts
     assert locate("mine", folders={"mine": locate("trec-synthetic").folder}).dataset.name == "mine"
-
-
-def test_a_trial_names_the_plug_ins_that_its_task_omits(plugin: Callable[[str], Path]) -> None:
-    """A task with a `trial_for` of its own: changing the file changes the trial."""
-    own = f"{TASK}    trial_for = classmethod(lambda cls, *args: super(Negative, cls).trial_for(*args).model_copy("
-    own += "update={'plugins': {}}))\n"
-    request = TrialRequest(task="negative", data="digits", model="vit-digits")
-    ids = set()
-    for content in (own, own + "#"):
-        plugin(content)
-        trial = make_trial(request, Settings.from_environment())
-        assert list(trial.plugins) == ["my.py"]
-        ids.add(trial.id)
-    assert len(ids) == 2
 
 
 @pytest.mark.parametrize("line", ["", "@REGULARIZERS.register", "@REGULARIZERS.register('registers')"])
