@@ -23,7 +23,7 @@ def recipe_lines(view: View) -> list[str]:
     """Return one line on all keys that differ, and one for each deviation of the tasks from the source."""
     smaller = f"preset {view.preset}: a smaller recipe"
     if not any(result.published is not None for result in view.cells.values()):
-        return [] if view.preset == PAPER else [smaller]
+        return [smaller] if view.preset != PAPER and PAPER in view.suite.presets else []
     notes: dict[str, None] = {}
     differing: list[Change] = []
     for result, request in _published_requests(view):
