@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from db.queries.marks import data_marks
+from db.queries.marks import marks_of
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.filters import Filter, JsonCache, final_names
 from harness.errors import InputError, unknown_name
@@ -110,7 +110,7 @@ class Groups:
 
     def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
         self.group_by = group_by = separate_data(connection, filter, group_by)
-        self.keys, self.marks = GroupKeys(filter, group_by), data_marks(connection)
+        self.keys, self.marks = GroupKeys(filter, group_by), marks_of(connection)
         self.config_keys = [key for key in group_by if key not in TRIAL_KEYS] if group_by else COLUMNS
         self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.config_keys)
         self.configs = configs(connection, filter, self.config_keys)
@@ -126,7 +126,7 @@ class Groups:
             key = values, suite, seed, *map(type, values)
         group = self.by_key.get(key) or self._group(values, suite, seed, key)
         if config_id in self.marks:
-            group.marks.add(self.marks[config_id])
+            group.marks.update(self.marks[config_id])
         return group
 
     def add_states(self, connection: Connection) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Text, cast, select
 from db.queries.aggregates import summarize
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.marks import data_marks
+from db.queries.marks import mark_text, marks_of
 from db.queries.sorting import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test
 from db.schema.connection import reading
@@ -94,12 +94,13 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
                 raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
         values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
-        marks, extras = data_marks(connection), _weights_and_plugins(connection, filter)
+        marks, extras = marks_of(connection), _weights_and_plugins(connection, filter)
     # Equal overrides are the same object (`filters.JsonCache`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
     blocks: dict[Block, dict[Name, list[float]]] = {}
     versions: dict[tuple[Block, Name], set[str]] = {}
+    trained: set[str] = set()
     for metric, means in values.items():
         for config_id, mean in means.items():
             config = configurations[config_id]
@@ -107,10 +108,14 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
                 continue
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
             shared["weights"], plugins = extras.get(config_id, ("", ""))
-            block = Block(**shared, overrides=texts[id(config["overrides"])], metric=metric, mark=marks.get(config_id))
+            trained |= (versions_of := {mark for mark in marks.get(config_id, ()) if " " in mark})
+            shared |= {"overrides": texts[id(config["overrides"])], "metric": metric}
+            block = Block(**shared, mark=mark_text(marks.get(config_id, set()) - versions_of))
             blocks.setdefault(block, {}).setdefault(name := _name(config, by), []).append(mean)
             versions.setdefault((block, name), set()).add(plugins)
     ranking = _ranking(blocks, by)
+    if text := mark_text(trained):
+        ranking.notes.append(f"trained with different versions: {text}")
     if mixed := sorted({name[0] for (_, name), plugins in versions.items() if len(plugins) > 1}):
         ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
     return ranking

@@ -150,6 +150,7 @@ def _record_trials(connection: Connection, by_id: dict[str, RunRecord]) -> None:
             "submission_id": old["submission_id"] if old and record.state in ("submitted", "running") else None,
             "created_at": record.created_at or (old["created_at"] if old else utc_now_iso()),
             "updated_at": record.updated_at or utc_now_iso(),
+            "libraries": record.libraries,
         }
         if old is None:
             added.append(row)

@@ -14,8 +14,9 @@ from tests.fuzz.hostile import TEXTS, call, texts
 from tests.fuzz.test_read_files import CONTENTS, spoil
 
 SETS = (
-    "hico-det", "conll2003", "conll2000", "ptb", "wnut17", "ud-ewt", "snli", "ag-news", "yelp13", "trec", "mr", "cifar10",
-    "cifar100", "tiny-imagenet", "imagenet", "humbi", "multi30k", "wmt16-en-de", "wikitext-2", "enwiki", "text",
+    "hico-det", "conll2003", "conll2000", "ptb", "wnut17", "ud-ewt", "snli", "ag-news", "yelp13", "trec", "mr",
+    "cifar10", "cifar100", "tiny-imagenet", "imagenet", "humbi", "multi30k", "wmt16-en-de", "wikitext-2", "enwiki",
+    "text",
 )  # fmt: skip
 BYTES = (
     b"\xff",
