@@ -181,16 +181,12 @@ def _invalid(column: Column[Any], value: Any, file: Path, position: str) -> Inpu
     return InputError(f"{file}, {position}: {column.name} = {text}: expected {expected}")
 
 
-ADDED = "libraries"
-"""A column of trials that exports of earlier versions lack."""
-
-
 def _header(table: Table, file: Path, header: list[str]) -> list[str]:
     """Return the current names of a file's columns if they are exactly the table's."""
     renamed = _RENAMED_COLUMNS.get(table.name, {})
     header = [renamed.get(name, name) for name in header]
     names = [column.name for column in table.columns]
-    header += [name for name in names if name == ADDED and name not in header]
+    header += [name for name in names if name == "libraries" and name not in header]  # exports of version 0.1
     for name in names:
         if header.count(name) != 1:
             problem = "no column" if name not in header else "duplicate column"

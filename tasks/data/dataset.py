@@ -134,11 +134,10 @@ class Catalog(Registry[Dataset]):
 
     def __contains__(self, name: object) -> bool:
         """Return whether a set is registered; a package's set gets its synthetic twin when that is looked up."""
-        known = super().__contains__(name)
-        if not known and isinstance(name, str) and name.endswith(SYNTHETIC) and name[: -len(SYNTHETIC)] in self:
-            known = bool(self.get(name[: -len(SYNTHETIC)]).synthetic)
-            self._aliases |= {name: name[: -len(SYNTHETIC)]} if known else {}
-        return known
+        if not super().__contains__(name) and isinstance(name, str) and name.endswith(SYNTHETIC):
+            base = name.removesuffix(SYNTHETIC)
+            self._aliases |= {name: base} if base in self and self.get(base).synthetic else {}
+        return self._has(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self._cards, *(name for name in super().__iter__() if name not in self._cards)])

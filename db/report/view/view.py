@@ -113,10 +113,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class View:
-    """The table of a suite: labels of its rows and columns, the cells that the options select, and library versions.
-
-    The versions are None unless trials of the cells were trained with different ones.
-    """
+    """The table of a suite: labels of rows and columns, the selected cells, and library versions if they differ."""
 
     suite: Suite
     preset: str
