@@ -261,6 +261,8 @@ def test_a_suite_run_on_different_data_has_two_tables(
     "statement",
     [
         "UPDATE configs SET params = '{'",
+        "UPDATE configs SET params = '[]'",
+        "UPDATE trials SET seed = -1",
         "UPDATE configs SET config = '{}'",
         "UPDATE metrics SET value = 'high'",
     ],
