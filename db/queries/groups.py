@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from db.queries.marks import data_marks
+from db.queries.marks import marks_of
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.filters import Filter, final_names
 from harness.errors import InputError, unknown_name
@@ -111,7 +111,7 @@ class Groups:
 
     def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
         self.group_by = group_by = separate_data(connection, filter, group_by)
-        self.keys, self.marks = GroupKeys(filter, group_by), data_marks(connection)
+        self.keys, self.marks = GroupKeys(filter, group_by), marks_of(connection)
         self.config_keys = [key for key in group_by if key not in TRIAL_KEYS] if group_by else COLUMNS
         self.configs = configs(connection, filter, self.config_keys)
         self.by_label: dict[Any, Group] = {}
@@ -138,7 +138,7 @@ class Groups:
             names = self.group_by or ("suite", *COLUMNS)
             group = self.by_label[label] = Group({name: columns[name] for name in names})
         if config_id in self.marks:
-            group.marks.add(self.marks[config_id])
+            group.marks.update(self.marks[config_id])
         if not self.keys.by_seed:  # a key for each trial would fill the memory
             self._by_key[key] = group
         return group

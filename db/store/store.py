@@ -106,10 +106,14 @@ class Store:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            if isinstance(error, DatabaseError | ValueError | TypeError | LookupError | AttributeError):
-                check_content(self.engine)
+            self.explain(error)
         finally:
             self.close()
+
+    def explain(self, error: BaseException | None) -> None:
+        """Raise InputError if a damaged value in the database may be the cause of an error."""
+        if isinstance(error, DatabaseError | ValueError | TypeError | LookupError | AttributeError):
+            check_content(self.engine)
 
     def close(self) -> None:
         """Close all connections."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from db.cli.output import Json
-from harness.errors import count_of, unknown_name
+from harness.errors import InputError, count_of, unknown_name
 from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ def submit(
             collect(store, settings)
         ids = store.find(" ".join(["queued", *(words or [])]))
         groups = list(group_by_profile(store, ids, plan, profile))
+        if settings.device == "cuda" and any(plan.profile and not plan.profile.gpus for _, plan in groups):
+            raise InputError("--device cuda: the cluster profile requests no GPU: set `gpus` in dropbench.toml")
         if not groups:
             typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.")
         for group, plan in groups:

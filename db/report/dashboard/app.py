@@ -66,7 +66,11 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
     def endpoint(make_page: Callable[[Request], Page]) -> Callable[[Request], Response]:
         def respond(request: Request) -> Response:
             try:
-                page = make_page(request)
+                try:
+                    page = make_page(request)
+                except Exception as error:
+                    live.base.explain(error)
+                    raise
                 if "have" in request.query_params:
                     return JSONResponse(changed_regions(page, request.query_params["have"]))
                 regions = {name: (digest_of(html), html) for name, html in page.regions.items()}
