@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, select
 
 from db.schema.tables import Configs, Trials
+from db.store.filters import distinct_values
 from harness.errors import InputError
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
@@ -24,7 +25,7 @@ LIMIT = 100
 def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...]:
     """Return the notes on subsets of the first run that has a result file, among the first `LIMIT`."""
     directories = Runs(runs)
-    for id in islice(ids, LIMIT):
+    for id in filter(directories.__contains__, islice(ids, LIMIT)):
         with suppress(InputError, TypeError):  # notes that are no list
             if (content := directories[id].result()) is not None:
                 notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
@@ -34,11 +35,10 @@ def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...]:
 
 def versions_of(connection: Connection) -> dict[str, set[str]]:
     """Return library versions, such as ``torch 2.12``, by configuration; {} unless the database has different ones."""
-    column = Trials.c.libraries
     versions: dict[str, set[str]] = defaultdict(set)
-    known = {text: set(text.split(", ")) for text in connection.scalars(select(column).distinct()) if text}
+    known = {text: set(text.split(", ")) for text in distinct_values(connection, Trials.c.libraries)}
     if mark_text(set().union(*known.values())):
-        for libraries, id in connection.execute(select(column, Trials.c.config_id).distinct()):
+        for libraries, id in connection.execute(select(Trials.c.libraries, Trials.c.config_id).distinct()):
             versions[id] |= known.get(libraries, set())
     return versions
 

@@ -99,24 +99,27 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
     blocks: dict[Block, dict[Name, list[float]]] = {}
-    versions: dict[tuple[Block, Name], set[str]] = {}
-    trained: set[str] = set()
+    versions: set[str] = set()
+    digests: dict[tuple[Block, str], set[str]] = {}
     for metric, means in values.items():
         for config_id, mean in means.items():
             config = configurations[config_id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
+            weights, plugins = extras.get(config_id, ("", ""))
+            own = marks.get(config_id, set())
+            versions |= (libraries := {mark for mark in own if " " in mark})
+            mark = mark_text(own - libraries) if own else None
+            overrides = texts[id(config["overrides"])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
-            shared["weights"], plugins = extras.get(config_id, ("", ""))
-            trained |= (versions_of := {mark for mark in marks.get(config_id, ()) if " " in mark})
-            shared |= {"overrides": texts[id(config["overrides"])], "metric": metric}
-            block = Block(**shared, mark=mark_text(marks.get(config_id, set()) - versions_of))
-            blocks.setdefault(block, {}).setdefault(name := _name(config, by), []).append(mean)
-            versions.setdefault((block, name), set()).add(plugins)
+            block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark)
+            blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
+            if extras:
+                digests.setdefault((block, config["regularizer"]), set()).add(plugins)
     ranking = _ranking(blocks, by)
-    if text := mark_text(trained):
+    if text := mark_text(versions):
         ranking.notes.append(f"trained with different versions: {text}")
-    if mixed := sorted({name[0] for (_, name), plugins in versions.items() if len(plugins) > 1}):
+    if mixed := sorted({name for (_, name), plugins in digests.items() if len(plugins) > 1}):
         ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
     return ranking
 

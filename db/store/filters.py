@@ -120,12 +120,17 @@ def parse(connection: Connection, words: Sequence[str]) -> Filter:
 
 
 def final_names(connection: Connection) -> list[str]:
-    """Return the names of all final values by an index seek for each; DISTINCT would scan the whole index."""
-    first = select(func.min(Metrics.c.name).label("name")).where(Metrics.c.step == FINAL)
-    names = first.cte("names", recursive=True)
-    following = first.where(Metrics.c.name > names.c.name).scalar_subquery()
-    names = names.union_all(select(following).where(names.c.name.is_not(None)))
-    return list(connection.scalars(select(names.c.name).where(names.c.name.is_not(None))))
+    """Return the names of all final values."""
+    return distinct_values(connection, Metrics.c.name, Metrics.c.step == FINAL)
+
+
+def distinct_values(connection: Connection, column: ColumnElement[str], *clauses: Clause) -> list[str]:
+    """Return the values of an indexed column by an index seek for each; DISTINCT would scan the whole index."""
+    first = select(func.min(column).label("value")).where(*clauses)
+    values = first.cte("values_", recursive=True)
+    following = first.where(column > values.c.value).scalar_subquery()
+    values = values.union_all(select(following).where(values.c.value.is_not(None)))
+    return list(connection.scalars(select(values.c.value).where(values.c.value.is_not(None))))
 
 
 class _Parser:

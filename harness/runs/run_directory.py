@@ -252,6 +252,9 @@ class Runs:
     def __getitem__(self, id: str) -> RunDirectory:
         return RunDirectory(self.folder / id)
 
+    def __contains__(self, id: str) -> bool:
+        return os.path.lexists(f"{self.folder}/{id}")
+
     def __iter__(self) -> Iterator[RunDirectory]:
         """Yield the existing run directories in order of id."""
         if self.folder.is_dir():
