@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
 
@@ -57,15 +58,11 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
     Raises:
         InputError: the statement is invalid or writes, or there is no database.
     """
-    engine = connect(url)
-    if engine.dialect.name == "sqlite":
-        engine = read_only(Path(engine.url.database or ""), views=True)
+    engine = connect_read_only(url, views=True)
     try:
         with translate_errors(engine):
             connection = engine.connect()
         with connection:
-            if engine.dialect.name == "postgresql":
-                connection = connection.execution_options(postgresql_readonly=True)
             result = connection.execute(text(statement.replace(":", r"\:")))  # it has no parameters
             return list(result.keys()), [list(row) for row in result]
     except ResourceClosedError:
@@ -77,6 +74,14 @@ def query(url: str, statement: str) -> tuple[list[str], list[list[Any]]]:
         raise InputError(f"sql: {message}") from None
     finally:
         engine.dispose()
+
+
+def connect_read_only(url: str, *, views: bool = False) -> Engine:
+    """Return an engine that refuses every change; errors as in `connect` and `read_only`."""
+    engine = connect(url)
+    if engine.dialect.name == "sqlite":
+        return read_only(Path(engine.url.database or ""), views=views)
+    return engine.execution_options(postgresql_readonly=True)
 
 
 def read_only(file: Path, *, transactions: bool = False, views: bool = False) -> Engine:
@@ -116,22 +121,12 @@ def _write(connection: Connection, table: Table, path: Path, open_writer: Callab
     return count
 
 
-class _LineFeeds:
-    """A file whose rows end with a line feed although text with a carriage return (of a progress bar) is quoted.
-
-    Python's CSV writer quotes only the characters of its line terminator, and its reader ends a row at either.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-
-    def write(self, row: str) -> None:
-        self.file.write((row.removesuffix("\r\n") + "\n").encode())
-
-
 @contextlib.contextmanager
 def _csv_writer(table: Table, file: BinaryIO) -> Iterator[Callable[[list[Row]], None]]:
-    writer = csv.DictWriter(_LineFeeds(file), table.columns.keys(), lineterminator="\r\n")
+    # Rows end with a line feed, but text with a carriage return (of a progress bar) has to be quoted, too: Python's CSV
+    # writer quotes only the characters of its line terminator, and its reader ends a row at either.
+    lines: Any = SimpleNamespace(write=lambda row: file.write((row.removesuffix("\r\n") + "\n").encode()))
+    writer = csv.DictWriter(lines, table.columns.keys(), lineterminator="\r\n")
     writer.writeheader()
     yield writer.writerows
 

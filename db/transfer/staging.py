@@ -159,12 +159,8 @@ def _checked(column: Column[Any], value: Any, file: Path, position: str) -> Any:
     type_ = _cell_type(column)
     if value is None and column.nullable:
         return None
-    valid = isinstance(value, type_) and not isinstance(value, bool)
-    if isinstance(value, float):
-        valid = valid and math.isfinite(value)
-    elif isinstance(value, int):
-        valid = valid and abs(value) < 2**63  # Parquet's integers may be unsigned
-    if not valid:
+    valid = isinstance(value, type_) and not isinstance(value, bool) and (type_ is str or math.isfinite(value))
+    if not valid or (type_ is int and abs(value) >= 2**63):  # Parquet's integers may be unsigned
         raise _invalid(column, value, file, position)
     return value
 

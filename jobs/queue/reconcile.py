@@ -146,12 +146,11 @@ def collect(
                     continue
                 snapshots.append(replace(read_run_record(directory), state=observed.state, reason=observed.reason))
             except InputError as error:
-                if observed.state == "running":
-                    unreadable[id] = ("running", None)
-                elif directory.path.exists():
+                exists = directory.path.exists()
+                if observed.state == "running" or (observed.state == "submitted" and not exists):
+                    unreadable[id] = (observed.state, None)
+                elif exists:
                     unreadable[id] = ("failed", str(error))
-                elif observed.state == "submitted":
-                    unreadable[id] = ("submitted", None)
                 else:
                     unreadable[id] = ("queued", "its run directory was deleted")
         store.record(snapshots)

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine, make_url
 
-from db.schema.connection import connect
 from db.schema.upgrade import check_current
 from db.store.store import Store, TrialRow
-from db.transfer.export import read_only
+from db.transfer.export import connect_read_only
 from harness.settings import Settings
 from harness.trials.trial import TrialState
 
@@ -46,11 +45,7 @@ class LiveStore(Store):
 
 def open_reading(url: str) -> Engine:
     """Open a database read-only; raise InputError if it is missing, has another version, or cannot be read."""
-    engine = connect(url)
-    if engine.dialect.name == "sqlite":
-        engine = read_only(Path(engine.url.database or ""))
-    elif engine.dialect.name == "postgresql":
-        engine = engine.execution_options(postgresql_readonly=True)
+    engine = connect_read_only(url)
     try:
         check_current(engine)
     except BaseException:
