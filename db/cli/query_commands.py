@@ -58,9 +58,9 @@ def results(
 ) -> None:
     """Query metrics averaged over seeds: one row per suite, configuration and metric."""
     from db.queries import sorting
-    from db.queries.aggregates import DEFAULT_AGGREGATES
     from db.queries.results import curves
     from db.queries.results import results as query
+    from db.queries.statistics import DEFAULT_AGGREGATES
     from db.report.formats import listing
 
     if curve is not None and (metric or wide):

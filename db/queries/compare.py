@@ -10,12 +10,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, cast, select
 
-from db.queries.aggregates import summarize
 from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
 from db.queries.marks import mark_text, marks_of
 from db.queries.sorting import sort_key
-from db.queries.statistics import paired_t_test
+from db.queries.statistics import paired_t_test, summarize
 from db.schema.tables import Configs
 from db.store import filters
 from db.store.rows import Row

@@ -8,11 +8,11 @@ from itertools import chain
 
 from sqlalchemy import Connection, select
 
-from db.queries.aggregates import DEFAULT_AGGREGATES, aggregate
 from db.queries.declarations import Published
 from db.queries.groups import Group, Groups, Pool, grouped
 from db.queries.marks import mark_text
 from db.queries.sorting import sort_key
+from db.queries.statistics import DEFAULT_AGGREGATES, aggregate
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics, Trials
 from db.store import filters
@@ -53,7 +53,7 @@ def results(
         ids: only these trials.
         metrics: names, ``accuracy`` for the test set, ``all`` for every final value; default: those of the test set.
         group_by: columns of a configuration, ``suite``, ``seed``, parameters of regularizers, or overrides.
-        aggregates: the aggregates over seeds (`db.queries.aggregates`).
+        aggregates: the aggregates over seeds (`db.queries.statistics`).
 
     Returns:
         suite, task, data, model, regularizer, params, schedule, align, preset, overrides, metric, the aggregates,

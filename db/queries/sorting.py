@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from db.queries.aggregates import AGGREGATES
+from db.queries.statistics import AGGREGATES
 from db.store.rows import Row
 from harness.errors import unknown_name
 from harness.trials.metric import TEST, MetricName

@@ -1,14 +1,16 @@
-"""Paired t-tests and confidence intervals."""
+"""Aggregates over seeds, by name; paired t-tests and confidence intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from operator import mul
 
-from db.queries.aggregates import summarize
+from harness.errors import unknown_name
 
 MIN_PAIRS = 3
 """Pairs below which there is neither an interval nor a p-value; two would make either meaningless."""
@@ -16,6 +18,58 @@ ROUNDING = 1e-9
 """Differences that vary by less than this fraction of the values are equal up to rounding errors."""
 TOO_FEW, EQUAL = f"fewer than {MIN_PAIRS} pairs", "equal differences"
 """Why there is no interval. Metrics on a few hundred items take so few values that differences coincide by chance."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Values over seeds: mean, sample standard deviation (None for n < 2), and their number."""
+
+    mean: float | None
+    std: float | None
+    n: int
+
+
+def summarize(values: Iterable[float | None]) -> Summary:
+    """Return the mean and the sample standard deviation of the values that are not None."""
+    numbers = [value for value in values if value is not None]
+    n = len(numbers)
+    if not n:
+        return Summary(None, None, 0)
+    mean = math.fsum(numbers) / n
+    if n == 1:
+        return Summary(mean, None, 1)
+    # `statistics` computes with fractions, which is too slow for millions of values. Subtracting the square of the
+    # residual removes the rounding error of the mean, so that equal values have a deviation of exactly 0.
+    deviations = [value - mean for value in numbers]
+    residual = math.fsum(deviations)
+    square = math.fsum(map(mul, deviations, deviations)) - residual * residual / n
+    return Summary(mean, math.sqrt(max(square, 0.0) / (n - 1)), n)
+
+
+AGGREGATES: dict[str, Callable[[Summary, list[float]], float | int | None]] = {
+    "mean": lambda summary, numbers: summary.mean,
+    "std": lambda summary, numbers: summary.std,
+    "median": lambda summary, numbers: statistics.median(numbers) if numbers else None,
+    "min": lambda summary, numbers: min(numbers, default=None),
+    "max": lambda summary, numbers: max(numbers, default=None),
+    "n": lambda summary, numbers: summary.n,
+    "sem": lambda summary, numbers: None if summary.std is None else summary.std / math.sqrt(summary.n),
+}
+"""By name; std is the sample's, sem the standard error of the mean, both None for n < 2."""
+
+Aggregates = dict[str, float | int | None]
+
+DEFAULT_AGGREGATES = ("mean", "std", "n")
+
+
+def aggregate(values: Iterable[float | None], names: Sequence[str] = DEFAULT_AGGREGATES) -> Aggregates:
+    """Return the aggregates of the values that are not None, by name. Raise InputError for an unknown name."""
+    for name in names:
+        if name not in AGGREGATES:
+            raise unknown_name("aggregate", name, AGGREGATES)
+    numbers = [value for value in values if value is not None]
+    summary = summarize(numbers)
+    return {name: AGGREGATES[name](summary, numbers) for name in names}
 
 
 @dataclass(frozen=True)

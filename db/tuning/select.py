@@ -8,24 +8,28 @@ and when.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy
 
-from db.queries.aggregates import summarize
+from db.queries.results import final_values
+from db.queries.statistics import summarize
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics
 from db.store.rows import in_list
-from db.store.store import Store
-from db.tuning.candidates import Candidate, Selection, evaluate
+from db.store.store import Store, TrialRow
 from harness.errors import InputError
 from harness.regularizers.spec import Scalar
 from harness.settings import Settings
 from harness.suites.cell import Cell
-from harness.suites.search_space import Range, Search
+from harness.suites.search_space import Params, Range, Search, Sweep
 from harness.trials.metric import Metric, MetricName
+from harness.trials.task import spec_of
+from harness.trials.trial import Trial, TrialState
 
 if TYPE_CHECKING:
     import optuna
@@ -33,6 +37,122 @@ if TYPE_CHECKING:
 
 DIGITS = 4
 """Significant digits of sampled numbers; tables show exactly the value that was run."""
+
+PRUNED = "pruned: "
+"""Prefix of the reason of a trial that was cancelled because its candidate was pruned."""
+
+OPEN_STATES = ("running", "submitted", "queued", "cancelled", "not run")
+"""If the states of a candidate's trials differ, the first of these is its state; without any of them it is settled."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration that a cell chooses from.
+
+    Attributes:
+        params: its values of the swept keys.
+        cell: the cell with these values fixed.
+        trials: one per seed.
+        state: succeeded if every seed has a dev score; pruned or failed if one of them was, or has none.
+        reason: why it failed or was pruned.
+        dev: mean dev score over the seeds that have one.
+        n: number of seeds that have one.
+    """
+
+    params: Params
+    cell: Cell
+    trials: Sequence[Trial]
+    state: TrialState | Literal["not run", "pruned"]
+    reason: str | None = None
+    dev: float | None = None
+    n: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """True if its state is final."""
+        return self.state not in OPEN_STATES
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The current state of a swept cell's choice.
+
+    Attributes:
+        sweep: the cell's sweep.
+        candidates: in the order in which they were requested.
+        metric: the task's metric whose mean dev score decides; None while there is no dev score.
+        remaining: candidates that a search has yet to request; some of them may turn out equal.
+        to_prune: running candidates that the pruner would stop, each with the reason.
+    """
+
+    sweep: Sweep
+    candidates: tuple[Candidate, ...]
+    metric: Metric | None
+    remaining: int = 0
+    to_prune: tuple[tuple[Candidate, str], ...] = ()
+
+    @property
+    def settled(self) -> bool:
+        """True if the state of every candidate is final."""
+        return not self.remaining and all(candidate.settled for candidate in self.candidates)
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The best candidate that succeeded, of equals the first; None until all are settled or if none succeeded."""
+        if not self.settled or self.metric is None:
+            return None
+        score = self.metric.score
+        succeeded = [candidate for candidate in self.candidates if candidate.state == "succeeded"]
+        return max(succeeded, key=lambda candidate: score(candidate.dev or 0.0), default=None)
+
+
+def evaluate(cell: Cell, space: Iterable[Params], settings: Settings, store: Store) -> Selection:
+    """Return the current state of the candidates with these values. Raise as `select` does."""
+    assert cell.sweep is not None
+    fixed_cells = [(params, cell.with_params(params)) for params in space]
+    candidates = [(params, fixed, fixed.trials(settings)) for params, fixed in fixed_cells]
+    ids = [trial.id for _, _, trials in candidates for trial in trials]
+    values: dict[str, float | None] = {}
+    selection_metric: Metric | None = None
+    # The first of the task's metrics that was measured on dev also selects the weights of a run.
+    for metric in spec_of(cell.request.task).metrics:
+        name = str(MetricName("dev", metric.name))
+        if metric.higher_is_better is not None and (values := final_values(store, ids, name)):
+            selection_metric = metric
+            break
+    rows = store.states(ids)
+    evaluated = tuple(_candidate(*candidate, rows, values) for candidate in candidates)
+    return Selection(cell.sweep, evaluated, selection_metric)
+
+
+def _candidate(
+    params: Params,
+    cell: Cell,
+    trials: Sequence[Trial],
+    rows: Mapping[str, TrialRow],
+    values: Mapping[str, float | None],
+) -> Candidate:
+    own = [rows[trial.id] for trial in trials if trial.id in rows]
+    states = {row.state for row in own}
+    pruned = [row.reason for row in own if is_pruned(row)]
+    summary = summarize(values.get(row.id) for row in own if row.state == "succeeded")
+
+    def candidate(state: TrialState | Literal["not run", "pruned"], reason: str | None = None) -> Candidate:
+        return Candidate(params, cell, trials, state, reason, summary.mean, summary.n)
+
+    if pruned and not states & {"running", "submitted", "queued"}:
+        return candidate("pruned", (pruned[0] or "").removeprefix(PRUNED))
+    if len(own) < len(trials) or states & set(OPEN_STATES):
+        return candidate(next((state for state in OPEN_STATES if state in states), "not run"))
+    lost = next((row for row in own if row.state != "succeeded"), None)
+    if lost is not None:
+        return candidate("failed", lost.reason)
+    return candidate("succeeded") if summary.n == len(trials) else candidate("failed", "a run gave no finite dev score")
+
+
+def is_pruned(row: TrialRow) -> bool:
+    """Return whether a trial was cancelled because its candidate was pruned."""
+    return row.state == "cancelled" and (row.reason or "").startswith(PRUNED)
 
 
 def select(cell: Cell, settings: Settings, store: Store) -> Selection:

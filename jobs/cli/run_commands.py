@@ -176,7 +176,7 @@ def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trial
 
 def _report_failures(summary: RunSummary, retry: str) -> None:
     """Report failed trials, each cause once, and exit with code 1 if there are any; `retry` is the next command."""
-    from db.tuning.candidates import is_pruned
+    from db.tuning.select import is_pruned
 
     rows = [row for row in summary.in_states("failed", "cancelled") if not is_pruned(row)]
     causes: dict[str, list[str]] = {}

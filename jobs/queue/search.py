@@ -14,8 +14,7 @@ from db.schema.connection import reading
 from db.schema.tables import Metrics
 from db.store.rows import in_list
 from db.store.store import Enqueued, Store
-from db.tuning.candidates import PRUNED, Candidate, is_pruned
-from db.tuning.select import select
+from db.tuning.select import PRUNED, Candidate, is_pruned, select
 from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.trials.trial import FINAL_STATES, Trial

@@ -13,9 +13,9 @@ from typing import Any
 
 import typer
 
-from db.queries.aggregates import AGGREGATES
 from db.queries.results import results
 from db.queries.sorting import METRIC_COLUMNS
+from db.queries.statistics import AGGREGATES
 from db.report.formats.escaping import MAX_TEXT, csv_text, latex, markdown, plain
 from db.store.rows import Row
 from db.store.store import Store

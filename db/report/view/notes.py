@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from db.report.view.view import CellResult, View
-from db.tuning.candidates import Selection
+from db.tuning.select import Selection
 from harness.errors import InputError
 from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import Params, Search, short_key

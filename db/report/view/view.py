@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from db.queries.aggregates import summarize
 from db.queries.marks import mark_text, versions_of
 from db.queries.results import final_values
-from db.queries.statistics import paired_t_test
+from db.queries.statistics import paired_t_test, summarize
 from db.schema.connection import reading
 from db.store.store import Store
-from db.tuning.candidates import Candidate, Selection
+from db.tuning.select import Candidate, Selection
 from harness.analysis import analysis_of
 from harness.errors import unknown_name
 from harness.suites.cell import Cell

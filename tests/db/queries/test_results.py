@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from db.queries.aggregates import summarize
 from db.queries.results import curves, final_values, results
+from db.queries.statistics import summarize
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.queries.aggregates import summarize
 from db.queries.results import results
+from db.queries.statistics import summarize
 from db.store.run_record import RunRecord
 from db.store.store import Store, SubmissionRow
 from harness.regularizers.spec import complete_spec

@@ -15,8 +15,7 @@ from db.schema.connection import connect
 from db.schema.tables import METADATA
 from db.store.run_record import RunRecord
 from db.store.store import Store
-from db.tuning.candidates import PRUNED, Candidate, Selection
-from db.tuning.select import select
+from db.tuning.select import PRUNED, Candidate, Selection, select
 from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from db.store.store import open_store
-from db.tuning.candidates import PRUNED
+from db.tuning.select import PRUNED
 from harness.runs.run_directory import RunDirectory
 from jobs.queue.reconcile import collect
 from tests.patience import PATIENCE, wait

@@ -19,7 +19,7 @@ from db.report.view.build import build_view, resolve_cells
 from db.report.view.view import CellResult, View
 from db.store.run_record import RunRecord
 from db.store.store import Store
-from db.tuning.candidates import PRUNED
+from db.tuning.select import PRUNED
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import parse_search, parse_space
