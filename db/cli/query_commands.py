@@ -57,8 +57,7 @@ def results(
     as_json: Json = False,
 ) -> None:
     """Query metrics averaged over seeds: one row per suite, configuration and metric."""
-    from db.queries import sorting
-    from db.queries.results import curves
+    from db.queries.results import curves, pivot, sort_rows
     from db.queries.results import results as query
     from db.queries.statistics import DEFAULT_AGGREGATES
     from db.report.formats import listing
@@ -74,7 +73,7 @@ def results(
             rows = curves(store, words or (), curve, every=every, **options)
         else:
             rows = query(store, words or (), metrics=split(metric), **options)
-    rows = sorting.sort_rows(sorting.pivot(rows) if wide else rows, split(sort), limit)
+    rows = sort_rows(pivot(rows) if wide else rows, split(sort), limit)
     active = any(row.get("state") in ("submitted", "running") for row in rows)
     below = ["submitted, running: at the last `dropbench collect`; run it for the current states"] if active else []
     _print(rows, kind, output, lambda: (*listing.results_table(rows), below), "no results: run `dropbench run SUITE`")

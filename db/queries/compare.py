@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Text, cast, select
 from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
 from db.queries.marks import mark_text, marks_of
-from db.queries.sorting import sort_key
+from db.queries.results import sort_key
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.tables import Configs
 from db.store import filters
@@ -81,8 +81,9 @@ def compare(old: Side, new: Side) -> list[Row]:
     rows = []
     for old_id, new_id in pairs:
         label = _label(old, old_id, new, new_id, differing)
-        seeds = {name: (_seeds(old, name, old_id), _seeds(new, name, new_id)) for name in names}
-        measured = [_row(label, name, *sides) for name, sides in seeds.items() if any(sides)]
+        sides = (old, old_id or ""), (new, new_id or "")
+        seeds = {name: [side.values.get(name, {}).get(id, {}) for side, id in sides] for name in names}
+        measured = [_row(label, name, *values) for name, values in seeds.items() if any(values)]
         rows += measured or [_row(label, None, {}, {})]
     order = [*COLUMNS, "old", "new", "only", "metric"]
     return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
@@ -175,10 +176,6 @@ def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differi
             flat = dict(_flatten(json.loads(text)))
             values.update({".".join(key): flat.get(key) for key in without_column})
     return {**label, "old": sides[0], "new": sides[1], "only": None}
-
-
-def _seeds(side: Side, metric: str, id: str | None) -> dict[int, float]:
-    return side.values.get(metric, {}).get(id or "", {})
 
 
 def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[int, float]) -> Row:

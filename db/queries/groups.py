@@ -137,8 +137,7 @@ class Groups:
             columns = {"suite": suite, "seed": seed, **dict(zip(self.config_keys, values, strict=True))}
             names = self.group_by or ("suite", *COLUMNS)
             group = self.by_label[label] = Group({name: columns[name] for name in names})
-        if config_id in self.marks:
-            group.marks.update(self.marks[config_id])
+        group.marks.update(self.marks.get(config_id, ()))
         if not self.keys.by_seed:  # a key for each trial would fill the memory
             self._by_key[key] = group
         return group

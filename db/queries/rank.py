@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Text, cast, select
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
 from db.queries.marks import mark_text, marks_of
-from db.queries.sorting import sort_key
+from db.queries.results import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test, summarize
 from db.schema.connection import reading
 from db.schema.tables import Configs

@@ -1,18 +1,18 @@
-"""Results over configurations: means over seeds, as rows of plain values."""
+"""Results over configurations: means over seeds, as rows of plain values, which can be sorted and pivoted."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from db.queries.declarations import Published
 from db.queries.groups import Group, Groups, Pool, grouped
 from db.queries.marks import mark_text
-from db.queries.sorting import sort_key
-from db.queries.statistics import DEFAULT_AGGREGATES, aggregate
+from db.queries.statistics import AGGREGATES, DEFAULT_AGGREGATES, aggregate
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics, Trials
 from db.store import filters
@@ -26,6 +26,9 @@ STATE_PRIORITY = ("failed", "running", "submitted", "queued", "cancelled", "skip
 
 CURVE_SPLITS = ("dev", "train", "test")
 """The splits of a curve without a split, in order of preference: few tasks measure test before the end."""
+
+METRIC_COLUMNS = (*AGGREGATES, "published", "pooled")
+"""Columns of a row that describe its metric."""
 
 
 def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, float | None]:
@@ -152,3 +155,66 @@ def _pooled(pool: Pool, aggregates: Sequence[str], *, grouped: bool) -> Row:
 
 def _order(group: Group) -> list[tuple[int, float, str]]:
     return [sort_key(value) for value in group.label.values()]
+
+
+def sort_key(value: Any) -> tuple[int, float, str]:
+    """Return a key that sorts values of any type: None first, then numbers by size, then texts."""
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float):
+        return 1, float(value), ""
+    return 2, 0.0, value if isinstance(value, str) else repr(value)
+
+
+def pivot(rows: Sequence[Row]) -> list[Row]:
+    """Merge the rows of a label into one: the aggregate ``mean`` of ``accuracy`` is the column ``accuracy mean``.
+
+    Args:
+        rows: as `results` returns them, those of a label next to each other.
+    """
+    names = {row["metric"] for row in rows} - {None}
+    metrics = sorted(names, key=lambda name: (MetricName.parse(name).split != TEST, name))
+    aggregates = [name for name in (rows[0] if rows else ()) if name in METRIC_COLUMNS]
+    pivoted = []
+    for _, group in groupby(rows, lambda row: repr(_label(row))):
+        by_metric = {row["metric"]: row for row in group}
+        first = next(iter(by_metric.values()))
+        columns = {
+            f"{metric} {name}": by_metric[metric][name] if metric in by_metric else 0 if name == "n" else None
+            for metric in metrics
+            for name in aggregates
+        }
+        pivoted.append({**_label(first), **columns, "state": first["state"]})
+    return pivoted
+
+
+def sort_rows(rows: Sequence[Row], keys: Sequence[str], limit: int | None = None) -> list[Row]:
+    """Return the first `limit` rows sorted by `keys`; rows without a value are always last.
+
+    Args:
+        rows: rows with the same columns.
+        keys: columns, parameters or overrides; ``-mean`` sorts in descending order.
+        limit: None: all.
+
+    Raises:
+        InputError: no row has such a key.
+    """
+    result = list(rows)
+    holders = [holder for row in rows for holder in (row, row.get("params", {}), row.get("overrides", {}))]
+    for key in reversed(keys):
+        name = key.removeprefix("-")
+        if rows and not any(name in holder for holder in holders):
+            known = {name for holder in holders for name in holder} - {"params", "overrides"}
+            raise unknown_name("key to sort by", name, known)
+        result.sort(key=lambda row: sort_key(_value(row, name)), reverse=key != name)
+        result.sort(key=lambda row: _value(row, name) is None)
+    return result[:limit]
+
+
+def _label(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in (*METRIC_COLUMNS, "metric", "state")}
+
+
+def _value(row: Row, name: str) -> Any:
+    """Return a column, parameter or override of a row."""
+    return row[name] if name in row else row.get("params", {}).get(name, row.get("overrides", {}).get(name))

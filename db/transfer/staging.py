@@ -159,8 +159,9 @@ def _checked(column: Column[Any], value: Any, file: Path, position: str) -> Any:
     type_ = _cell_type(column)
     if value is None and column.nullable:
         return None
-    valid = isinstance(value, type_) and not isinstance(value, bool) and (type_ is str or math.isfinite(value))
-    if not valid or (type_ is int and abs(value) >= 2**63):  # Parquet's integers may be unsigned
+    valid = isinstance(value, type_) and not isinstance(value, bool)
+    # Parquet's integers may be unsigned.
+    if not valid or (type_ is float and not math.isfinite(value)) or (type_ is int and abs(value) >= 2**63):
         raise _invalid(column, value, file, position)
     return value
 

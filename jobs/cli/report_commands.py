@@ -73,7 +73,7 @@ def dashboard(
 ) -> None:
     """Serve live web pages of the database to this machine only; changes nothing. Stop it by Ctrl-C."""
     from db.report.dashboard.app import serve
-    from jobs.queue.activity import activity
+    from jobs.queue.status import activity
 
     settings = Settings.from_environment()
     serve(settings, port, activity, lambda address: typer.echo(f"dashboard: {address} (stop by Ctrl-C)"))

@@ -12,7 +12,7 @@ from db.store.store import TrialRow
 from harness.errors import InputError, count_of
 from harness.trials.task import spec_of
 from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.activity import train_progress
+from jobs.queue.status import train_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -135,7 +135,10 @@ def collect(
             directory = Runs(settings.runs)[id]
             try:
                 if observed.died:
-                    observed = close_dead_attempt(directory, submission)
+                    with directory.lock() as locked:
+                        if locked:  # otherwise another worker took the trial meanwhile
+                            finalize_dead(directory, submission.exit_cause if submission else None)
+                    observed = determine_state(directory, submission)
                 if observed.state in ("submitted", "running"):
                     busy.add(row.submission_id)
                 if submission is not None and not submission.is_local:
@@ -163,14 +166,6 @@ def collect(
                 store.end_submission(id)
                 slots.remove_slots(settings.runs, id)
     return changed
-
-
-def close_dead_attempt(directory: RunDirectory, submission: Submission | None) -> ObservedState:
-    """Record the end of a dead attempt, unless another worker took the trial meanwhile; return the state after that."""
-    with directory.lock() as locked:
-        if locked:
-            finalize_dead(directory, submission.exit_cause if submission else None)
-    return determine_state(directory, submission)
 
 
 def import_results(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The states of trials, read from the database and, for active trials, from their run directories."""
+"""The states of trials, and the progress of running ones, from the database and the run directories of active ones."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from db.store.store import Store
 from harness.clock import utc_now_iso
 from harness.errors import count_of, unknown_name
+from harness.files import read_tail
 from harness.settings import Settings
 from harness.trials.trial import TRIAL_STATES, TrialState
 from jobs.queue.reconcile import ActiveTrial, collect, inspect_active
 from jobs.slurm.execution import OUT_OF_MEMORY
+
+_TAIL_BYTES = 16384
 
 
 @dataclass(frozen=True)
@@ -126,3 +131,89 @@ def explain_no_match(store: Store, ids: Sequence[str], words: Sequence[str], sta
 
 def _list_counts(counts: Mapping[TrialState, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+
+
+@dataclass(frozen=True)
+class TrainProgress:
+    """The progress of a running trial; fields are None before its first train event.
+
+    Attributes:
+        step: steps done.
+        steps: steps in all.
+        rate: steps per second since the last start.
+        loss: loss of the last train event.
+        at: time of the last train event, seconds since 1970.
+    """
+
+    id: str
+    step: int | None = None
+    steps: int | None = None
+    rate: float | None = None
+    loss: float | None = None
+    at: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the time until the end of training at the current rate."""
+        if not self.rate or self.step is None or self.steps is None:
+            return None
+        return (self.steps - self.step) / self.rate
+
+
+@dataclass(frozen=True)
+class Activity:
+    """All active trials at one time.
+
+    Attributes:
+        status: the counts by true state.
+        states: state and reason by id, of the trials that the database lists as submitted or running.
+        running: the progress of the running trials.
+    """
+
+    status: Status
+    states: Mapping[str, tuple[TrialState, str | None]]
+    running: list[TrainProgress]
+
+
+def activity(store: Store, settings: Settings) -> Activity:
+    """Inspect every active trial. The database may be read-only."""
+    status, active = observe(store, settings)
+    states = {id: (trial.observed.state, trial.observed.reason) for id, trial in active.items()}
+    running = [train_progress(settings.runs / id) for id, (state, _) in states.items() if state == "running"]
+    return Activity(status, states, running)
+
+
+def train_progress(directory: Path) -> TrainProgress:
+    """Return the progress of a run since its last start."""
+    events = _train_events(directory)
+    if not events:
+        return TrainProgress(directory.name)
+    last = events[-1]
+    first = next(event for event in events if event.get("phase") == last.get("phase") and event["step"] <= last["step"])
+    steps, seconds = last["step"] - first["step"], 0.0
+    if _is_number(last.get("time")) and _is_number(first.get("time")):
+        seconds = last["time"] - first["time"]
+    rate = steps / seconds if steps > 0 and seconds > 0 else None
+    total, loss, at = (last[key] if _is_number(last.get(key)) else None for key in ("steps", "loss", "time"))
+    return TrainProgress(directory.name, int(last["step"]), None if total is None else int(total), rate, loss, at)
+
+
+def _train_events(directory: Path) -> list[dict[str, Any]]:
+    """Return the newest train events since the last start."""
+    events: list[dict[str, Any]] = []
+    for line in read_tail(directory / "events.jsonl", _TAIL_BYTES).split(b"\n"):
+        try:
+            event = json.loads(line) if b'"train"' in line or b'"resume"' in line else None
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(event, dict) or not _is_number(event.get("step")):
+            continue
+        if event.get("event") == "resume":  # steps after the checkpoint are repeated
+            events = [{**event, "steps": events[-1].get("steps")}] if events and event.get("step") else []
+        elif event.get("event") == "train":
+            events.append(event)
+    return events
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from db.report.dashboard.app import make_app
 from harness.settings import Settings
-from jobs.queue.activity import activity
+from jobs.queue.status import activity
 from tests.fuzz.hostile import limited, texts
 
 COLUMNS = (

@@ -59,7 +59,7 @@ class Live:
 
     Args:
         settings: paths of the database and the runs.
-        get_activity: returns the running trials (`jobs.queue.activity.activity`).
+        get_activity: returns the running trials (`jobs.queue.status.activity`).
 
     Raises:
         InputError: the database is missing or cannot be read.
@@ -77,7 +77,7 @@ class Live:
         self._activity: Any = None
 
     def activity(self) -> Any:
-        """Return the running trials (`jobs.queue.activity.Activity`), at most `MAX_ACTIVITY_AGE_S` old."""
+        """Return the running trials (`jobs.queue.status.Activity`), at most `MAX_ACTIVITY_AGE_S` old."""
         with self._lock:
             if self._activity is None or time.monotonic() - self._activity_time > MAX_ACTIVITY_AGE_S:
                 # Compare the run directories with the database, not with states observed before.

@@ -116,7 +116,7 @@ def _mean_duration(live: Live, name: str) -> float | None:
 
 
 def running_trials(live: Live) -> list[tuple[Any, str]]:
-    """Return the running trials (`jobs.queue.activity.TrainProgress`) with their labels; the first to end first."""
+    """Return the running trials (`jobs.queue.status.TrainProgress`) with their labels; the first to end first."""
     trials = sorted(live.activity().running, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0, trial.id))
     trials = trials[:MAX_RUNNING]
     labels = _labels(live, [trial.id for trial in trials])

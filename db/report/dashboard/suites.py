@@ -64,7 +64,7 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
     variant_of: dict[str, Variant] = {}
     versions: Counter[tuple[str, str]] = Counter()
     for config in configs:
-        versions[_base(config), config["fingerprint"]] += len(trials[config["id"]])
+        versions[config["data"].removesuffix(SYNTHETIC), config["fingerprint"]] += len(trials[config["id"]])
     indices = {preset: _CellIndex(_all_cells(suite, preset)) for preset in suite.presets}
     for config in configs:
         preset = config["preset"]
@@ -75,7 +75,8 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
         swept = _swept(cells[0]) if cells else set()
         overrides = config["overrides"].items()
         extra = {key: value for key, value in overrides if key not in swept and declared.get(key) != value}
-        own = [fingerprint for (data, fingerprint), _ in versions.most_common() if data == _base(config)]
+        base = config["data"].removesuffix(SYNTHETIC)
+        own = [fingerprint for (data, fingerprint), _ in versions.most_common() if data == base]
         version = own.index(config["fingerprint"])  # other data are another table
         key = canonical_json([preset, extra, version] if version else [preset, extra])
         label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
@@ -137,31 +138,25 @@ class _CellIndex:
     """Index of cells by their requests, to look up the cells of a configuration without a scan of thousands."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
-        self._names: dict[Hashable, set[tuple[str, ...]]] = {}
-        self._cells: dict[Hashable, list[Cell]] = {}
+        self._cells: dict[Hashable, dict[tuple[str, ...], dict[Hashable, list[Cell]]]] = {}
         for cell in cells:
             request = cell.request
             head = _head(request.task, request.model, request.data, request.regularizer, request.align)
             names = tuple(sorted(request.params.keys() - _swept(cell)))
-            self._names.setdefault(head, set()).add(names)
             values = tuple(request.params[name] for name in names)
-            self._cells.setdefault((head, names, values), []).append(cell)
+            self._cells.setdefault(head, {}).setdefault(names, {}).setdefault(values, []).append(cell)
 
     def matching(self, config: Mapping[str, Any]) -> list[Cell]:
         """Return the cells that request a configuration; of several, the most specific ones."""
         head = _head(*(config[key] for key in ("task", "model", "data", "regularizer", "align")))
         scores = [
             (_score(cell, config["overrides"]), cell)
-            for names in self._names.get(head, ())
-            for cell in self._cells.get((head, names, tuple(config["params"].get(name) for name in names)), ())
+            for names, by_values in self._cells.get(head, {}).items()
+            for cell in by_values.get(tuple(config["params"].get(name) for name in names), ())
             if cell.request.regularizer == "none" or cell.request.schedule == config["schedule"]
         ]
         best = max((score for score, _ in scores), default=None)
         return [cell for score, cell in scores if score == best]
-
-
-def _base(config: Mapping[str, Any]) -> str:
-    return str(config["data"].removesuffix(SYNTHETIC))
 
 
 def _head(task: str, model: str, data: str, regularizer: str, align: str) -> Hashable:

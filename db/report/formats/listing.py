@@ -13,8 +13,7 @@ from typing import Any
 
 import typer
 
-from db.queries.results import results
-from db.queries.sorting import METRIC_COLUMNS
+from db.queries.results import METRIC_COLUMNS, results
 from db.queries.statistics import AGGREGATES
 from db.report.formats.escaping import MAX_TEXT, csv_text, latex, markdown, plain
 from db.store.rows import Row

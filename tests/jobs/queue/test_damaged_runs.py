@@ -12,9 +12,9 @@ from db.store.store import Store, SubmissionRow, open_store
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
 from jobs.cleanup.gc import gc
-from jobs.queue.activity import activity
 from jobs.queue.operations import cancel, enqueue, retry
 from jobs.queue.reconcile import collect
+from jobs.queue.status import activity
 from jobs.submission.dispatch import _queued
 from jobs.worker.attempt import Attempt
 from tests.damage import DAMAGES, age, damage

@@ -15,7 +15,7 @@ import uvicorn
 from db.report.dashboard.app import make_app
 from db.store.store import Store
 from harness.settings import Settings
-from jobs.queue.activity import activity
+from jobs.queue.status import activity
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Reader, Runs, Tables
