@@ -23,7 +23,7 @@ from tasks.data.images.image_arrays import ArrayImages, build_split
 from tasks.data.images.safe_pickle import read_plain_pickle
 from tasks.data.lines import read_file, read_lines
 from tasks.data.locate import Source
-from tasks.data.splits import carve_dev, split_note
+from tasks.data.splits import three_splits
 
 PLANES, SIDE = 3, 32
 PIXELS = PLANES * SIDE * SIDE
@@ -41,9 +41,8 @@ def _read(
     test = read_split(test_file, len(classes))
     pixels = np.concatenate([batch.images.pixels for batch in batches if isinstance(batch.images, ArrayImages)])
     labels = np.concatenate([batch.labels for batch in batches])
-    train, dev = carve_dev(ImageSplit(ArrayImages(pixels), labels))
-    notes = (split_note("dev is 10 % of the published train"),)
-    return ImageClassificationData(source.name, classes, train, dev, test, notes)
+    splits, note = three_splits({"train": ImageSplit(ArrayImages(pixels), labels), "test": test}, labels)
+    return ImageClassificationData(source.name, classes, *splits, (note,))
 
 
 def _names_of_lines(path: Path) -> list[str]:

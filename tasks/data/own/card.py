@@ -1,0 +1,92 @@
+"""The card of a user's own data, `card.yaml`, and the files of its splits, by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from harness.errors import InputError, unknown_name
+from harness.files import read_yaml
+from harness.trials.task import Split
+from harness.validation import StrictModel, located, validated
+from tasks.data.dataset import Dataset, Layout
+
+CARD = "card.yaml"
+SPLIT_NAMES: dict[str, Split] = {
+    "train": "train", "dev": "dev", "valid": "dev", "val": "dev", "validation": "dev", "test": "test",
+}  # fmt: skip
+"""Names up to the first dot, in lower case → split."""
+OneOrMore = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+
+
+class Card(StrictModel):
+    """A card, as docs/data.md describes; `Dataset.card` lists the keys of a set."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+    percent: dict[Literal["dev", "test"], Annotated[int, Field(ge=1, le=49)]] = Field(default={})
+    text: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=2)] = ("text",)
+    label: str = "label"
+    group: str = ""
+    classes: tuple[str, ...] = ()
+    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    columns: tuple[str, ...] = ("word", "tag")
+    scored: Literal["spans", "tokens"] = "spans"
+    languages: tuple[str, ...] = ()
+
+
+def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split, list[str]]]:
+    """Return a set as it is in a user's folder, its card, and the files of each split.
+
+    Raises:
+        InputError: the card is not valid, or the names do not give the splits.
+    """
+    file = folder / CARD
+    content = (read_yaml(file) if file.is_file() else None) or {}
+    if not isinstance(content, dict):
+        raise InputError(f"{file}: expected a mapping, such as `group: author`")
+    for key in content:
+        if key not in dataset.card:
+            raise unknown_name(f"key in {located(file, [key])}", str(key), dataset.card)
+    card = validated(Card, content, file)
+    [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1
+    splits = _by_name(folder, pattern, card)
+    if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
+        names = ", ".join(name for names in splits.values() for name in names)[:200]
+        raise InputError(f"{folder}: {names}: expected {number} for train, and for dev and test as many or none")
+    if dataset.kind == "object-detection":
+        splits = {split: [name, _image_folder(folder, name)] for split, (name,) in splits.items()}
+    files = tuple(dict.fromkeys(name for names in splits.values() for name in names)) or (pattern,)
+    facts = {
+        "layouts": (Layout(files=files, optional=(CARD,), reader=dataset.layouts[0].reader),),
+        "kind": "textual-entailment" if len(card.text) > 1 else dataset.kind,
+        "columns": tuple(name for name in card.columns if name not in ("word", "tag")),
+    }
+    return dataset.model_copy(update=facts), card, splits
+
+
+def _by_name(folder: Path, pattern: str, card: Card) -> dict[Split, list[str]]:
+    """Return the names that match the pattern by split; the other names belong to train.
+
+    For the pattern "*/" the only split is the folder itself if no folder in it has a split's name.
+    """
+    end = "/" if pattern.endswith("/") else ""
+    paths = {path for gz in ("", ".gz") for path in folder.glob(pattern + gz) if path.is_dir() == bool(end)}
+    names = sorted(path.name + end for path in paths if path.name[0] != "." and path.name != CARD)
+    splits: dict[Split, list[str]] = {}
+    for name in (
+        name for suffix in card.languages or [""] for name in names if name.removesuffix(".gz").endswith(suffix)
+    ):
+        splits.setdefault(SPLIT_NAMES.get(name.rstrip("/").partition(".")[0].lower(), "train"), []).append(name)
+    return (
+        {"train": ["./"]}
+        if end and names and not SPLIT_NAMES.keys() & {name[:-1].lower() for name in names}
+        else splits
+    )
+
+
+def _image_folder(folder: Path, name: str) -> str:
+    """Return the folder of an annotation file's images: that of its name, or images/, else the annotation file's."""
+    names = f"{PurePosixPath(name).stem}/", "images/"
+    return next((name for name in names if (folder / name).is_dir()), "./")
