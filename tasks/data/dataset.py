@@ -82,7 +82,7 @@ class Dataset(StrictModel):
         splits: how train, dev and test are made, in words.
         synthetic: "module:function" that writes a small set in the first layout (folder, dataset, seed); "" for none.
         package: "package/sub/folder" of an installed package that includes the files; "" if the user provides them.
-        card: for a user's own files, the keys of their card (`tasks.data.own.card`); the layout has one pattern.
+        card: for a user's own files, the keys of their card (`tasks.data.card`); the layout has one pattern.
     """
 
     name: str

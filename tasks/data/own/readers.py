@@ -21,7 +21,7 @@ from tasks.data.detection.coco import BoxedImage, DetectionData, read_annotation
 from tasks.data.images.image_folder import class_folders, class_names
 from tasks.data.lines import single_spaces, stream_lines
 from tasks.data.locate import Source
-from tasks.data.own.card import CARD, Card, describe
+from tasks.data.card import CARD, Card, describe
 from tasks.data.splits import SPLITS, overlap_notes, three_splits
 from tasks.data.text.conll import read_columns
 from tasks.data.text.labeled_text import csv_rows
@@ -84,9 +84,9 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
         given[split] = (TextSplit, PairSplit)[label - 1](*columns[:label], labels)
         groups |= {split: columns[-1]} if card.group else {}
     splits, split_note = three_splits(given, given["train"].labels, card.percent, groups, "your files")
-    overlap = overlap_notes(zip(*list(vars(rows).values())[:label], strict=True) for rows in splits)
+    duplicates = overlap_notes(zip(*list(vars(rows).values())[:label], strict=True) for rows in splits)
     data_type: Any = (TextClassificationData, PairData)[label - 1]
-    return data_type(source.name, classes, *splits, (split_note or FILES, *notes, *overlap))
+    return data_type(source.name, classes, *splits, (split_note or FILES, *notes, *duplicates))
 
 
 read_csv = partial(_read_table, _csv)
@@ -99,8 +99,9 @@ def read_conll(source: Source) -> TaggedData:
     """Read tagged sentences; the group of a sentence is that of its first word."""
     card, files = _open(source)
     given = {split: read_columns(path, card.columns, card.scored).split for split, [path] in files.items()}
-    columns = {split: {**rows.columns, "word": rows.words}.get(card.group, ()) for split, rows in given.items()}
-    groups = {split: [row[0] for row in rows] for split, rows in columns.items() if card.group}
+    if card.group not in ("", *given["train"].columns):
+        raise InputError(f"{source.folder / CARD}: group={card.group}: expected one of {', '.join(card.columns)}")
+    groups = {split: [row[0] for row in rows.columns[card.group]] for split, rows in given.items() if card.group}
     splits, split_note = three_splits(
         given, np.zeros(len(given["train"]), np.int64), card.percent, groups, "your files"
     )

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from harness.errors import InputError, unknown_name
-from harness.files import read_yaml
+from harness.files import read_yaml, yaml_line
 from harness.trials.task import Split
-from harness.validation import StrictModel, located, validated
+from harness.validation import StrictModel, validated
 from tasks.data.dataset import Dataset, Layout
 
 CARD = "card.yaml"
@@ -48,8 +48,10 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
         raise InputError(f"{file}: expected a mapping, such as `group: author`")
     for key in content:
         if key not in dataset.card:
-            raise unknown_name(f"key in {located(file, [key])}", str(key), dataset.card)
+            raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
+    if len({*card.columns}) < len(card.columns) or not {"word", "tag"} <= {*card.columns}:
+        raise InputError(f"{file}:{yaml_line(file, ['columns'])}: columns: expected word and tag once")
     [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1
     splits = _by_name(folder, pattern, card)
     if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
@@ -71,19 +73,15 @@ def _by_name(folder: Path, pattern: str, card: Card) -> dict[Split, list[str]]:
 
     For the pattern "*/" the only split is the folder itself if no folder in it has a split's name.
     """
-    end = "/" if pattern.endswith("/") else ""
+    end, suffixes = "/" * pattern.endswith("/"), [f".{language}" for language in card.languages] or [""]
     paths = {path for gz in ("", ".gz") for path in folder.glob(pattern + gz) if path.is_dir() == bool(end)}
-    names = sorted(path.name + end for path in paths if path.name[0] != "." and path.name != CARD)
-    splits: dict[Split, list[str]] = {}
-    for name in (
-        name for suffix in card.languages or [""] for name in names if name.removesuffix(".gz").endswith(suffix)
-    ):
-        splits.setdefault(SPLIT_NAMES.get(name.rstrip("/").partition(".")[0].lower(), "train"), []).append(name)
-    return (
-        {"train": ["./"]}
-        if end and names and not SPLIT_NAMES.keys() & {name[:-1].lower() for name in names}
-        else splits
-    )
+    names = sorted(path.name for path in paths if path.name[0] != "." and path.name != CARD)
+    if end and names and not SPLIT_NAMES.keys() & {*map(str.lower, names)}:
+        return {"train": ["./"]}
+    splits: dict[Split, list[str]] = {"train": [], "dev": [], "test": []}
+    for name in (name for suffix in suffixes for name in names if name.removesuffix(".gz").endswith(suffix)):
+        splits[SPLIT_NAMES.get(name.partition(".")[0].lower(), "train")].append(name + end)
+    return {split: names for split, names in splits.items() if names}
 
 
 def _image_folder(folder: Path, name: str) -> str:
