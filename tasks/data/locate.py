@@ -10,9 +10,9 @@ from pathlib import Path
 
 from harness.errors import InputError
 from harness.settings import Settings
+from tasks.data.card import describe
 from tasks.data.dataset import DATASETS, LABELED, SYNTHETIC, Dataset, Layout
 from tasks.data.fingerprint import fingerprint, partial_fingerprint
-from tasks.data.card import describe
 
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".tar.gz")
 

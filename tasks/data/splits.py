@@ -43,34 +43,35 @@ def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
 
 def three_splits(
     given: Mapping[Split, Any],
-    labels: Labels,
-    percent: Mapping[Split, int] = {},
+    percent: Mapping[Any, int] = {},
     groups: Mapping[Split, Sequence[str]] = {},
     whole: str = "the published train",
-) -> tuple[list[Any], str]:
+) -> tuple[tuple[Any, Any, Any], str]:
     """Return train, dev and test, those that are not given carved from train (default: 10 % each), and a note on that.
 
-    `labels` (N,) are the classes of train. Its rows are split by `stratified`, or if `groups` has a name for each row
-    of each split, its groups are, by the labels of their first rows. Raises InputError for a group in two given splits.
+    Rows are split by `stratified`; those without labels are of one class. If `groups` has a name for each row of each
+    split, groups are split instead, by the labels of their first rows; raises InputError for one in two given splits.
     """
     split_of: dict[str, Split] = {}
     for split, names in groups.items():
         for name in names:
             if split_of.setdefault(name, split) != split:
                 raise InputError(f"group '{name[:40]}' is in {split_of[name]} and {split}: move it, or drop `group`")
-    shares = {split: percent.get(split, 10) for split in SPLITS[1:] if split not in given}
-    if not shares:
-        return [given[split] for split in SPLITS], ""
-    percents = {"train": 100 - sum(shares.values()), **shares}
-    keys = groups["train"] if groups else np.arange(len(labels))
-    _, first_rows, numbers = np.unique(keys, return_index=True, return_inverse=True)
-    parts = zip(percents, stratified(labels[first_rows], [*percents.values()]), strict=True)
-    carved = {split: given["train"].take(np.flatnonzero(np.isin(numbers, part))) for split, part in parts}
-    named = ", ".join(f"{percent} % {split}" for split, percent in percents.items()) + f" of {whole}"
-    if len(shares) == 1:
-        named = "".join(f"{split} is {percent} % of {whole}" for split, percent in shares.items())
-    how = "whole groups, " if groups else "stratified, " if labels.any() else ""
-    return [{**given, **carved}[split] for split in SPLITS], f"{named} ({how}seed {SPLIT_SEED})"
+    splits, note = dict(given), ""
+    if shares := {split: percent.get(split, 10) for split in SPLITS[1:] if split not in given}:
+        train, rest = given["train"], 100 - sum(shares.values())
+        labels = getattr(train, "labels", np.zeros(len(train), np.int64))
+        keys = groups["train"] if groups else np.arange(len(labels))
+        _, first_rows, numbers = np.unique(keys, return_index=True, return_inverse=True)
+        parts = stratified(labels[first_rows], (rest, *shares.values()))
+        rows = (np.flatnonzero(np.isin(numbers, part)) for part in parts)
+        splits |= {split: train.take(next(rows)) for split in SPLITS if split == "train" or split in shares}
+        how = "whole groups, " if groups else "stratified, " if labels.any() else ""
+        note = "".join(f"{split} is {share} %" for split, share in shares.items())
+        if len(shares) > 1:
+            note = ", ".join(f"{share} % {split}" for split, share in {"train": rest, **shares}.items())
+        note += f" of {whole} ({how}seed {SPLIT_SEED})"
+    return (splits["train"], splits["dev"], splits["test"]), note
 
 
 def overlap_notes(splits: Iterable[Iterable[Hashable]]) -> Iterator[str]:

@@ -30,7 +30,7 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("harness.registry.PLUGIN_MODULES", set(PLUGIN_MODULES))
     for registry in (MODELS, TASKS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    path = DOCS / request.param
+    path: Path = DOCS / request.param
     for name, language in PAGES[request.param].items():
         [block] = re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)[-1:]
         if language == "csv":

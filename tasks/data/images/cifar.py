@@ -41,7 +41,7 @@ def _read(
     test = read_split(test_file, len(classes))
     pixels = np.concatenate([batch.images.pixels for batch in batches if isinstance(batch.images, ArrayImages)])
     labels = np.concatenate([batch.labels for batch in batches])
-    splits, note = three_splits({"train": ImageSplit(ArrayImages(pixels), labels), "test": test}, labels)
+    splits, note = three_splits({"train": ImageSplit(ArrayImages(pixels), labels), "test": test})
     return ImageClassificationData(source.name, classes, *splits, (note,))
 
 

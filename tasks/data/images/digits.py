@@ -34,5 +34,5 @@ def read(source: Source) -> ImageClassificationData:
     pixels = np.rint(table[:, :-1] * (255 / MAX_VALUE)).astype(np.uint8).reshape(-1, SIDE, SIDE, 1)
     names = source.dataset.class_names
     rows = build_split(path, ArrayImages(pixels), table[:, -1].astype(np.int64), len(names))
-    splits, note = three_splits({"train": rows}, rows.labels, {"test": 20}, whole="one file")
+    splits, note = three_splits({"train": rows}, {"test": 20}, whole="one file")
     return ImageClassificationData(source.name, names, *splits, (note,))

@@ -7,21 +7,22 @@ from functools import partial
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from harness.errors import InputError
 from harness.files import read_bytes
 from harness.trials.task import Split
-from tasks.data.classification import ImageClassificationData, ImageSplit, Labels, TextClassificationData, TextSplit
+from tasks.data.card import CARD, Card, describe
+from tasks.data.classification import ImageClassificationData, TextClassificationData, TextSplit
 from tasks.data.dataset import DATASETS
 from tasks.data.detection.annotations import AnnotatedSplit
 from tasks.data.detection.coco import BoxedImage, DetectionData, read_annotations
 from tasks.data.images.image_folder import class_folders, class_names
 from tasks.data.lines import single_spaces, stream_lines
 from tasks.data.locate import Source
-from tasks.data.card import CARD, Card, describe
+from tasks.data.read import Data
 from tasks.data.splits import SPLITS, overlap_notes, three_splits
 from tasks.data.text.conll import read_columns
 from tasks.data.text.labeled_text import csv_rows
@@ -30,6 +31,8 @@ from tasks.data.text.tagged import TaggedData, tagged_data
 from tasks.data.translation.parallel import PairFiles, ParallelText
 
 FILES = "splits as in the files"
+TABLES: dict[int, Any] = {1: (TextClassificationData, TextSplit), 2: (PairData, PairSplit)}
+"""Number of columns of text → types of the data and of a split."""
 Row = tuple[int, Mapping[str, Any]]
 """Line number, and values by column."""
 
@@ -60,8 +63,9 @@ def _order(name: str) -> tuple[bool, int, str]:
     return not name.isdecimal(), len(name) * name.isdecimal(), name
 
 
-def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) -> TextClassificationData | PairData:
+def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) -> Data:
     card, files = _open(source)
+    data_type, split_type = TABLES[len(card.text)]
     names, label = [*card.text, card.label, *filter(None, [card.group])], len(card.text)
     tables = {
         split: [(line, [_value(path, line, row, name) for name in names]) for line, row in rows_of(path, card) if row]
@@ -81,12 +85,11 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
         if left_out := len(table) - len(columns[0]):
             notes.append(f"{left_out:,} rows of {files[split][0].name} without text left out")
         labels = np.array([numbers[name] for name in columns[label]], np.int64)
-        given[split] = (TextSplit, PairSplit)[label - 1](*columns[:label], labels)
+        given[split] = split_type(*columns[:label], labels)
         groups |= {split: columns[-1]} if card.group else {}
-    splits, split_note = three_splits(given, given["train"].labels, card.percent, groups, "your files")
+    splits, split_note = three_splits(given, card.percent, groups, "your files")
     duplicates = overlap_notes(zip(*list(vars(rows).values())[:label], strict=True) for rows in splits)
-    data_type: Any = (TextClassificationData, PairData)[label - 1]
-    return data_type(source.name, classes, *splits, (split_note or FILES, *notes, *duplicates))
+    return cast(Data, data_type(source.name, classes, *splits, (split_note or FILES, *notes, *duplicates)))
 
 
 read_csv = partial(_read_table, _csv)
@@ -102,16 +105,12 @@ def read_conll(source: Source) -> TaggedData:
     if card.group not in ("", *given["train"].columns):
         raise InputError(f"{source.folder / CARD}: group={card.group}: expected one of {', '.join(card.columns)}")
     groups = {split: [row[0] for row in rows.columns[card.group]] for split, rows in given.items() if card.group}
-    splits, split_note = three_splits(
-        given, np.zeros(len(given["train"]), np.int64), card.percent, groups, "your files"
-    )
+    splits, split_note = three_splits(given, card.percent, groups, "your files")
     notes = (split_note or FILES, *overlap_notes(rows.words for rows in splits))
     return tagged_data(source, splits, notes, card.scored)
 
 
-def _split_images(
-    card: Card, given: Mapping[Split, ImageSplit | AnnotatedSplit[Any]], labels: Labels
-) -> tuple[list[Any], list[str]]:
+def _split_images(card: Card, given: Mapping[Split, Any]) -> tuple[tuple[Any, Any, Any], list[str]]:
     """Return train, dev and test, and notes. A file is read only if one of another split has its size."""
 
     def paths(rows: Any) -> list[Path]:
@@ -120,7 +119,7 @@ def _split_images(
 
     given_paths = {split: paths(rows) for split, rows in given.items() if card.group}
     groups = {split: [path.name.partition(card.group)[0] for path in files] for split, files in given_paths.items()}
-    splits, note = three_splits(given, labels, card.percent, groups, "your files")
+    splits, note = three_splits(given, card.percent, groups, "your files")
     sizes = [{path: path.stat().st_size for path in paths(rows)} for rows in splits]
     common = {size for one, other in combinations(sizes, 2) for size in {*one.values()} & {*other.values()}}
     keys = ([sha256(read_bytes(path)).digest() for path in part if part[path] in common] for part in sizes)
@@ -140,7 +139,7 @@ def read_image_folder(source: Source) -> ImageClassificationData:
                 f"{folders[split][0]}: class '{min(unknown)}' is in the folder or in {where}, but not in both"
             )
     given = {split: class_folders(folder, classes, skipped) for split, [folder] in folders.items()}
-    splits, notes = _split_images(card, given, given["train"].labels)
+    splits, notes = _split_images(card, given)
     if count := len({*skipped} - {source.folder / CARD}):
         notes.append(f"{count:,} files that are no images skipped")
     return ImageClassificationData(source.name, classes, *splits, tuple(notes))
@@ -158,7 +157,7 @@ def read_coco_json(source: Source) -> DetectionData:
         notes += [f"{left_out} boxes of {path.name} outside of their image, or narrower than a pixel, left out"] * (
             left_out > 0
         )
-    splits, split_notes = _split_images(card, given, np.zeros(len(given["train"]), np.int64))
+    splits, split_notes = _split_images(card, given)
     classes = tuple(categories.values())
     return DetectionData(source.name, classes, *splits, (*split_notes, *notes), category_ids=tuple(categories))
 
@@ -166,9 +165,8 @@ def read_coco_json(source: Source) -> DetectionData:
 def read_parallel(source: Source) -> ParallelText:
     """Return raw parallel text, which is read on access, and here for its duplicates."""
     card, files = _open(source)
-    given = {split: PairFiles(*pair) for split, pair in files.items()}
-    lines = sum(given["train"].counts) if len(given) < len(SPLITS) else 0
-    splits, split_note = three_splits(given, np.zeros(lines, np.int64), card.percent, {}, "your files")
+    given = {split: PairFiles(first, second) for split, [first, second] in files.items()}
+    splits, split_note = three_splits(given, card.percent, whole="your files")
     first, second = (path.name.removesuffix(".gz").rpartition(".")[2] for path in files["train"])
-    notes = (split_note or FILES, *overlap_notes(filter(all, pairs.pairs()) for pairs in splits))
+    notes = (split_note or FILES, *overlap_notes((pair for pair in files.pairs() if all(pair)) for files in splits))
     return ParallelText(source.name, first, second, dict(zip(SPLITS, splits, strict=True)), "raw", notes)

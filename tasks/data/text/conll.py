@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from harness.errors import InputError
 from harness.trials.task import Split
 from tasks.data.lines import stream_lines
@@ -78,15 +76,14 @@ def _read(source: Source, names: Sequence[str]) -> TaggedData:
     present: tuple[Split, ...] = SPLITS if len(source.files) > 2 else ("train", "test")
     files = {split: read_columns(path, names) for split, path in zip(present, source.files, strict=True)}
     given = {split: file.split for split, file in files.items()}
-    whole = "the sentences of the published train"
-    splits, note = three_splits(given, np.zeros(len(given["train"]), np.int64), whole=whole)
+    splits, note = three_splits(given, whole="the sentences of the published train")
     schemes = ", ".join(
         f"{path.name} in {file.scheme}" for path, file in zip(source.files, files.values(), strict=True)
     )
     if len({file.scheme for file in files.values()}) == 1:
         schemes = files["train"].scheme
     scored_as = ", trained and scored as BIO" if schemes != "BIO" else ""
-    skipped = {split: files[split].documents if split in files else 0 for split in SPLITS}
+    skipped: dict[str, int] = {split: files[split].documents if split in files else 0 for split in SPLITS}
     count = sum(skipped.values())
     documents = [f"{count:,} lines {DOCUMENT} are no sentences"] if count else []
     notes = [note or "splits as published", f"tags: {schemes}{scored_as}", *documents]

@@ -45,6 +45,10 @@ class PairFiles:
     target: Path
     rows: Rows | None = field(default=None, compare=False)
 
+    def __len__(self) -> int:
+        """Return the number of pairs, those with an empty side included."""
+        return sum(self.counts)
+
     def take(self, rows: Rows) -> PairFiles:
         """Return the pairs of some lines, in their order."""
         return replace(self, rows=rows)

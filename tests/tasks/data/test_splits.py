@@ -75,7 +75,7 @@ def test_percents_that_do_not_sum_to_100_are_refused() -> None:
 def test_carving_keeps_texts_and_labels_together() -> None:
     labels = np.arange(50, dtype=np.int64) % 5
     rows = TextSplit(tuple(f"class {label}" for label in labels), labels)
-    (train, dev, _), _ = three_splits({"train": rows, "test": rows}, labels)
+    (train, dev, _), _ = three_splits({"train": rows, "test": rows})
     assert (len(train), len(dev)) == (45, 5)
     for split in (train, dev):
         assert list(split.texts) == [f"class {label}" for label in split.labels]

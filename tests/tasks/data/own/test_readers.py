@@ -1,4 +1,4 @@
-"""A user's own data: files by name, cards, splits, classes and errors."""
+"""Data of a user: files by name, cards, splits, classes and errors."""
 
 from __future__ import annotations
 
