@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from harness.cli.main import run
 from harness.models.catalog import MODELS
@@ -61,3 +62,18 @@ def test_commands_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
         executor = ["--executor", "debug"] if words[1] == "run" else []
         assert run([*words[1:], *executor]) == 0, (shlex.join(words), capsys.readouterr().err)
     assert "succeeded" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_images_in_folders_train_and_evaluate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(40):
+        folder = tmp_path / "data" / "shades" / ("dark", "light")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (12, 12), 3 * number + 100 * (number % 2)).save(folder / f"{number}.png")
+    monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
+    trial = ["--task", "image-classification", "--data", "image-folder:shades", "--model", "vit-digits"]
+    assert run(["run", *trial, "--set", "image_size=8", "--executor", "debug"]) == 0
+    assert "image-folder:shades" in capsys.readouterr().out
