@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -50,15 +50,18 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
         if key not in dataset.card:
             raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
-    if len({*card.columns}) < len(card.columns) or not {"word", "tag"} <= {*card.columns}:
-        raise InputError(f"{file}:{yaml_line(file, ['columns'])}: columns: expected word and tag once")
+    needed = {"word", "tag", *filter(None, [card.group])} if "columns" in dataset.card else set()
+    if len({*card.columns}) < len(card.columns) or not needed <= {*card.columns}:
+        raise InputError(f"{file}: columns {', '.join(card.columns)}: expected once each: {', '.join(sorted(needed))}")
     [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1
     splits = _by_name(folder, pattern, card)
     if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
         names = ", ".join(name for names in splits.values() for name in names)[:200]
         raise InputError(f"{folder}: {names}: expected {number} for train, and for dev and test as many or none")
     if dataset.kind == "object-detection":
-        splits = {split: [name, _image_folder(folder, name)] for split, (name,) in splits.items()}
+        for names in splits.values():  # images: in a folder with the same name, or in images/, or next to the file
+            near = (f"{Path(names[0]).stem}/", "images/", "./")
+            names.append(next(name for name in near if (folder / name).is_dir()))
     files = tuple(dict.fromkeys(name for names in splits.values() for name in names)) or (pattern,)
     facts = {
         "layouts": (Layout(files=files, optional=(CARD,), reader=dataset.layouts[0].reader),),
@@ -82,9 +85,3 @@ def _by_name(folder: Path, pattern: str, card: Card) -> dict[Split, list[str]]:
     for name in (name for suffix in suffixes for name in names if name.removesuffix(".gz").endswith(suffix)):
         splits[SPLIT_NAMES.get(name.partition(".")[0].lower(), "train")].append(name + end)
     return {split: names for split, names in splits.items() if names}
-
-
-def _image_folder(folder: Path, name: str) -> str:
-    """Return the folder of an annotation file's images: that of its name, or images/, else the annotation file's."""
-    names = f"{PurePosixPath(name).stem}/", "images/"
-    return next((name for name in names if (folder / name).is_dir()), "./")

@@ -102,8 +102,6 @@ def read_conll(source: Source) -> TaggedData:
     """Read tagged sentences; the group of a sentence is that of its first word."""
     card, files = _open(source)
     given = {split: read_columns(path, card.columns, card.scored).split for split, [path] in files.items()}
-    if card.group not in ("", *given["train"].columns):
-        raise InputError(f"{source.folder / CARD}: group={card.group}: expected one of {', '.join(card.columns)}")
     groups = {split: [row[0] for row in rows.columns[card.group]] for split, rows in given.items() if card.group}
     splits, split_note = three_splits(given, card.percent, groups, "your files")
     notes = (split_note or FILES, *overlap_notes(rows.words for rows in splits))
