@@ -50,9 +50,10 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
         if key not in dataset.card:
             raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
-    needed = {"word", "tag", *filter(None, [card.group])} if "columns" in dataset.card else set()
-    if len({*card.columns}) < len(card.columns) or not needed <= {*card.columns}:
-        raise InputError(f"{file}: columns {', '.join(card.columns)}: expected once each: {', '.join(sorted(needed))}")
+    others = {*card.columns} - {"word", "tag"}
+    if len(others) + 2 != len(card.columns) or ("columns" in dataset.card and card.group not in {"", *others}):
+        names = ", ".join(card.columns)
+        raise InputError(f"{file}: columns {names}: expected word and tag once, and others, one of them the group")
     [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1
     splits = _by_name(folder, pattern, card)
     if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
