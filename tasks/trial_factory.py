@@ -188,13 +188,13 @@ class PresetTask(Task):
     def size(self, split: Split) -> int:
         return len(self.splits[split])
 
-    def read_data(self, kind: type[D], source: Source | None = None) -> D:
-        """Read the trial's data (default source: that of the trial), and append the notes on them to `notes`.
+    def read_data(self, kind: type[D]) -> D:
+        """Read the trial's data, and append the notes on them to `notes`.
 
         Raises:
             InputError: see `resolve_data` and `tasks.data.read.read`.
         """
-        source = source or resolve_data(self.trial, self.settings)
+        source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
         self.notes += [*data.notes, *subset_notes(source, data)]
         return data

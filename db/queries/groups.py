@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, compress, groupby, islice
 from typing import Any
 
@@ -25,11 +27,30 @@ FETCH_SIZE = 10_000
 
 
 @dataclass(frozen=True)
+class Pool:
+    """Values, and how many finite ones each configuration has."""
+
+    values: list[float | None] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, config_id: str, values: Sequence[float | None]) -> None:
+        """Add values of a configuration."""
+        self.values.extend(values)
+        self.counts[config_id] = self.counts.get(config_id, 0) + len(values) - values.count(None)
+
+    def __str__(self) -> str:
+        """Return, for example, ``3 configurations × 1–2 seeds``; "" for a single configuration."""
+        counts = sorted(filter(None, self.counts.values()))
+        seeds = "–".join(str(n) for n in dict.fromkeys((*counts[:1], *counts[-1:])))
+        return f"{len(counts)} configurations × {seeds} seed{'s' * (seeds != '1')}" if len(counts) > 1 else ""
+
+
+@dataclass(frozen=True)
 class Group:
-    """Trials that share a label: final values by name and configuration, states, and marks of the data."""
+    """Trials that share a label: final values by name, states, and marks of the data."""
 
     label: dict[str, Any]
-    values: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
+    values: defaultdict[str, Pool] = field(default_factory=partial(defaultdict, Pool))
     states: set[str] = field(default_factory=set)
     marks: set[str] = field(default_factory=set)
 
@@ -99,9 +120,11 @@ class Groups:
         """Return the group of a key."""
         config_id, suite, seed = self.keys.parts(key)
         values = self.configs.get(config_id, ())
-        # Equal numbers of different types are different values: 1 is not true.
-        types = () if self.plain else map(type, values)
-        group = self._group(values, suite, seed, (values, suite, seed, *types) if self.group_by else key)
+        if self.plain:
+            key = values, suite, seed
+        elif self.group_by:  # equal numbers of different types are different values: 1 is not true
+            key = values, suite, seed, *map(type, values)
+        group = self.by_key.get(key) or self._group(values, suite, seed, key)
         if config_id in self.marks:
             group.marks.add(self.marks[config_id])
         return group
@@ -150,14 +173,15 @@ def grouped(
     groups.add_states(connection)
     for name in resolve_names(connection, metrics):
         for key, values in groups.keys.finals(connection, name):
-            groups.at(key).values.setdefault(name, {}).setdefault(key[0], []).extend(values)
+            groups.at(key).values[name].add(key[0], values)
     return list(groups.by_key.values())
 
 
 def separate_data(connection: Connection, filter: Filter, group_by: Sequence[str]) -> Sequence[str]:
     """Return `group_by`, with data and fingerprint added if a data set of the trials has several fingerprints."""
-    query = select(Configs.c.data).group_by(Configs.c.data).having(func.count(Configs.c.fingerprint.distinct()) > 1)
-    if group_by and connection.scalar(query.where(*filter.on_configs(Configs.c.id)).limit(1)) is not None:
+    query = select(Configs.c.data, Configs.c.fingerprint).distinct().where(*filter.on_configs(Configs.c.id))
+    names = [row.data for row in connection.execute(query)] if group_by else []
+    if len(names) > len(set(names)):
         return [*dict.fromkeys([*group_by, "data", "fingerprint"])]
     return group_by
 

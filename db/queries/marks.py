@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from db.schema.tables import Configs, Trials
 from harness.errors import InputError
@@ -15,29 +16,35 @@ from harness.settings import Settings
 from harness.suites.suite import SYNTHETIC
 from harness.trials.task import SUBSET
 
+LIMIT = 100
+"""Runs of a data set that are tried: those of an imported database are elsewhere."""
 
-def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...] | None:
-    """Return the notes on subsets of the first run that has a result file; None if no run has one."""
-    for id in ids:
+
+def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...]:
+    """Return the notes on subsets of the first run that has a result file, among the first `LIMIT`."""
+    directories = Runs(runs)
+    for id in islice(ids, LIMIT):
         with suppress(InputError, TypeError):  # notes that are no list
-            if (content := Runs(runs)[id].result()) is not None:
+            if (content := directories[id].result()) is not None:
                 notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
                 return tuple(note.removeprefix(SUBSET) for note in notes if note.startswith(SUBSET))
-    return None
+    return ()
 
 
 def data_marks(connection: Connection) -> dict[str, str]:
     """Return ``subset`` or ``synthetic`` by configuration, if its data are not the published ones.
 
-    Subsets are known from the run directories (`DROPBENCH_RUNS`). 100 per data set are tried, as those of an imported
-    database are elsewhere.
+    Subsets are known from the run directories (`DROPBENCH_RUNS`).
     """
-    marks: dict[str, str] = {}
+    synthetic = Configs.c.data.endswith(SYNTHETIC)
+    marks = dict.fromkeys(connection.scalars(select(Configs.c.id).where(synthetic)), "synthetic")
+    # One trial for each configuration: SQLite stops after `LIMIT` of them, instead of reading all trials.
+    done = select(func.min(Trials.c.id)).where(Trials.c.config_id == Configs.c.id, Trials.c.state == "succeeded")
+    trial = done.scalar_subquery()
     runs = Settings.from_environment().runs
-    for data, fingerprint in connection.execute(select(Configs.c.data, Configs.c.fingerprint).distinct()).all():
-        own = select(Configs.c.id).where(Configs.c.data == data, Configs.c.fingerprint == fingerprint)
-        done = select(Trials.c.id).where(Trials.c.config_id.in_(own), Trials.c.state == "succeeded").limit(100)
-        mark = "synthetic" if data.endswith(SYNTHETIC) else "subset"
-        if mark == "synthetic" or subset_notes(runs, connection.scalars(done).all()):
-            marks |= dict.fromkeys(connection.scalars(own), mark)
+    sets = select(Configs.c.data, Configs.c.fingerprint).where(~synthetic).distinct()
+    for data, fingerprint in connection.execute(sets).all():
+        own = Configs.c.data == data, Configs.c.fingerprint == fingerprint
+        if subset_notes(runs, connection.scalars(select(trial).where(*own, trial.is_not(None)).limit(LIMIT))):
+            marks |= dict.fromkeys(connection.scalars(select(Configs.c.id).where(*own)), "subset")
     return marks

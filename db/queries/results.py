@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from sqlalchemy import Connection, select
 
 from db.queries.aggregates import DEFAULT_AGGREGATES, aggregate
 from db.queries.declarations import Published
-from db.queries.groups import Group, Groups, grouped
+from db.queries.groups import Group, Groups, Pool, grouped
 from db.queries.sorting import sort_key
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics, Trials
@@ -112,12 +113,12 @@ def curves(
 def _curve_rows(
     connection: Connection, groups: Groups, name: MetricName, aggregates: Sequence[str], every: int
 ) -> list[Row]:
-    curves: dict[int, tuple[Group, dict[int, dict[str, list[float | None]]]]] = {}
+    curves: dict[int, tuple[Group, defaultdict[int, Pool]]] = {}
     for key, points in groups.keys.points(connection, str(name)):
         group = groups.at(key)
-        by_step = curves.setdefault(id(group), (group, {}))[1]
+        by_step = curves.setdefault(id(group), (group, defaultdict(Pool)))[1]
         for config_id, *_, step, value in points:
-            by_step.setdefault(step, {}).setdefault(config_id, []).append(value)
+            by_step[step].add(config_id, (value,))
     rows = []
     for group, by_step in sorted(curves.values(), key=lambda curve: _order(curve[0])):
         label = {**group.label, "metric": name.label}
@@ -136,20 +137,16 @@ def _rows(
     labels: list[str | None] = [MetricName.parse(name).label for name in names] or [*requested] or [None]
     for position, label in enumerate(labels):
         metric = label if grouped or label else published.metric(group.label["suite"])
-        values = group.values[names[position]] if names else {}
+        values = group.values[names[position]] if names else Pool()
         row = {**group.label, "metric": metric, **_pooled(values, aggregates, grouped=grouped)}
         if not grouped:
             row["published"] = published.value(group.label, metric)
         yield {**row, "mark": ", ".join(sorted(group.marks)) or None, "state": state}
 
 
-def _pooled(values: Mapping[str, Sequence[float | None]], aggregates: Sequence[str], *, grouped: bool) -> Row:
-    """Return the aggregates of values by configuration; if `grouped`, also how many configurations and seeds."""
-    row: Row = {**aggregate(chain.from_iterable(values.values()), aggregates)}
-    counts = sorted(n for seeds in values.values() if (n := len(seeds) - seeds.count(None)))
-    seeds = "–".join(str(n) for n in dict.fromkeys((*counts[:1], *counts[-1:])))
-    pooled = f"{len(counts)} configurations × {seeds} seed{'s' if seeds != '1' else ''}"
-    return {**row, "pooled": pooled if len(counts) > 1 else None} if grouped else row
+def _pooled(pool: Pool, aggregates: Sequence[str], *, grouped: bool) -> Row:
+    """Return the aggregates of values; if `grouped`, also how many configurations and seeds, if several."""
+    return {**aggregate(pool.values, aggregates), **({"pooled": str(pool) or None} if grouped else {})}
 
 
 def _order(group: Group) -> list[tuple[int, float, str]]:

@@ -51,7 +51,9 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
             raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
     others = {*card.columns} - {"word", "tag"}
-    if len(others) + 2 != len(card.columns) or ("columns" in dataset.card and card.group not in {"", *others}):
+    if len({*card.columns, "word", "tag"}) != len(card.columns) or (
+        "columns" in dataset.card and card.group not in {"", *others}
+    ):
         names = ", ".join(card.columns)
         raise InputError(f"{file}: columns {names}: expected word and tag once, and others, one of them the group")
     [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1

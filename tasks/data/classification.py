@@ -21,16 +21,12 @@ MAX_DAMAGED = 6
 
 
 class ImageSource(Protocol):
-    """Images by number, in memory or on disk."""
+    """Images by number: an array (N, H, W, C) uint8, or files (`FileImages`) with their own `take`."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Pixels:
         """Return one image, (H, W, C) uint8; raise InputError if its file is damaged."""
-        ...
-
-    def take(self, rows: Rows) -> ImageSource:
-        """Return the images with those numbers, in that order."""
         ...
 
 
@@ -48,6 +44,8 @@ class RowSplit:
 def _take(values: Any, rows: Rows) -> Any:
     if isinstance(values, dict):
         return {name: _take(column, rows) for name, column in values.items()}
+    if isinstance(values, np.ndarray):
+        return values[rows]
     return tuple(values[row] for row in rows) if isinstance(values, tuple) else values.take(rows)
 
 

@@ -23,14 +23,13 @@ def build_view(suite: Suite, cells: Sequence[CellTrials], store: Store, settings
 
 def with_subsets(view: View, runs: Path) -> View:
     """Return the view with the notes on subsets of the published data that its run directories in `runs` have."""
-    notes_of: dict[tuple[str, str | None], tuple[str, ...]] = {}
+    ids: dict[tuple[str, str | None], list[str]] = {}
     for result in view.cells.values():
-        data = result.cell.request.data, result.fingerprint
-        ids = (seed.id for seed in result.seeds if seed.state in ("succeeded", "not analyzed"))
-        if data not in notes_of and (notes := subset_notes(runs, ids)) is not None:
-            notes_of[data] = notes
+        done = (seed.id for seed in result.seeds if seed.state in ("succeeded", "not analyzed"))
+        ids.setdefault((result.cell.request.data, result.fingerprint), []).extend(done)
+    notes = {data: subset_notes(runs, trials) for data, trials in ids.items()}
     cells = {
-        position: replace(result, subset=notes_of.get((result.cell.request.data, result.fingerprint), ()))
+        position: replace(result, subset=notes[result.cell.request.data, result.fingerprint])
         for position, result in view.cells.items()
     }
     return replace(view, cells=cells)

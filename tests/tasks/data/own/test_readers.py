@@ -166,7 +166,7 @@ def test_parallel_text(source: WriteSource) -> None:
         ("jsonl", {"a.jsonl": b'{"text": "a", "label": 0}\n{"text": null, "label": 0}\n'}, r"a\.jsonl:2: no text"),
         ("jsonl", {"a.jsonl": b"[1]\n"}, r"a\.jsonl:1: expected a JSON object"),
         ("conll", {"a.conll": b"a b O\n"}, r"a\.conll:1: 3 columns: expected 2, word, tag"),
-        ("conll", {"a.conll": b"a O\n", "card.yaml": b"columns: [word]"}, r"yaml: columns word: expected word and tag once"),
+        ("conll", {"a.conll": b"a O\n", "card.yaml": b"columns: [word]"}, "columns word: expected word and tag once"),
         ("conll", {"a.conll": b"a O\n", "card.yaml": b"group: word"}, "columns word, tag: expected word"),
         ("parallel", {"a.en": b"x\n", "a.de": b"x\n", "a.fr": b"x\n"}, "a.de, a.en, a.fr: expected 2 for train"),
         ("parallel", {"train.en": b"x\ny\n", "train.de": b"x\n"}, r"train\.en:2: train\.de has no line 2"),
