@@ -50,26 +50,25 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
         if key not in dataset.card:
             raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
-    others = {*card.columns} - {"word", "tag"}
-    if len({*card.columns, "word", "tag"}) != len(card.columns) or (
-        "columns" in dataset.card and card.group not in {"", *others}
-    ):
-        names = ", ".join(card.columns)
-        raise InputError(f"{file}: columns {names}: expected word and tag once, and others, one of them the group")
+    features = tuple(name for name in card.columns if name not in ("word", "tag"))
+    group_fits = "columns" not in dataset.card or card.group in ("", *features)
+    if len({"word", "tag", *features}) != len(card.columns) or not group_fits:
+        columns = ", ".join(card.columns)
+        raise InputError(f"{file}: columns {columns}: expected word and tag once, and others, one of them the group")
     [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1
     splits = _by_name(folder, pattern, card)
     if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
         names = ", ".join(name for names in splits.values() for name in names)[:200]
         raise InputError(f"{folder}: {names}: expected {number} for train, and for dev and test as many or none")
     if dataset.kind == "object-detection":
-        for names in splits.values():  # images: in a folder with the same name, or in images/, or next to the file
-            near = (f"{Path(names[0]).stem}/", "images/", "./")
-            names.append(next(name for name in near if (folder / name).is_dir()))
+        for parts in splits.values():  # images: in a folder with the same name, or in images/, or next to the file
+            near = (f"{Path(parts[0]).stem}/", "images/", "./")
+            parts.append(next(name for name in near if (folder / name).is_dir()))
     files = tuple(dict.fromkeys(name for names in splits.values() for name in names)) or (pattern,)
     facts = {
         "layouts": (Layout(files=files, optional=(CARD,), reader=dataset.layouts[0].reader),),
         "kind": "textual-entailment" if len(card.text) > 1 else dataset.kind,
-        "columns": tuple(name for name in card.columns if name not in ("word", "tag")),
+        "columns": features,
     }
     return dataset.model_copy(update=facts), card, splits
 

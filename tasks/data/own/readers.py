@@ -58,11 +58,6 @@ def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
     return single_spaces(str(value))
 
 
-def _order(name: str) -> tuple[bool, int, str]:
-    """Return a key that sorts numbers by value, before words."""
-    return not name.isdecimal(), len(name) * name.isdecimal(), name
-
-
 def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) -> Data:
     card, files = _open(source)
     data_type, split_type = TABLES[len(card.text)]
@@ -71,7 +66,9 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
         split: [(line, [_value(path, line, row, name) for name in names]) for line, row in rows_of(path, card) if row]
         for split, [path] in files.items()
     }
-    classes = card.classes or tuple(sorted({values[label] for _, values in tables["train"]} - {""}, key=_order))
+    words = sorted({values[label] for _, values in tables["train"]} - {""})
+    by_value = sorted(words, key=lambda name: (not name.isdecimal(), len(name) * name.isdecimal()))
+    classes = card.classes or tuple(by_value)
     numbers = {name: number for number, name in enumerate(classes)}
     given, groups, notes = dict[Split, Any](), dict[Split, Sequence[str]](), list[str]()
     for split, table in tables.items():
