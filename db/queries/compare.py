@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Text, cast, select
 from db.queries.aggregates import summarize
 from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
-from db.queries.marks import data_marks
+from db.queries.marks import mark_text, marks_of
 from db.queries.sorting import sort_key
 from db.queries.statistics import paired_t_test
 from db.schema.tables import Configs
@@ -39,7 +39,7 @@ class Side:
     """The trials of one filter, by configuration.
 
     Attributes:
-        configs: the columns of `db.queries.groups.COLUMNS` and the mark of the data (`data_marks`) by configuration.
+        configs: the columns of `db.queries.groups.COLUMNS` and the marks (`db.queries.marks`) by configuration.
         values: by metric, configuration and seed.
         config_json: the complete configurations as JSON.
     """
@@ -54,9 +54,9 @@ def read_side(connection: Connection, words: Sequence[str], metrics: Sequence[st
     filter = filters.parse(connection, words)
     rows = configs(connection, filter, COLUMNS)
     query = select(Configs.c.id, cast(Configs.c.config, Text)).where(*filter.on_configs(Configs.c.id))
-    names, marks = resolve_names(connection, metrics), data_marks(connection)
+    names, marks = resolve_names(connection, metrics), marks_of(connection)
     return Side(
-        {id: {**dict(zip(COLUMNS, values, strict=True)), "mark": marks.get(id)} for id, values in rows.items()},
+        {id: {**dict(zip(COLUMNS, values, strict=True)), "mark": marks.get(id, set())} for id, values in rows.items()},
         {MetricName.parse(name).label: seed_values(connection, filter, name) for name in names},
         dict(connection.execute(query).all()),
     )
@@ -72,7 +72,7 @@ def compare(old: Side, new: Side) -> list[Row]:
         - old, new: the differing values, by name;
         - metric, old_mean, old_std, old_n, new_mean, new_std, new_n: over seeds;
         - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
-        - mark: ``subset`` or ``synthetic`` if the data of either side are;
+        - mark: ``subset`` or ``synthetic`` if the data of either side are, and library versions if they differ;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
         - better: whether the change is an improvement by the metric's direction; None: no change or no direction;
         - only: ``old`` or ``new`` if the other side has no such configuration.
@@ -151,10 +151,10 @@ def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differi
     """Return the columns in which a pair agrees, its differing values, and which side lacks the configuration."""
     either = old.configs[old_id] if old_id is not None else new.configs[new_id or ""]
     if old_id is None or new_id is None:
-        return {**either, "old": {}, "new": {}, "only": "new" if old_id is None else "old"}
+        side = "new" if old_id is None else "old"
+        return {**either, "mark": mark_text(either["mark"]), "old": {}, "new": {}, "only": side}
     label = {name: dict(value) if isinstance(value, dict) else value for name, value in either.items()}
-    marks = {old.configs[old_id]["mark"], new.configs[new_id]["mark"]} - {None}
-    label["mark"] = ", ".join(sorted(marks)) or None
+    label["mark"] = mark_text(old.configs[old_id]["mark"] | new.configs[new_id]["mark"])
     sides: tuple[Row, Row] = {}, {}
     without_column: list[Key] = []
     for key in sorted(differing):

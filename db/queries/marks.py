@@ -1,8 +1,9 @@
-"""Marks of results on data other than the published ones: generated data, or a subset."""
+"""Marks of results: generated data, a subset of the published ones, or different library versions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -31,13 +32,27 @@ def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-def data_marks(connection: Connection) -> dict[str, str]:
-    """Return ``subset`` or ``synthetic`` by configuration, if its data are not the published ones.
+def versions_of(connection: Connection) -> dict[str, set[str]]:
+    """Return library versions, such as ``torch 2.12``, by configuration; {} unless the database has different ones."""
+    column = Trials.c.libraries
+    versions: dict[str, set[str]] = defaultdict(set)
+    known = {text: set(text.split(", ")) for text in connection.scalars(select(column).distinct()) if text}
+    if mark_text(set().union(*known.values())):
+        for libraries, id in connection.execute(select(column, Trials.c.config_id).distinct()):
+            versions[id] |= known.get(libraries, set())
+    return versions
 
+
+def marks_of(connection: Connection) -> Mapping[str, set[str]]:
+    """Return the marks by configuration, for `mark_text`.
+
+    These are ``subset`` or ``synthetic``, if its data are not the published ones, and the `versions_of` libraries.
     Subsets are known from the run directories (`DROPBENCH_RUNS`).
     """
+    marks = versions_of(connection)
     synthetic = Configs.c.data.endswith(SYNTHETIC)
-    marks = dict.fromkeys(connection.scalars(select(Configs.c.id).where(synthetic)), "synthetic")
+    for id in connection.scalars(select(Configs.c.id).where(synthetic)):
+        marks[id].add("synthetic")
     # One trial for each configuration: SQLite stops after `LIMIT` of them, instead of reading all trials.
     done = select(func.min(Trials.c.id)).where(Trials.c.config_id == Configs.c.id, Trials.c.state == "succeeded")
     trial = done.scalar_subquery()
@@ -46,5 +61,12 @@ def data_marks(connection: Connection) -> dict[str, str]:
     for data, fingerprint in connection.execute(sets).all():
         own = Configs.c.data == data, Configs.c.fingerprint == fingerprint
         if subset_notes(runs, connection.scalars(select(trial).where(*own, trial.is_not(None)).limit(LIMIT))):
-            marks |= dict.fromkeys(connection.scalars(select(Configs.c.id).where(*own)), "subset")
+            for id in connection.scalars(select(Configs.c.id).where(*own)):
+                marks[id].add("subset")
     return marks
+
+
+def mark_text(marks: Collection[str]) -> str | None:
+    """Return marks as text, or None; a version of a library counts if there is another version of it."""
+    libraries = Counter(mark.split()[0] for mark in marks if " " in mark)
+    return ", ".join(sorted(mark for mark in marks if libraries.get(mark.split()[0], 2) > 1)) or None

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Text, cast, select
 
 from db.queries.aggregates import summarize
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.marks import data_marks
+from db.queries.marks import mark_text, marks_of
 from db.queries.sorting import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test
 from db.schema.connection import reading
+from db.schema.tables import Configs
 from db.store import filters
 from db.store.filters import Filter
 from db.store.rows import Row
@@ -44,6 +45,7 @@ class Block(NamedTuple):
     overrides: str
     fingerprint: str
     metric: str
+    weights: str = ""
     mark: str | None = None
 
 
@@ -92,20 +94,31 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
                 raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
         values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
-        marks = data_marks(connection)
-    # Equal overrides are the same object (`filters.JsonCache`), so that few are serialized again.
+        marks, extras = marks_of(connection), _weights_and_plugins(connection, filter)
+    # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
     blocks: dict[Block, dict[Name, list[float]]] = {}
+    versions: dict[tuple[Block, Name], set[str]] = {}
+    trained: set[str] = set()
     for metric, means in values.items():
         for config_id, mean in means.items():
             config = configurations[config_id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
-            block = Block(**shared, overrides=texts[id(config["overrides"])], metric=metric, mark=marks.get(config_id))
-            blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
-    return _ranking(blocks, by)
+            shared["weights"], plugins = extras.get(config_id, ("", ""))
+            trained |= (versions_of := {mark for mark in marks.get(config_id, ()) if " " in mark})
+            shared |= {"overrides": texts[id(config["overrides"])], "metric": metric}
+            block = Block(**shared, mark=mark_text(marks.get(config_id, set()) - versions_of))
+            blocks.setdefault(block, {}).setdefault(name := _name(config, by), []).append(mean)
+            versions.setdefault((block, name), set()).add(plugins)
+    ranking = _ranking(blocks, by)
+    if text := mark_text(trained):
+        ranking.notes.append(f"trained with different versions: {text}")
+    if mixed := sorted({name[0] for (_, name), plugins in versions.items() if len(plugins) > 1}):
+        ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
+    return ranking
 
 
 def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[str]) -> Ranking:
@@ -212,6 +225,15 @@ def _means(connection: Connection, filter: Filter, name: str) -> dict[str, float
     for (id,), values in GroupKeys(filter, ["regularizer"]).finals(connection, name):
         by_config.setdefault(id, []).extend(value for value in values if value is not None)
     return {id: math.fsum(values) / len(values) for id, values in by_config.items() if values}
+
+
+def _weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tuple[str, str]]:
+    """Return the digests of initial weights and plug-ins by configuration, of those that have any."""
+    text = cast(Configs.c.config, Text)
+    has_any = text.not_like('%"weights": null%') | text.not_like('%"plugins": {}%')
+    query = select(Configs.c.id, Configs.c.config).where(*filter.on_configs(Configs.c.id), has_any)
+    rows = connection.execute(query).all()
+    return {id: ((config["weights"] or {}).get("digest", ""), canonical_json(config["plugins"])) for id, config in rows}
 
 
 def _name(config: Mapping[str, Any], by: Sequence[str]) -> Name:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 from db.queries.aggregates import DEFAULT_AGGREGATES, aggregate
 from db.queries.declarations import Published
 from db.queries.groups import Group, Groups, Pool, grouped
+from db.queries.marks import mark_text
 from db.queries.sorting import sort_key
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics, Trials
@@ -125,7 +126,7 @@ def _curve_rows(
         steps = sorted(by_step)
         for step in [*steps[:-1:every], steps[-1]]:
             columns = _pooled(by_step[step], aggregates, grouped=bool(groups.group_by))
-            rows.append({**label, "step": step, **columns, "mark": ", ".join(sorted(group.marks)) or None})
+            rows.append({**label, "step": step, **columns, "mark": mark_text(group.marks)})
     return rows
 
 
@@ -141,7 +142,7 @@ def _rows(
         row = {**group.label, "metric": metric, **_pooled(values, aggregates, grouped=grouped)}
         if not grouped:
             row["published"] = published.value(group.label, metric)
-        yield {**row, "mark": ", ".join(sorted(group.marks)) or None, "state": state}
+        yield {**row, "mark": mark_text(group.marks), "state": state}
 
 
 def _pooled(pool: Pool, aggregates: Sequence[str], *, grouped: bool) -> Row:

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeEngine
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest migration in `db.schema.migrations`; opening a database of this revision does not load Alembic."""
 
 FINAL = -1
@@ -78,12 +78,17 @@ Trials = Table(
     Column("reason", Text()),
     _submission,
     *_required(Time, "created_at", "updated_at"),
+    Column("libraries", Text()),
+    Index("ix_trials_libraries", "libraries", "config_id"),
     # `results` reads the states of all configurations, and joins trials with metrics, both ordered by id.
     Index("ix_trials_config_id_state", "config_id", "state"),
     Index("ix_trials_submission_id", "submission_id", sqlite_where=_submission.is_not(None)),
     sqlite_with_rowid=False,
 )
-"""Trials and their states. `weights` is the path of the initial weights, which is not part of a trial's identity."""
+"""Trials and their states. `weights` is the path of the initial weights, which is not part of a trial's identity.
+
+`libraries`: versions of torch and of the library that the task's models are from, NULL if they are unknown.
+"""
 
 Memberships = Table(
     "memberships",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import operator
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from db.schema.connection import damaged, reading
 from db.schema.tables import FINAL, METADATA, Attempts, Configs, Memberships, Metrics, Trials
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
-from harness.trials.trial import PARTIAL, Trial, TrialState
+from harness.trials.trial import PARTIAL, Trial
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -58,17 +59,21 @@ def check_content(engine: Engine) -> None:
     if engine.dialect.name != "sqlite":
         return
     types = {int: ["integer"], float: ["real", "integer"]}
+    bounds = {"seed": (0, 2**31 - 1), "value": (-sys.float_info.max, sys.float_info.max)}
     with reading(engine) as connection:
         for column in (column for table in METADATA.sorted_tables for column in table.columns):
             wrong: ColumnElement[bool] = func.typeof(column).not_in(types.get(column.type.python_type, ["text"]))
             wrong = wrong | func.julianday(column).is_(None) if column.name.endswith("_at") else wrong
+            wrong = wrong | ~column.between(*bounds[column.name]) if column.name in bounds else wrong
             if connection.scalar(select(func.count()).where(column.is_not(None), wrong)):
                 raise damaged(engine, f"damaged value of {column}")
         try:
             for row in connection.execute(select(Configs)):
-                load_trial(row.config, 0, None)
+                trial = load_trial(row.config, 0, None)
+                if (row.params, row.overrides) != (trial.regularizer.params, trial.overrides):
+                    raise ValueError
         except (ValueError, TypeError, AttributeError):
-            raise damaged(engine, "damaged value of configs.config") from None
+            raise damaged(engine, "damaged value of configs") from None
 
 
 def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
@@ -82,10 +87,10 @@ def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
             connection.execute(update(Configs).where(Configs.c.id == row["id"]).values(row))
 
 
-def add_trials(connection: Connection, trials: Iterable[Trial], state: TrialState, reason: str | None = None) -> None:
-    """Insert trials, none of which may exist yet."""
+def add_trials(connection: Connection, trials: Iterable[Trial]) -> None:
+    """Insert queued trials, none of which may exist yet."""
     now = utc_now_iso()
-    common = {"state": state, "reason": reason, "submission_id": None, "created_at": now, "updated_at": now}
+    common = {"state": "queued", "reason": None, "submission_id": None, "created_at": now, "updated_at": now}
     _insert(connection, Trials, [{**_identity(trial), **common} for trial in trials])
 
 
@@ -150,6 +155,7 @@ def _record_trials(connection: Connection, by_id: dict[str, RunRecord]) -> None:
             "submission_id": old["submission_id"] if old and record.state in ("submitted", "running") else None,
             "created_at": record.created_at or (old["created_at"] if old else utc_now_iso()),
             "updated_at": record.updated_at or utc_now_iso(),
+            "libraries": record.libraries,
         }
         if old is None:
             added.append(row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from harness.trials.trial import Trial, TrialState
 
 NEXT_STATE: dict[str, TrialState] = {"failed": "failed", "cancelled": "cancelled"}
 """State of the last attempt → state of the trial; "queued" for all others, including "succeeded" without a result."""
+MODEL_LIBRARIES = {"image-classification": "timm", "mesh-recovery": "timm", "object-detection": "mmdet",
+                   "interaction-detection": "mmdet", "translation": "fairseq"}  # fmt: skip
+"""The library that most models of a task are from; of texts, transformers."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class RunRecord:
         metrics: (name, step, value); step `FINAL` for final values, value None if it is not a finite number.
         created_at: start of the first attempt, else when the directory was created.
         updated_at: end or start of the last attempt, else when the directory was created.
+        libraries: versions of torch and the task's model library in the last attempt, None if they are unknown.
     """
 
     trial: Trial
@@ -44,6 +49,7 @@ class RunRecord:
     metrics: list[tuple[str, int, float | None]] = field(default_factory=list)
     created_at: str | None = None
     updated_at: str | None = None
+    libraries: str | None = None
 
 
 def read_run_record(directory: RunDirectory) -> RunRecord:
@@ -67,7 +73,18 @@ def read_run_record(directory: RunDirectory) -> RunRecord:
         metrics=[(name, step, value) for (name, step), value in metrics.items()],
         created_at=times[0] if times else created_at,
         updated_at=times[-1] if times else created_at,
+        libraries=_libraries(directory, trial.task),
     )
+
+
+def _libraries(directory: RunDirectory, task: str) -> str | None:
+    """Return torch and the task's model library, as ``timm 1.0, torch 2.12``; None if their versions are unknown."""
+    with contextlib.suppress(LookupError, TypeError, ValueError, FileNotFoundError, InputError):
+        installed = dict(read_json(directory.path / "environment.json")["libraries"])
+        names = sorted({"torch", MODEL_LIBRARIES.get(task, "transformers")} & installed.keys())
+        versions = [(name, re.match(r"\d+\.\d+", str(installed[name]))) for name in names]
+        return ", ".join(f"{name} {version[0]}" for name, version in versions if version) or None
+    return None
 
 
 def _state(directory: RunDirectory, done: bool, attempts: list[dict[str, Any]]) -> tuple[TrialState, str | None]:

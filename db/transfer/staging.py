@@ -108,13 +108,15 @@ def _csv(table: Table, file: Path) -> Iterator[tuple[str, Cells]]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as content:
             reader = csv.reader(content, strict=True)
-            header = _header(table, file, next(reader, []))
+            given = next(reader, [])
+            header = _header(table, file, given)
             order = [header.index(column.name) for column in table.columns]
             columns = list(table.columns)
             for row in reader:
                 position = f"line {reader.line_num}"
-                if len(row) != len(header):
-                    raise InputError(f"{file}, {position}: {len(row)} values: expected {len(header)}")
+                if len(row) != len(given):
+                    raise InputError(f"{file}, {position}: {len(row)} values: expected {len(given)}")
+                row += [""] * (len(header) - len(given))
                 cells = zip(columns, order, strict=True)
                 yield position, tuple(_parse(column, row[index], file, position) for column, index in cells)
     except csv.Error as error:
@@ -143,7 +145,8 @@ def _parquet(table: Table, file: Path) -> Iterator[tuple[str, Cells]]:
             header = _header(table, file, content.schema_arrow.names)
             order = [header.index(column.name) for column in columns]
             batches = content.iter_batches(BATCH_SIZE)
-            rows = (zip(*(batch.column(index).to_pylist() for index in order), strict=True) for batch in batches)
+            lists = ([*(column.to_pylist() for column in batch.columns), [None] * len(batch)] for batch in batches)
+            rows = (zip(*(values[index] for index in order), strict=True) for values in lists)
             for number, row in enumerate(chain.from_iterable(rows), 1):
                 position, cells = f"row {number}", zip(columns, row, strict=True)
                 yield position, tuple(_checked(column, value, file, position) for column, value in cells)
@@ -183,6 +186,7 @@ def _header(table: Table, file: Path, header: list[str]) -> list[str]:
     renamed = _RENAMED_COLUMNS.get(table.name, {})
     header = [renamed.get(name, name) for name in header]
     names = [column.name for column in table.columns]
+    header += [name for name in names if name == "libraries" and name not in header]  # exports of version 0.1
     for name in names:
         if header.count(name) != 1:
             problem = "no column" if name not in header else "duplicate column"

@@ -56,6 +56,7 @@ def check_trial(source: SourceTrial) -> RunRecord:
         metrics=[(metric["name"], metric["step"], metric["value"]) for metric in metrics],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        libraries=row["libraries"],
     )
 
 

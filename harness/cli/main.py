@@ -129,7 +129,8 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     try:
         check_text(" ".join(arguments), "command")
-        arguments = hoist_plugins(arguments) or ["--help"]
+        arguments = hoist_plugins(arguments)
+        arguments = ["--help"] if arguments in ([], ["--"]) else arguments
         result = get_command(app).main(args=arguments, prog_name="dropbench", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except InputError as error:

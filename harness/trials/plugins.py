@@ -9,12 +9,13 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import PLUGIN_MODULES, Registry, current_plugin, describe
+from harness.registry import LOG, PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, Registry, current_plugin, describe
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.trials.task import TASKS
@@ -56,13 +57,27 @@ def load_plugins(files: Iterable[Path]) -> None:
         finally:
             current_plugin.reset(token)
         _loaded[str(path)] = digest
+        if str(path) not in PLUGINS_WITH_ENTRIES:
+            LOG.warning('plug-in %s registers nothing: add `@REGULARIZERS.register("name")` to its class', file)
+
+
+@cache
+def package_digest(module: str) -> str:
+    """Return the SHA-256 of the Python and compiled files of a top-level module, without importing it."""
+    spec = importlib.util.find_spec(module) if module else None
+    roots = [Path(root) for root in (spec.submodule_search_locations or [spec.origin or ""])] if spec else []
+    files = (file for root in roots for file in sorted([root, *root.rglob("*")]) if file.suffix in (".py", ".so"))
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
 
 
 def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[str, str]:
-    """Return the SHA-256 by file name of the plug-in files that define entries; part of a trial's identity."""
+    """Return the SHA-256 of the plug-ins that define entries, by file name or module; part of a trial's identity."""
     digests: dict[str, str] = {}
-    for registry, name in entries:
-        plugin = registry.entry(name).plugin
+    for entry in (registry.entry(name) for registry, name in entries):
+        plugin = entry.plugin
+        if plugin and not Path(plugin).is_absolute():
+            module = entry.target.partition(":")[0].partition(".")[0]
+            digests[module] = package_digest(module)
         if plugin in _loaded and digests.setdefault(Path(plugin).name, _loaded[plugin]) != _loaded[plugin]:
             raise InputError(f"plug-in {plugin}: a trial needs two plug-ins of that file name: rename one")
     return digests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -57,6 +58,17 @@ class Recipe(FiniteModel):
     def _listed(cls, value: Any) -> Any:
         # The command line passes names separated by commas.
         return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("model")
+    @classmethod
+    def _bounded(cls, options: dict[str, Scalar]) -> dict[str, Scalar]:
+        # Before a model is built: a hundred million layers would take hours, and larger widths overflow.
+        for name, value in options.items():
+            limit = 1000 if name.endswith(("depth", "layers")) else 10**6
+            numbers = map(float, re.findall(r"\d+", value)) if isinstance(value, str) else [value]
+            if any(number > limit for number in numbers):
+                raise ValueError(f"{name}={value!s:.40}: expected at most {limit}")
+        return options
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

@@ -8,12 +8,14 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from db.cli.output import Json
 from harness.errors import InputError, count_of
+from harness.files import open_regular
 from harness.settings import Settings
 from jobs.cli.options import Filter
 
@@ -86,7 +88,7 @@ def logs(
     while running:
         running = follow and directory.locked()
         try:
-            with open(directory.path / "log.txt", encoding="utf-8", errors="replace") as file:
+            with TextIOWrapper(open_regular(directory.path / "log.txt"), "utf-8", errors="replace") as file:
                 file.seek(position)
                 shutil.copyfileobj(file, sys.stdout)
                 position = file.tell()

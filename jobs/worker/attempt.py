@@ -14,10 +14,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from typing import Any, TextIO
 
 from harness.clock import utc_now_iso
 from harness.errors import InputError
+from harness.files import open_regular
 from harness.runs.run_directory import RunDirectory
 from jobs.worker import process_group, retry
 
@@ -90,13 +91,21 @@ class Attempt:
         """Record the end by an exception: its type decides the state, its text is the cause, the log gets all of it."""
         is_input_error = isinstance(error, InputError)
         lines = [str(error)] if is_input_error else "".join(traceback.format_exception(error)).strip().splitlines()
-        with contextlib.suppress(OSError), open(self.directory.path / "log.txt", "a", encoding="utf-8") as log:
+        with contextlib.suppress(OSError), open_log(self.directory) as log:
             log.write("\n".join(lines) + "\n")
         if is_input_error:
             self.finish("failed", str(error))
         else:
             state = "out_of_memory" if _is_out_of_memory(error) else "failed"
             self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
+
+
+def open_log(directory: RunDirectory) -> TextIO:
+    """Open ``log.txt`` for appending; raises OSError for a pipe, which would block."""
+    path = directory.path / "log.txt"
+    if path.exists():
+        open_regular(path).close()
+    return open(path, "a", buffering=1, encoding="utf-8")
 
 
 ExitCause = Callable[[dict[str, Any]], tuple[str, str] | None]

@@ -19,7 +19,7 @@ from harness.runs.lease import Lease, SupersededError, holder
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from jobs.worker import retry, slots
-from jobs.worker.attempt import Attempt, finalize_dead, remove_temp_files
+from jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
 from jobs.worker.process_group import ProcessGroup
 from jobs.worker.stop_requests import StopRequests
 
@@ -191,11 +191,12 @@ def sleep(seconds: float) -> None:
 
 
 def _train(directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> dict[str, Any]:
-    from harness.trials.plugins import load_plugins
+    from harness.trials.plugins import load_plugins, package_digest
 
     load_plugins(settings.plugins)
     trial = directory.trial()
-    digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
+    digests = {package_digest(name) for name in trial.plugins if not name.endswith(".py")}
+    digests |= {hashlib.sha256(file.read_bytes()).hexdigest() for file in settings.plugins}
     for name, digest in trial.plugins.items():
         if digest not in digests:
             raise InputError(f"plug-in {name}: missing, or changed since the trial was requested: pass it by --plugin")
@@ -215,7 +216,7 @@ def _redirect_output(directory: RunDirectory, number: int) -> Iterator[None]:
     """Append the output of this process and its children to ``log.txt``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    file = open(directory.path / "log.txt", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+    file = open_log(directory)
     saved = os.dup(1), os.dup(2)
     try:
         file.write(f"--- attempt {number}, {utc_now_iso()}\n")

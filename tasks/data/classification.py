@@ -76,12 +76,15 @@ S = TypeVar("S", bound=LabeledSplit)
 
 @dataclass(frozen=True, eq=False)
 class ClassificationData(ThreeSplits[S]):
-    """A classification set; raise InputError if a split has no rows. Attributes as in `tasks.data.read.Data`."""
+    """A classification set; raise InputError for an empty split or a label without a class. Attributes as in `Data`."""
 
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
         self.require_rows("rows")
+        for name, split in self.splits().items():
+            if not 0 <= np.min(split.labels) <= np.max(split.labels) < len(self.classes):
+                raise InputError(f"data '{self.name}': labels of {name}: expected 0 to {len(self.classes) - 1}")
 
     def count_classes(self, split: S) -> list[int]:
         return cast(list[int], np.bincount(split.labels, minlength=len(self.classes)).tolist())

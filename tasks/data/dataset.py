@@ -134,6 +134,13 @@ class Catalog(Registry[Dataset]):
         if dataset.synthetic:
             self._aliases[name + SYNTHETIC] = name
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether a set is registered; a package's set gets its synthetic twin when that is looked up."""
+        if not super().__contains__(name) and isinstance(name, str) and name.endswith(SYNTHETIC):
+            base = name.removesuffix(SYNTHETIC)
+            self._aliases |= {name: base} if base in self and self.get(base).synthetic else {}
+        return self._has(name)
+
     def __iter__(self) -> Iterator[str]:
         return iter([*self._cards, *(name for name in super().__iter__() if name not in self._cards)])
 

@@ -39,13 +39,10 @@ HEADERS = {
 }
 
 
-class Guard:
-    """Middleware that accepts only GET and HEAD, and adds the security headers to every response."""
+def guarded(app: ASGIApp) -> ASGIApp:
+    """Return an application that accepts only GET and HEAD, and adds the security headers to every response."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = {name.encode(): value.encode() for name, value in HEADERS.items()}
@@ -55,10 +52,11 @@ class Guard:
 
         if scope["type"] != "http":  # no websockets
             return
-        app = self.app
-        if scope["method"] not in ("GET", "HEAD"):
-            app = PlainTextResponse("the dashboard is read-only\n", 405, {"allow": "GET, HEAD"})
-        await app(scope, receive, send_with_headers)
+        allowed = scope["method"] in ("GET", "HEAD")
+        answer = app if allowed else PlainTextResponse("the dashboard is read-only\n", 405, {"allow": "GET, HEAD"})
+        await answer(scope, receive, send_with_headers)
+
+    return respond
 
 
 def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any]) -> ASGIApp:
@@ -68,7 +66,11 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
     def endpoint(make_page: Callable[[Request], Page]) -> Callable[[Request], Response]:
         def respond(request: Request) -> Response:
             try:
-                page = make_page(request)
+                try:
+                    page = make_page(request)
+                except Exception as error:
+                    live.base.explain(error)
+                    raise
                 if "have" in request.query_params:
                     return JSONResponse(changed_regions(page, request.query_params["have"]))
                 regions = {name: (digest_of(html), html) for name, html in page.regions.items()}
@@ -92,7 +94,7 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
         Route("/static/{name}", _static),
     ]
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=list(ALLOWED_HOSTS), www_redirect=False)
-    return Guard(Starlette(routes=routes, middleware=[hosts], exception_handlers={404: _not_found}))
+    return guarded(Starlette(routes=routes, middleware=[hosts], exception_handlers={404: _not_found}))
 
 
 def serve(

@@ -239,6 +239,8 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     lines += [f"subset: {data}, {note}" for data, note in subsets]
     fingerprints = dict.fromkeys((result.cell.request.data, result.fingerprint or "") for result in results)
     lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
+    if view.versions:
+        lines.append(f"trained with different versions: {view.versions}")
     if overrides := _overrides(view):
         lines.append(f"recipe overridden: {', '.join(overrides)}")
     return lines

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from db.queries.aggregates import summarize
+from db.queries.marks import mark_text, versions_of
 from db.queries.results import final_values
 from db.queries.statistics import paired_t_test
+from db.schema.connection import reading
 from db.store.store import Store
 from db.tuning.candidates import Candidate, Selection
 from harness.analysis import analysis_of
@@ -111,13 +113,14 @@ class CellResult:
 
 @dataclass(frozen=True)
 class View:
-    """The table of a suite: labels of its rows and columns, and the cells that the options select."""
+    """The table of a suite: labels of rows and columns, the selected cells, and library versions if they differ."""
 
     suite: Suite
     preset: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: Mapping[tuple[str, str], CellResult]
+    versions: str | None = None
 
     def column(self, label: str) -> list[CellResult]:
         """Return the cells of a column from top to bottom."""
@@ -163,7 +166,11 @@ def build(
         if label is not None:
             results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
     rows, columns = (tuple(dict.fromkeys(position[axis] for position in results)) for axis in (0, 1))
-    return _compared(View(suite, cells[0].cell.request.preset if cells else "mini", rows, columns, results))
+    with reading(store.engine) as connection:
+        versions = versions_of(connection)
+    own = (versions.get(trial.config_id, set()) for cell in cells for trial in cell.trials[:1])
+    preset = cells[0].cell.request.preset if cells else "mini"
+    return _compared(View(suite, preset, rows, columns, results, mark_text(set().union(*own))))
 
 
 def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrials) -> str | None:

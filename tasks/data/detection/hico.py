@@ -72,8 +72,9 @@ def read(source: Source) -> InteractionData:
         rule = f"below {RARE_BELOW} instances in trainval{unused}"
     interactions = replace(interactions, rare=rare)
     train, dev = (InteractionSplit(train_file, files["train2015"], part) for part in hold_out_dev(images))
-    if not len(dev):
-        raise InputError(f"{train_file}: {len(images)} images: too few to split into train and dev")
+    for name, split in {"train": train, "dev": dev, "test": test}.items():
+        if not any(len(image.pairs) for image in split.images):
+            raise InputError(f"{split.annotations}: no pairs in the {len(split)} images of {name}: expected some")
     notes = (
         f"dev is {len(dev)} images of trainval (seed {SPLIT_SEED})",
         f"{rare.sum()} of {len(rare)} interactions are rare: {rule}",

@@ -76,6 +76,20 @@ def test_incomplete_blocks_are_left_out_and_reported(store: Store, make_trial: M
     assert rank(store, ["regularizer!=none"]).rows[0]["improvement"] is None
 
 
+def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store, make_trial: Make) -> None:
+    for weights, shift in (("a", 0.0), ("b", 20.0)):
+        fields: dict[str, Any] = {"weights": {"path": "model.pt", "digest": weights}}
+        for name, value in zip(NAMES, (50.0, 60.0, 70.0), strict=True):
+            store.record([done(make_trial(0, regularizer=spec(name), **fields), value + shift)])
+    ranking = rank(store)
+    assert ranking.blocks == 2
+    assert not any("means over" in note for note in ranking.notes)
+    for digest in ("1", "2"):
+        store.record([done(make_trial(0, regularizer=spec("dropkey"), plugins={"my.py": digest}), 60.0)])
+    notes = rank(store, ["regularizer=dropkey"]).notes
+    assert any(note == "means over trials with different plug-in files: dropkey" for note in notes), notes
+
+
 def test_only_what_has_a_direction_is_ranked(store: Store, make_trial: Make) -> None:
     record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
     ranking = rank(store, metrics=["seconds"])

@@ -51,6 +51,11 @@ def test_help_names_every_command_and_loads_neither_torch_nor_a_model_library(tm
         assert target.help.split()[0] in done.stdout
 
 
+def test_a_double_dash_alone_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--"]) == 0
+    assert "enqueue" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert load(COMMANDS[name].app)

@@ -195,6 +195,21 @@ def test_missing_hardware_is_an_error_before_anything_is_queued(
     assert on_a_cluster or not (place.folder / "bench.db").exists()
 
 
+def test_a_profile_without_gpus_does_not_take_trials_for_a_gpu(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from harness.cli.main import run
+
+    monkeypatch.chdir(place.folder)
+    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
+        monkeypatch.setenv(name, place.environment[name])
+    (place.folder / "dropbench.toml").write_text("[profiles.default]\ngpus = 0\n")
+    assert run(["enqueue", "tiny.yaml"]) == 0
+    for options in ([], ["--dry-run"]):
+        assert run(["submit", "--executor", "slurm", "--device", "cuda", *options]) == 2
+        assert "--device cuda: the cluster profile requests no GPU: set `gpus`" in capsys.readouterr().err
+
+
 def test_commands_import_no_heavy_library(place: Workplace) -> None:
     heavy = "{'torch', 'submitit', 'sqlalchemy', 'pydantic'}"
     code = f"import sys, jobs.cli.run_commands, jobs.cli.queue_commands; print(sorted({heavy} & set(sys.modules)))"

@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.cli.main import run
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
 from jobs.worker.worker import Worker
 from tests.damage import age, damage
+from tests.fuzz.hostile import limited
 from tests.jobs.worker.training import states
 from tests.jobs.workplace import Workplace
 
@@ -39,3 +41,17 @@ def test_a_worker_goes_on(
     if not whole:
         cause = place.attempts()[trials[2].id][0]["cause"]
         assert str(place.runs / trials[2].id / "events.jsonl") in cause
+
+
+def test_a_pipe_in_place_of_the_log_fails_its_trial_alone(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = tiny(2, overrides={"steps": 2})
+    worker = work(trials)
+    damage(place.runs / trials[0].id / "log.txt", "pipe")
+    with limited(30):
+        worker()
+        monkeypatch.setenv("DROPBENCH_RUNS", str(place.runs))
+        assert run(["logs", trials[0].id]) == 2
+    assert states(place) == {trials[0].id: ["failed"], trials[1].id: ["succeeded"]}
+    assert "log.txt" in place.attempts()[trials[0].id][0]["cause"]

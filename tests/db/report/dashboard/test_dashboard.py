@@ -257,6 +257,30 @@ def test_a_suite_run_on_different_data_has_two_tables(
             assert len({cell.fingerprint for cell in cells if cell.column == column and cell.seeds}) == 1
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE configs SET params = '{'",
+        "UPDATE configs SET params = '[]'",
+        "UPDATE trials SET seed = -1",
+        "UPDATE configs SET config = '{}'",
+        "UPDATE metrics SET value = 'high'",
+    ],
+)
+def test_damaged_values_are_reported_in_one_line(
+    ask: Ask, store: Store, tables: Tables, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.report.dashboard.live.MAX_ACTIVITY_AGE_S", 0.0)
+    (trial, *_) = tables.resolve(tables.suite())[0].trials
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    answers = [ask(path) for path in ("/", "/suite?name=mine", f"/trial/{trial.id}")]
+    assert {answer.status for answer in answers} <= {200, 503}
+    messages = [answer.document().text_content() for answer in answers if answer.status == 503]
+    assert messages
+    assert all("damaged value of" in message for message in messages)
+
+
 def test_a_missing_database_is_reported_in_one_line(call: Call, folder: Path) -> None:
     done = call("dashboard")
     assert done.code == 2

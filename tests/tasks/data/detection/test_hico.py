@@ -283,3 +283,15 @@ def test_annotations_nested_deeply_are_reported(tmp_path: Path) -> None:
     (tmp_path / "annotations" / "trainval_hico.json").write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"trainval_hico.json: not valid JSON: maximum recursion depth"):
         load(tmp_path)
+
+
+def test_a_split_without_pairs_is_refused_before_training(tmp_path: Path) -> None:
+    def empty(entries: list[Any], numbers: set[int]) -> None:
+        for image in entries:
+            image["hoi_annotation"] *= image["img_id"] not in numbers
+
+    dev = {int(image.name[-12:-4]) for image in load(write(tmp_path / "whole")).dev.images}
+    with pytest.raises(InputError, match=r"trainval_hico\.json: no pairs in the 2 images of dev: expected some"):
+        load(write(tmp_path / "dev", train=lambda entries: empty(entries, dev)))
+    with pytest.raises(InputError, match=r"test_hico\.json: no pairs in the 20 images of test: expected some"):
+        load(write(tmp_path / "test", test=lambda entries: empty(entries, set(range(21)))))
