@@ -45,7 +45,7 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("page", ["data.md"], indirect=True)
 def test_the_card_of_the_page_is_valid(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [check] = [words[1:] for words in commands(page) if words[1:3] == ["data", "check"]]
+    [check] = [words[1:] for words in commands(page.read_text()) if words[1:3] == ["data", "check"]]
     assert run(check) == 0
     output = capsys.readouterr().out
     assert "csv: text-classification" in output
@@ -56,7 +56,7 @@ def test_the_card_of_the_page_is_valid(page: Path, capsys: pytest.CaptureFixture
 @pytest.mark.slow
 @pytest.mark.parametrize("page", list(PAGES), indirect=True)
 def test_commands_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = commands(page)
+    lines = commands(page.read_text())
     assert len(lines) >= 3
     for words in lines:
         executor = ["--executor", "debug"] if words[1] == "run" else []
