@@ -1,4 +1,4 @@
-"""The commands on data, models and tasks of one's own run as printed, with the files on the same page."""
+"""The commands on data of one's own run as printed, with the files on the same page."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ import pytest
 from PIL import Image
 
 from harness.cli.main import run
-from harness.models.catalog import MODELS
-from harness.registry import PLUGIN_MODULES
-from harness.trials import plugins
-from harness.trials.task import TASKS
 from tests.docs.test_commands import commands, one_step
 from tests.paths import DOCS
 
 __all__ = ["one_step"]
-PAGES = {"data.md": {"reviews/reviews.csv": "csv", "reviews/card.yaml": "yaml"}, "tasks.md": {"mine.py": "python"}}
+PAGES = {"data.md": {"reviews/reviews.csv": "csv", "reviews/card.yaml": "yaml"}}
 """Page → file → language of the block with its content."""
 
 
@@ -27,10 +23,6 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """Write the files of a page to the working folder; rows of csv are repeated with other texts and authors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setattr("harness.registry.PLUGIN_MODULES", set(PLUGIN_MODULES))
-    for registry in (MODELS, TASKS):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     path: Path = DOCS / request.param
     for name, language in PAGES[request.param].items():
         [block] = re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)[-1:]
