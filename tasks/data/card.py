@@ -33,10 +33,11 @@ class Card(StrictModel):
     separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
     columns: tuple[str, ...] = ("word", "tag")
     scored: Literal["spans", "tokens"] = "spans"
+    languages: tuple[str, ...] = ()
 
 
-def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split, str]]:
-    """Return a set as it is in a user's folder, its card, and the file of each split.
+def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split, list[str]]]:
+    """Return a set as it is in a user's folder, its card, and the files of each split.
 
     Raises:
         InputError: the card is not valid, or the names do not give the splits.
@@ -50,24 +51,39 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
             raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
     card = validated(Card, content, file)
     features = tuple(name for name in card.columns if name not in ("word", "tag"))
-    groups = ("", *features) if "columns" in dataset.card else (card.group,)
-    if len({"word", "tag", *features}) != len(card.columns) or card.group not in groups:
-        raise InputError(f"{file}: columns {', '.join(card.columns)}: expected word, tag and the group once each")
-    [pattern], splits = dataset.layouts[0].files, dict[Split, str]()
-    names = [path.name for end in ("", ".gz") for path in folder.glob(pattern + end) if path.name[0] != "."]
-    if pattern == "*/" and names and not SPLIT_NAMES.keys() & {*map(str.lower, names)}:
-        names = ["."]  # the folders are classes
-    for name in sorted(names):
-        split = SPLIT_NAMES.get(name.partition(".")[0].lower(), "train")
-        path = name + "/" * (pattern == "*/")
-        if splits.setdefault(split, path) != path:
-            raise InputError(f"{folder}: {splits[split]} and {path}: expected one for {split}")
-    if splits and "train" not in splits:
-        raise InputError(f"{folder}: {', '.join(splits.values())}: expected train, too")
-    files = tuple(splits.values()) or (pattern,)
+    group_fits = "columns" not in dataset.card or card.group in ("", *features)
+    if len({"word", "tag", *features}) != len(card.columns) or not group_fits:
+        columns = ", ".join(card.columns)
+        raise InputError(f"{file}: columns {columns}: expected word and tag once, and others, one of them the group")
+    [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1
+    splits = _by_name(folder, pattern, card)
+    if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
+        names = ", ".join(name for names in splits.values() for name in names)[:200]
+        raise InputError(f"{folder}: {names}: expected {number} for train, and for dev and test as many or none")
+    if dataset.kind == "object-detection":
+        for parts in splits.values():  # images: in a folder with the same name, or in images/, or next to the file
+            near = (f"{Path(parts[0]).stem}/", "images/", "./")
+            parts.append(next(name for name in near if (folder / name).is_dir()))
+    files = tuple(dict.fromkeys(name for names in splits.values() for name in names)) or (pattern,)
     facts = {
         "layouts": (Layout(files=files, optional=(CARD,), reader=dataset.layouts[0].reader),),
         "kind": "textual-entailment" if len(card.text) > 1 else dataset.kind,
         "columns": features,
     }
     return dataset.model_copy(update=facts), card, splits
+
+
+def _by_name(folder: Path, pattern: str, card: Card) -> dict[Split, list[str]]:
+    """Return the names that match the pattern by split; the other names belong to train.
+
+    For the pattern "*/" the only split is the folder itself if no folder in it has a split's name.
+    """
+    end, suffixes = "/" * pattern.endswith("/"), [f".{language}" for language in card.languages] or [""]
+    paths = {path for gz in ("", ".gz") for path in folder.glob(pattern + gz) if path.is_dir() == bool(end)}
+    names = sorted(path.name for path in paths if path.name[0] != "." and path.name != CARD)
+    if end and names and not SPLIT_NAMES.keys() & {*map(str.lower, names)}:
+        return {"train": ["./"]}
+    splits: dict[Split, list[str]] = {"train": [], "dev": [], "test": []}
+    for name in (name for suffix in suffixes for name in names if name.removesuffix(".gz").endswith(suffix)):
+        splits[SPLIT_NAMES.get(name.partition(".")[0].lower(), "train")].append(name + end)
+    return {split: names for split, names in splits.items() if names}

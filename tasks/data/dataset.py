@@ -5,6 +5,7 @@ Each card in `tasks/data/cards/` describes one; the file name is the name of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,8 @@ from harness.registry import Entry, Registry
 from harness.validation import StrictModel, validated
 
 SYNTHETIC = "-synthetic"
+LABELED = re.compile(rf"([^:]+):(\w[\w.-]*)(?<!{SYNTHETIC})")
+"""A set of the user's with a label: the name of the set whose format it has, a colon, the label."""
 Unit = Literal["rows", "tokens"]
 
 
@@ -146,7 +149,10 @@ class Catalog(Registry[Dataset]):
 
     def _has(self, name: object) -> bool:
         if isinstance(name, str):
-            self._parse(name.removesuffix(SYNTHETIC))
+            labeled = LABELED.fullmatch(name)
+            self._parse(labeled[1] if labeled else name.removesuffix(SYNTHETIC))
+            if labeled and labeled[1] in self._entries:
+                self._aliases[name] = labeled[1]
         return super()._has(name)
 
 

@@ -53,9 +53,10 @@ def three_splits(
     split, groups are split instead, by the labels of their first rows; raises InputError for one in two given splits.
     """
     split_of: dict[str, Split] = {}
-    for split, name in ((split, name) for split, names in groups.items() for name in names):
-        if split_of.setdefault(name, split) != split:
-            raise InputError(f"group '{name[:40]}' is in {split_of[name]} and {split}: move it, or drop `group`")
+    for split, names in groups.items():
+        for name in names:
+            if split_of.setdefault(name, split) != split:
+                raise InputError(f"group '{name[:40]}' is in {split_of[name]} and {split}: move it, or drop `group`")
     splits, note = dict(given), ""
     if shares := {split: percent.get(split, 10) for split in SPLITS[1:] if split not in given}:
         train, rest = given["train"], 100 - sum(shares.values())
@@ -79,5 +80,6 @@ def overlap_notes(splits: Iterable[Iterable[Hashable]]) -> Iterator[str]:
     for split, keys in zip(SPLITS, splits, strict=True):
         hashes = [*map(hash, keys)]
         if count := sum(value in seen for value in hashes):
-            yield f"duplicates: {count:,} rows of {split} are also in train{' or dev' * (split == 'test')}"
+            earlier = "train or dev" if split == "test" else "train"
+            yield f"duplicates: {count:,} rows of {split} are also in {earlier}"
         seen.update(hashes)

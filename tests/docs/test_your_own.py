@@ -40,7 +40,7 @@ def test_the_card_of_the_page_is_valid(page: Path, capsys: pytest.CaptureFixture
     [check] = [words[1:] for words in commands(page.read_text()) if words[1:3] == ["data", "check"]]
     assert run(check) == 0
     output = capsys.readouterr().out
-    assert "csv: text-classification" in output
+    assert "csv:reviews: text-classification" in output
     assert "2 classes: bad, good" in output
     assert "60 % train, 20 % dev, 20 % test of your files (whole groups, seed 2019)" in output
 
@@ -62,10 +62,10 @@ def test_images_in_folders_train_and_evaluate(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for number in range(40):
-        folder = tmp_path / "data" / "image-folder" / ("dark", "light")[number % 2]
+        folder = tmp_path / "data" / "shades" / ("dark", "light")[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("L", (12, 12), 3 * number + 100 * (number % 2)).save(folder / f"{number}.png")
     monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
-    trial = ["--task", "image-classification", "--data", "image-folder", "--model", "vit-digits"]
+    trial = ["--task", "image-classification", "--data", "image-folder:shades", "--model", "vit-digits"]
     assert run(["run", *trial, "--set", "image_size=8", "--executor", "debug"]) == 0
-    assert "image-folder" in capsys.readouterr().out
+    assert "image-folder:shades" in capsys.readouterr().out

@@ -69,7 +69,9 @@ def class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -
     """Return the images of the class folders that are there, and append other files to `skipped`."""
     names: list[str] = []
     labels: list[int] = []
-    for label, name in (pair for pair in enumerate(classes) if (folder / pair[1]).is_dir()):
+    for label, name in enumerate(classes):
+        if not (folder / name).is_dir():
+            continue
         subfolder, not_images = name, list[Path]()
         images = _image_names(folder / subfolder, not_images)
         if not images and (folder / name / "images").is_dir():

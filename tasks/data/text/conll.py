@@ -84,9 +84,9 @@ def _read(source: Source, names: Sequence[str]) -> TaggedData:
         schemes = files["train"].scheme
     scored_as = ", trained and scored as BIO" if schemes != "BIO" else ""
     skipped: dict[str, int] = {split: files[split].documents if split in files else 0 for split in SPLITS}
-    notes = [note or "splits as published", f"tags: {schemes}{scored_as}"]
-    if count := sum(skipped.values()):
-        notes.append(f"{count:,} lines {DOCUMENT} are no sentences")
+    count = sum(skipped.values())
+    documents = [f"{count:,} lines {DOCUMENT} are no sentences"] if count else []
+    notes = [note or "splits as published", f"tags: {schemes}{scored_as}", *documents]
     return tagged_data(source, splits, notes, "spans", {"rows": skipped, "tokens": skipped})
 
 

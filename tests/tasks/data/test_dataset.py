@@ -40,7 +40,7 @@ def test_entry_is_complete(name: str) -> None:
     dataset = DATASETS.get(name)
     assert dataset.name == name
     assert dataset.help
-    assert dataset.home.startswith("your own files" if dataset.card else "http")
+    assert dataset.home.startswith("docs/data.md#" if dataset.card else "http")
     assert dataset.origin
     assert dataset.licence
     assert dataset.splits

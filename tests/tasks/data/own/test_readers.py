@@ -116,32 +116,73 @@ def test_image_folders(tmp_path: Path, write_image: Callable[[Path, int], None])
         read_any(locate("image-folder", folders={"image-folder": tmp_path / "split"}))
 
 
+def test_boxes(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
+    for number in range(20):
+        write_image(tmp_path / "images" / f"{number}.png", number // 2)
+    images = [{"id": n, "file_name": f"{n}.png", "width": 8, "height": 6} for n in range(20)]
+    boxes = [{"image_id": n, "category_id": 7, "bbox": [0, 0, 4, 4]} for n in range(20)]
+    content = {"images": images, "annotations": boxes, "categories": [{"id": 7, "name": "x"}]}
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    located = locate("coco-json", folders={"coco-json": tmp_path})
+    data: Any = read_any(located)
+    assert (data.classes, data.category_ids, data.rows()) == (("x",), (7,), {"train": 16, "dev": 2, "test": 2})
+    assert any(note.startswith("duplicates") for note in data.notes)
+    before = located.fingerprint()
+    write_image(tmp_path / "images" / "3.png", 200)
+    assert locate("coco-json", folders={"coco-json": tmp_path}).fingerprint() != before
+
+
+def test_parallel_text(source: WriteSource) -> None:
+    english = "".join(f"one {n}\n" for n in range(30)).encode()
+    german = english.replace(b"one", b"eins")
+    data: Any = read_any(source("parallel", {"news.en": english, "news.de.gz": gzip.compress(german)}))
+    assert (data.source, data.target, data.rows()) == ("de", "en", {"train": 24, "dev": 3, "test": 3})
+    pairs = [pair for files in data.files.values() for pair in files.pairs()]
+    assert sorted(pairs) == sorted((f"eins {n}", f"one {n}") for n in range(30))
+    files = {"dev.de": german[:7], "dev.en": english[:6], "card.yaml": b"languages: [en, de]", "notes.md": b"x"}
+    data = read_any(source("parallel", files))
+    assert (data.source, data.target, data.rows()) == ("en", "de", {"train": 27, "dev": 1, "test": 3})
+    assert "duplicates: 1 rows of dev are also in train" in data.notes
+
+
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
         ("csv", {"a.csv": b"text,label\na,0\nb,1,2\n"}, r"a\.csv:3: 3 columns: expected 2, named in line 1"),
-        ("csv", {"a.csv": b"text;label\na;0\n"}, r"a\.csv:2: no text or integer 'text' in text;label"),
+        ("csv", {"a.csv": b"text;label\na;0\n"}, r"a\.csv:2: no text or integer 'text' among text;label"),
         ("csv", {"a.csv": b'text,label\n"a,0\nb,1\n'}, r"a\.csv:2: unexpected end of data"),
         ("csv", {"a.csv": b"text,label\na,0\nb,\n"}, r"a\.csv:3: label '': not among 0, the classes of train"),
         ("csv", {"a.csv": b"text,label\na,0\n"}, "two classes at least"),
         ("csv", {"train.csv": b"text,label\na,0\nb,1\n", "test.csv": b"text,label\nb,2\n"}, r"test\.csv:2: label '2'"),
-        ("csv", {"train.csv": b"x", "extra.csv": b"y"}, "extra.csv and train.csv: expected one for train"),
-        ("csv", {"dev.csv": b"x"}, "dev.csv: expected train, too"),
+        ("csv", {"train.csv": b"x", "extra.csv": b"y"}, "extra.csv, train.csv: expected 1 for train"),
+        ("csv", {"dev.csv": b"x"}, "dev.csv: expected 1 for train"),
         ("csv", {"a.txt": b"x"}, r"data 'csv' not found: expected \*\.csv in"),
         ("csv", {**CSV, "card.yaml": b"text: text\nlable: x\n"}, r"card\.yaml:2 'lable': did you mean label"),
         ("jsonl", {"a.jsonl": PAIRS, "card.yaml": b"separator: x"}, r"card\.yaml:1 'separator'"),
         ("csv", {**CSV, "card.yaml": b"text: q\npercent: {dev: 90}\n"}, r"card\.yaml:2: percent\.dev=90"),
         ("csv", {**CSV, "card.yaml": b"- a"}, r"card\.yaml: expected a mapping"),
         ("csv", {"train.csv": CSV["reviews.csv"], "test.csv": b"text,label,author\nc,bad,a0\n",
-                 "card.yaml": b"group: author"}, "group 'a0' is in test and train"),
+                 "card.yaml": b"group: author"}, "group 'a0' is in train and test"),
         ("jsonl", {"a.jsonl": b'{"text": "a", "label": 0}\n{"text": null, "label": 0}\n'}, r"a\.jsonl:2: no text"),
         ("jsonl", {"a.jsonl": b"[1]\n"}, r"a\.jsonl:1: expected a JSON object"),
         ("conll", {"a.conll": b"a b O\n"}, r"a\.conll:1: 3 columns: expected 2, word, tag"),
-        ("conll", {"a.conll": b"a O\n", "card.yaml": b"columns: [word]"}, "columns word: expected word, tag and the"),
-        ("conll", {"a.conll": b"a O\n", "card.yaml": b"group: word"}, "columns word, tag: expected word, tag"),
+        ("conll", {"a.conll": b"a O\n", "card.yaml": b"columns: [word]"}, "columns word: expected word and tag once"),
+        ("conll", {"a.conll": b"a O\n", "card.yaml": b"group: word"}, "columns word, tag: expected word"),
+        ("parallel", {"a.en": b"x\n", "a.de": b"x\n", "a.fr": b"x\n"}, "a.de, a.en, a.fr: expected 2 for train"),
+        ("parallel", {"train.en": b"x\ny\n", "train.de": b"x\n"}, r"train\.en:2: train\.de has no line 2"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(source: WriteSource, name: str, files: Files, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         check(source(name, files))
     assert "\n" not in str(caught.value)
+
+
+def test_a_label_keeps_two_sets_apart(tmp_path: Path) -> None:
+    (tmp_path / "reviews").mkdir()
+    (tmp_path / "reviews" / "a.csv").write_text(REVIEWS)
+    located = locate("csv:reviews", tmp_path)
+    assert (located.name, located.dataset.name, located.folder) == ("csv:reviews", "csv", tmp_path / "reviews")
+    for wrong in ("csv:", "csv:../x", "cvs:x", "csv:x-synthetic", "trec-synthetic:x"):
+        with pytest.raises(InputError, match="unknown data"):
+            locate(wrong, tmp_path)
