@@ -74,7 +74,7 @@ def on_this_cpu() -> list[Measurement]:
         for before, (name, call, shape, _, rounds) in zip(idle, rows(), strict=True):
             if shape[2] <= MAX_LOADED_LENGTH:
                 limit = round(LOAD_LIMIT * before.ratio, 3)
-                loaded.append(over_sdpa(f"{name}, busy cores", call, shape, limit, max(rounds, 20)))
+                loaded.append(over_sdpa(f"{name}, busy cores", call, shape, limit, rounds))
     return [*idle, *loaded]
 
 
@@ -111,7 +111,7 @@ def rows() -> Iterator[tuple[str, Call, Shape, float, int]]:
             yield name, ours(regularizer, grid, params), shape, limit, 30
     for length in LONG:
         for name, limit in LONG_LIMITS.items():
-            yield name, ours(name), (1, 2, length, 64), limit, 3 if length > MAX_LOADED_LENGTH else 10
+            yield name, ours(name), (1, 2, length, 64), limit, 3 if length > MAX_LOADED_LENGTH else 30
 
 
 @contextmanager
