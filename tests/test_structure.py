@@ -139,9 +139,7 @@ def test_every_folder_says_what_lives_there(folder: str) -> None:
 
 
 def test_rooms_and_files_are_small() -> None:
-    paths = [
-        path for top in ("adapters", "benchmarks", "db", "harness", "jobs", "tasks", "tests") for path in sources(top)
-    ]
+    paths = sources(*EVERYTHING)
     rooms = Counter(path.parent.relative_to(ROOT).as_posix() for path in paths)
     assert {room: number for room, number in rooms.items() if number > MAX_FILES} == {}
     lines = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in paths}
