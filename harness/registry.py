@@ -22,6 +22,8 @@ current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=No
 """The plug-in that is being loaded. Entries registered meanwhile are attributed to it."""
 PLUGIN_MODULES: set[str] = set()
 """The top-level modules of plug-ins."""
+PLUGINS_WITH_ENTRIES: set[str | None] = set()
+"""The plug-ins that have registered something."""
 
 
 def describe(error: BaseException, location: str = "") -> str:
@@ -93,8 +95,10 @@ class Registry(Generic[T]):
             return
         for taken in (name, *aliases):
             if self._has(taken):
-                raise ValueError(f"{self.kind} '{taken}' is registered already")
+                owner = self.entry(taken).plugin or "DropBench"
+                raise ValueError(f"{self.kind} '{taken}' is registered already (by {owner})")
         self._entries[name] = Entry(name, help, target, facts, current_plugin.get())
+        PLUGINS_WITH_ENTRIES.add(current_plugin.get())
         self._aliases.update(dict.fromkeys(aliases, name))
 
     def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[T], T]:

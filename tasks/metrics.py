@@ -1,11 +1,13 @@
-"""Accuracy of classifiers, a metric shared by several tasks."""
+"""Accuracy, and the base class of the tasks that it scores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.trials.metric import Metric
+from harness.trials.task import Split
+from tasks.trial_factory import PresetTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -13,20 +15,26 @@ if TYPE_CHECKING:
 ACCURACY = Metric("accuracy")
 
 
-def accuracy(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Return the share of correct predictions, in percent.
+class Classifier(PresetTask):
+    """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes)."""
 
-    Args:
-        model: inputs → logits (B, classes).
-        batches: inputs and labels (B,).
+    def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
+        """Return the number of samples."""
+        return len(batch[0])
 
-    Raises:
-        ValueError: there is no sample.
-    """
-    correct = total = 0
-    for inputs, labels in batches:
-        correct += int((model(inputs).argmax(dim=-1) == labels).sum())
-        total += len(labels)
-    if not total:
-        raise ValueError("an empty split has no accuracy")
-    return {ACCURACY.name: 100.0 * (correct / total)}
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the cross entropy."""
+        from torch.nn.functional import cross_entropy
+
+        inputs, labels = batch
+        return cross_entropy(model(inputs), labels, label_smoothing=self.recipe.label_smoothing)
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        """Return the share of correct predictions, in percent; raises ValueError if there is no sample."""
+        correct = total = 0
+        for inputs, labels in batches:
+            correct += int((model(inputs).argmax(dim=-1) == labels).sum())
+            total += len(labels)
+        if not total:
+            raise ValueError("an empty split has no accuracy")
+        return {ACCURACY.name: 100.0 * (correct / total)}

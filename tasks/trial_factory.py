@@ -34,17 +34,16 @@ RECIPES = Path(__file__).parent / "recipes"
 D = TypeVar("D", bound=Data)
 
 
-def recipe_layers(task: str, preset: str, data: str, model: str) -> list[Mapping[str, Any]]:
-    """Return the layers of ``recipes/<task>.yaml``, from general to specific: preset, model, data, model on data.
+def recipe_layers(recipes: Mapping[str, Any], task: str, preset: str, data: str, model: str) -> list[Mapping[str, Any]]:
+    """Return the layers of a task's recipes, from general to specific: preset, model, data, model on data.
 
     Raises:
         InputError: the task has no such preset.
     """
-    content = read_recipes(task)
-    if preset not in content["presets"]:
-        raise unknown_name(f"preset of {task}", preset, content["presets"])
+    if preset not in recipes["presets"]:
+        raise unknown_name(f"preset of {task}", preset, recipes["presets"])
     groups = _group_keys(model, data)
-    return [content["presets"][preset], *(content.get(group, {}).get(key, {}).get(preset, {}) for group, key in groups)]
+    return [recipes["presets"][preset], *(recipes.get(group, {}).get(key, {}).get(preset, {}) for group, key in groups)]
 
 
 def _group_keys(model: str, data: str) -> tuple[tuple[str, str], ...]:
@@ -57,6 +56,7 @@ class PresetTask(Task):
 
     Class attributes:
         kind: the task whose data sets, models and recipes it uses; default: the base class's, else its own name.
+        recipes: the recipes of a user's task, with the keys of a recipe file; None: those of the file.
         load_weights: loads a checkpoint into a model and returns a note on it; unused if no model takes weights.
 
     Attributes, after `setup`:
@@ -65,6 +65,7 @@ class PresetTask(Task):
     """
 
     kind: ClassVar[str]
+    recipes: ClassVar[Mapping[str, Any] | None] = None
     load_weights: ClassVar[staticmethod[[Any, Path], str]]
     classes: tuple[str, ...] = ()
     splits: Mapping[str, Any]
@@ -126,7 +127,9 @@ class PresetTask(Task):
         return {}
 
     @classmethod
-    def resolved(cls, request: TrialRequest) -> ResolvedRecipe:
+    def resolved(cls, request: TrialRequest) -> ResolvedRecipe | None:
+        if cls.recipes is not None:
+            return None  # nothing was published
         data, model = DATASETS.entry(request.data).name, MODELS.entry(request.model).name
         recipe = cls._recipe(request, data, model, request.align)
         deviations = read_recipes(cls.kind).get("deviations", {})
@@ -135,7 +138,7 @@ class PresetTask(Task):
 
     @classmethod
     def _recipe(cls, request: TrialRequest, data: str, model: str, align: str) -> dict[str, Any]:
-        layers = recipe_layers(cls.kind, request.preset, data, model)
+        layers = recipe_layers(cls.recipes or read_recipes(cls.kind), cls.kind, request.preset, data, model)
         complete = complete_recipe(cls.recipe_type, [*layers, request.overrides])
         return complete.model_dump(mode="json", exclude_none=True, exclude=_unused_keys(align))
 
@@ -188,13 +191,13 @@ class PresetTask(Task):
     def size(self, split: Split) -> int:
         return len(self.splits[split])
 
-    def read_data(self, kind: type[D], source: Source | None = None) -> D:
-        """Read the trial's data (default source: that of the trial), and append the notes on them to `notes`.
+    def read_data(self, kind: type[D]) -> D:
+        """Read the trial's data, and append the notes on them to `notes`.
 
         Raises:
             InputError: see `resolve_data` and `tasks.data.read.read`.
         """
-        source = source or resolve_data(self.trial, self.settings)
+        source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
         self.notes += [*data.notes, *subset_notes(source, data)]
         return data
@@ -222,7 +225,7 @@ def _unused_keys(align: str) -> set[str]:
 def read_recipes(task: str) -> dict[str, Any]:
     """Return the content of a task's recipe file; raise InputError if there is none."""
     if not (file := RECIPES / f"{task}.yaml").is_file():
-        raise InputError(f"task '{task}' has no recipes: set `kind` of its class to a task with fitting ones")
+        raise InputError(f"task '{task}' has no recipes: set `recipes` of its class, or `kind` to a task that has some")
     return dict(read_yaml(file))
 
 

@@ -129,12 +129,7 @@ def load_detr_weights(model: nn.Module, path: Path) -> str:
     Arguments, result and errors are those of `adapters.vision.image_weights.load_image_weights`; the file may also have
     been written by mmengine.
     """
-    return load_detector_state(model, read_mmdet_state(path), path)
-
-
-def read_mmdet_state(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a checkpoint written by mmengine or `torch.save`; raises InputError as `read_state`."""
-    return read_state(path, mmengine_checkpoint())[0]
+    return load_detector_state(model, read_state(path, mmengine_checkpoint())[0], path)
 
 
 def load_detector_state(model: nn.Module, state: dict[str, torch.Tensor], path: Path) -> str:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_convert, generalized_box_iou, generalized_box_iou_loss
 
-from adapters.vision.detr import DetrOptions, build_detr, load_detector_state, read_mmdet_state
+from adapters.vision.detr import DetrOptions, build_detr, load_detector_state
+from adapters.weights import mmengine_checkpoint, read_state
 from harness.validation import model_options
 
 NO_OBJECT_WEIGHT = 0.1
@@ -227,7 +228,7 @@ def load_qpic_weights(model: nn.Module, path: Path) -> str:
 
     Arguments, result and errors are those of `load_detr_weights`; a DETR also initializes the heads of QPIC.
     """
-    state, head = read_mmdet_state(path), "bbox_head."
+    state, head = read_state(path, mmengine_checkpoint())[0], "bbox_head."
     if f"{head}fc_cls.weight" not in state:
         return load_detector_state(model, state, path)
     converted = {name: value for name, value in state.items() if not name.startswith(head)}

@@ -75,7 +75,7 @@ def cifar() -> Measurement:
         ]
     )
     split: Any = task.splits["train"]
-    loader = DataLoader(Arrays(split.images.pixels, transform), batch, shuffle=True, drop_last=True)
+    loader = DataLoader(Arrays(split.images, transform), batch, shuffle=True, drop_last=True)
     name = f"{batch} images of {task.trial.data.name}, cropped and mirrored"
     return measured(name, our_batches(task, settings), "torchvision's transforms", repeated(loader))
 

@@ -19,7 +19,7 @@ from benchmarks.measure import Measurement, compare
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training import trainer
-from harness.training.data_loading import StepBatches, feed
+from harness.training.data_loading import StepBatches, prefetch
 from harness.trials.optimization import set_rate
 from harness.trials.trial import TrialRequest
 from tasks.translation.translation import Translation
@@ -72,7 +72,8 @@ def prepared(data: str, settings: Settings, **overrides: Any) -> Translation:
 
 def our_updates(run: trainer.Trainer) -> Iterator[float]:
     """The loss of each update, in nats a token."""
-    for step, batch in enumerate(feed(StepBatches(run.task, run.seed), 0, run.steps, run.settings, run.accelerator)):
+    batches = StepBatches(run.task, run.seed)
+    for step, batch in enumerate(prefetch(batches, range(run.steps), run.settings, run.accelerator.device)):
         run.state.step = step
         set_rate(run.optimizer, run.rate())
         yield float(run.step(batch))

@@ -12,6 +12,7 @@ import typer
 
 from db.cli.output import Json, opened
 from harness.errors import count_of
+from harness.settings import Settings
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,7 +36,6 @@ def upgrade(as_json: Json = False) -> None:
     from db.schema.connection import connect, database_name
     from db.schema.tables import REVISION
     from db.schema.upgrade import ensure_current
-    from harness.settings import Settings
 
     engine = connect(Settings.from_environment().database)
     try:
@@ -56,7 +56,6 @@ def rebuild(as_json: Json = False) -> None:
     """
     from db.store.rebuild import open_undamaged
     from db.store.rebuild import rebuild as rebuild_from
-    from harness.settings import Settings
 
     settings = Settings.from_environment()
     with open_undamaged(settings.database) as store, _progress_bar(as_json) as bar:
@@ -81,7 +80,6 @@ def export(
 ) -> None:
     """Write every table to its own file."""
     from db.transfer.export import export as write
-    from harness.settings import Settings
 
     with opened(Settings.from_environment()) as store:
         files = write(store, folder, kind)
@@ -102,7 +100,6 @@ def import_(
     from db.store.store import open_store
     from db.transfer.merge import messages, transfer
     from db.transfer.source import open_source
-    from harness.settings import Settings
 
     settings = Settings.from_environment()
     with _progress_bar(as_json) as bar:
@@ -136,7 +133,6 @@ def sql(
     """
     from db.report.formats import listing
     from db.transfer.export import query
-    from harness.settings import Settings
 
     names, rows = query(Settings.from_environment().database, statement)
     if as_json:

@@ -34,7 +34,7 @@ def split(values: list[str] | None) -> list[str]:
     return [part for value in values or () for part in value.split(",") if part]
 
 
-def show(draw: Callable[[Console], None], output: Path | None) -> None:
+def show(draw: Callable[[Console], None], output: Path | None = None) -> None:
     """Print a table on the terminal, or write it to a file."""
     from rich.console import Console
 

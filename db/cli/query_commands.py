@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from db.cli.output import Json, Output, emit, opened, split
+from harness.errors import InputError
+from harness.settings import Settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -60,8 +62,6 @@ def results(
     from db.queries.results import curves
     from db.queries.results import results as query
     from db.report.formats import listing
-    from harness.errors import InputError
-    from harness.settings import Settings
 
     if curve is not None and (metric or wide):
         raise InputError(f"--curve {curve}: prints the points of one curve: expected no --metric or --wide")
@@ -92,7 +92,6 @@ def compare(
     from db.queries.compare import compare as compare_sides
     from db.queries.compare import read_side
     from db.report.formats.comparison_tables import comparison_table
-    from harness.settings import Settings
 
     kind = _checked(kind, output, as_json)
     with opened(Settings.from_environment()) as store:
@@ -120,7 +119,6 @@ def rank(
     from db.queries.rank import rank as rank_regularizers
     from db.report.formats.comparison_tables import ranking_table
     from db.report.formats.listing import to_json
-    from harness.settings import Settings
 
     kind = _checked(kind, output, as_json)
     with opened(Settings.from_environment()) as store:
@@ -151,8 +149,6 @@ def _is_source(word: str) -> bool:
 
 
 def _checked(kind: RowsFormat, output: Path | None, as_json: bool) -> RowsFormat:
-    from harness.errors import InputError
-
     if as_json:
         return "json"
     if kind == "parquet" and output is None:

@@ -93,7 +93,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
         names = resolve_names(connection, metrics)
         values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
         marks = data_marks(connection)
-    # Equal overrides are the same object (`filters.JsonCache`), so that few are serialized again.
+    # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
     blocks: dict[Block, dict[Name, list[float]]] = {}

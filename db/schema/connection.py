@@ -56,7 +56,7 @@ def connect(url: str) -> Engine:
         (parsed.host or "").encode("idna")
     except (ArgumentError, ValueError):  # ValueError: a port that is no number, or a host that is no name
         raise InputError(
-            "DROPBENCH_DB: expected a SQLAlchemy URL such as sqlite:///dropbench.db or postgresql+psycopg://user@host/name"
+            "DROPBENCH_DB: expected a SQLAlchemy URL such as sqlite:///PATH of a file or postgresql+psycopg://user@host/name"
         ) from None
     name, is_sqlite = parsed.drivername, parsed.get_backend_name() == "sqlite"
     options: dict[str, Any] = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}

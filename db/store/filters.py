@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, or_, select, type_coerce
@@ -97,14 +97,6 @@ class Condition:
     def error(self, message: str) -> InputError:
         """Return the error for this word."""
         return InputError(f"filter '{self.word}': {message}")
-
-
-class JsonCache(dict[str, Any]):
-    """Parsed JSON by its text. Many configurations share the same parameters, so that few texts are parsed."""
-
-    def __missing__(self, text: str) -> Any:
-        self[text] = value = json.loads(text)
-        return value
 
 
 def parse(connection: Connection, words: Sequence[str]) -> Filter:
@@ -222,11 +214,11 @@ class _Parser:
     @cached_property
     def holders(self) -> list[tuple[str, dict[str, Scalar], dict[str, Scalar]]]:
         """The id, the parameters and the overrides of every configuration."""
-        cache = JsonCache()
+        parsed = cache(json.loads)  # many configurations share the same parameters
         rows = self.connection.execute(
             select(Configs.c.id, cast(Configs.c.params, Text), cast(Configs.c.overrides, Text))
         )
-        return [(id, cache[params], cache[overrides]) for id, params, overrides in rows]
+        return [(id, parsed(params), parsed(overrides)) for id, params, overrides in rows]
 
 
 def _in_suites(names: Sequence[str]) -> Clause:

@@ -1,4 +1,4 @@
-"""Bring the database up to date with the run directories: with all of them, or with one."""
+"""Bring the database up to date with all run directories."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store, open_store
 from harness.clock import utc_now_iso
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory, Runs
-from harness.settings import Settings
+from harness.runs.run_directory import Runs
 
 BATCH_SIZE = 200
 
@@ -78,17 +77,3 @@ def open_undamaged(url: str) -> Store:
             with contextlib.suppress(FileNotFoundError):
                 Path(f"{file}{suffix}").rename(f"{file}.damaged-{time}{suffix}")
     return open_store(url)
-
-
-def refresh(settings: Settings, directory: RunDirectory) -> bool:
-    """Bring the rows of a trial up to date with its run directory. Return False if there is no database.
-
-    Raise InputError if the run directory is damaged, or the database cannot be written.
-    """
-    url = make_url(settings.database)
-    if url.get_backend_name() == "sqlite" and not (url.database and Path(url.database).exists()):
-        return False
-    record = read_run_record(directory)
-    with open_store(settings.database) as store:
-        store.record([record])
-    return True

@@ -15,7 +15,7 @@ from db.schema.connection import damaged, reading
 from db.schema.tables import FINAL, METADATA, Attempts, Configs, Memberships, Metrics, Trials
 from db.store.run_record import RunRecord
 from harness.clock import utc_now_iso
-from harness.trials.trial import PARTIAL, Trial, TrialState
+from harness.trials.trial import PARTIAL, Trial
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -82,10 +82,10 @@ def add_configs(connection: Connection, trials: Iterable[Trial]) -> None:
             connection.execute(update(Configs).where(Configs.c.id == row["id"]).values(row))
 
 
-def add_trials(connection: Connection, trials: Iterable[Trial], state: TrialState, reason: str | None = None) -> None:
-    """Insert trials, none of which may exist yet."""
+def add_trials(connection: Connection, trials: Iterable[Trial]) -> None:
+    """Insert queued trials, none of which may exist yet."""
     now = utc_now_iso()
-    common = {"state": state, "reason": reason, "submission_id": None, "created_at": now, "updated_at": now}
+    common = {"state": "queued", "reason": None, "submission_id": None, "created_at": now, "updated_at": now}
     _insert(connection, Trials, [{**_identity(trial), **common} for trial in trials])
 
 

@@ -132,7 +132,7 @@ class Store:
                 existing = {id: (state, weights) for id, state, weights in connection.execute(query)}
                 new = [trial for id, trial in trials.items() if id not in existing]
                 add_configs(connection, trials.values())
-                add_trials(connection, new, "queued")
+                add_trials(connection, new)
                 add_memberships(connection, [(suite, trial.id) for trial, suite in chunk if suite is not None])
                 unqueued = [id for id, (state, _) in existing.items() if state in ("cancelled", "skipped")]
                 if unqueued:
@@ -146,18 +146,6 @@ class Store:
                 requeued += unqueued
         added_ids = set(added)
         return Enqueued(added, [id for id in dict.fromkeys(present) if id not in added_ids], requeued)
-
-    def skip(self, trial: Trial, suite: str | None, reason: str) -> None:
-        """Mark a trial as skipped for a reason; one that has run already does not change."""
-        with writing(self.engine) as connection:
-            state = connection.scalar(select(Trials.c.state).where(Trials.c.id == trial.id))
-            if state is None:
-                add_configs(connection, [trial])
-                add_trials(connection, [trial], "skipped", reason)
-            elif state in ("queued", "skipped"):
-                _set(connection, [trial.id], state="skipped", reason=reason)
-            if suite is not None:
-                add_memberships(connection, {(suite, trial.id)})
 
     def states(self, ids: Sequence[str] | None = None) -> dict[str, TrialRow]:
         """Return the rows of the trials in the order of `ids`, omitting unknown ones; None: of all, oldest first."""
@@ -176,13 +164,6 @@ class Store:
                 query = query.where(in_list(connection, Trials.c.id, ids))
             counts: dict[TrialState, int] = dict(connection.execute(query).all())
         return {state: counts.get(state, 0) for state in TRIAL_STATES}
-
-    def trial(self, id: str) -> Trial:
-        """Return the trial with a full id. Raise InputError if there is none."""
-        trials = self.trials([id])
-        if id not in trials:
-            raise InputError(f"no trial '{id}' in the database: `dropbench results` lists them")
-        return trials[id]
 
     def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
         """Return the trials with these ids, in the order of `ids`, omitting unknown ones."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from db.queries.aggregates import summarize
+from db.queries.results import final_values
+from db.store.store import Store, TrialRow
 from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.suites.search_space import Params, Sweep
 from harness.trials.metric import Metric, MetricName
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial, TrialState
-
-if TYPE_CHECKING:
-    from db.store.store import Store, TrialRow
-
 
 PRUNED = "pruned: "
 """Prefix of the reason of a trial that was cancelled because its candidate was pruned."""
@@ -61,12 +60,14 @@ class Selection:
         candidates: in the order in which they were requested.
         metric: the task's metric whose mean dev score decides; None while there is no dev score.
         remaining: candidates that a search has yet to request; some of them may turn out equal.
+        to_prune: running candidates that the pruner would stop, each with the reason.
     """
 
     sweep: Sweep
     candidates: tuple[Candidate, ...]
     metric: Metric | None
     remaining: int = 0
+    to_prune: tuple[tuple[Candidate, str], ...] = ()
 
     @property
     def settled(self) -> bool:
@@ -85,8 +86,6 @@ class Selection:
 
 def evaluate(cell: Cell, space: Iterable[Params], settings: Settings, store: Store) -> Selection:
     """Return the current state of the candidates with these values. Raise as `select` does."""
-    from db.queries.results import final_values
-
     assert cell.sweep is not None
     fixed_cells = [(params, cell.with_params(params)) for params in space]
     candidates = [(params, fixed, fixed.trials(settings)) for params, fixed in fixed_cells]
@@ -111,8 +110,6 @@ def _candidate(
     rows: Mapping[str, TrialRow],
     values: Mapping[str, float | None],
 ) -> Candidate:
-    from db.queries.aggregates import summarize
-
     own = [rows[trial.id] for trial in trials if trial.id in rows]
     states = {row.state for row in own}
     pruned = [row.reason for row in own if is_pruned(row)]

@@ -8,7 +8,6 @@ and when.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from db.queries.aggregates import summarize
 from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics
 from db.store.rows import in_list
+from db.store.store import Store
 from db.tuning.candidates import Candidate, Selection, evaluate
 from harness.errors import InputError
 from harness.regularizers.spec import Scalar
@@ -31,40 +31,22 @@ if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
 
-    from db.store.store import Store
-
 DIGITS = 4
 """Significant digits of sampled numbers; tables show exactly the value that was run."""
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """The candidates of a study, each once, and the running ones that its pruner would stop, each with the reason."""
-
-    selection: Selection
-    to_prune: tuple[tuple[Candidate, str], ...] = ()
-
-
 def select(cell: Cell, settings: Settings, store: Store) -> Selection:
-    """Return the candidates of a swept cell and the choice among them.
+    """Return the candidates of a swept cell, each once, and the choice among them.
+
+    A sampler is asked for candidates, and gets their results, as far as there are results.
 
     Raises:
-        InputError: a candidate's trials cannot be created on this machine, or the sampler is not installed.
-    """
-    assert cell.sweep is not None
-    if cell.sweep.is_grid:
-        return evaluate(cell, cell.sweep.grid(), settings, store)
-    return replay(cell, settings, store).selection
-
-
-def replay(cell: Cell, settings: Settings, store: Store) -> Replayed:
-    """Ask for candidates and tell the sampler their results, as far as there are results.
-
-    Raises:
-        InputError: Optuna is not installed, or a candidate's trials cannot be created.
+        InputError: a candidate's trials cannot be created on this machine, or Optuna is not installed.
     """
     sweep = cell.sweep
     assert sweep is not None
+    if sweep.is_grid:
+        return evaluate(cell, sweep.grid(), settings, store)
     search = sweep.search
     study = _study(search)
     space = {key: _distribution(values, search) for key, values in sweep.space.items()}
@@ -97,9 +79,8 @@ def replay(cell: Cell, settings: Settings, store: Store) -> Replayed:
                 if trial.should_prune():
                     reason = f"dev {metric.name} {curve[-1]:.4g} after {len(curve)} evaluations, {search.pruner} pruner"
                     to_prune[tuple(candidate.params.items())] = candidate, reason
-            open_selection = Selection(sweep, tuple(by_params.values()), metric, total - asked)
-            return Replayed(open_selection, tuple(to_prune.values()))
-    return Replayed(Selection(sweep, tuple(by_params.values()), metric))
+            return Selection(sweep, tuple(by_params.values()), metric, total - asked, tuple(to_prune.values()))
+    return Selection(sweep, tuple(by_params.values()), metric)
 
 
 def _study(search: Search) -> optuna.Study:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 
 from harness.analysis.options import Options
-from harness.deprecation import warn_renamed
+from harness.deprecation import alias_renamed_methods
 from harness.errors import InputError
 from harness.models.adapter import site_of
 from harness.models.regularize import ATTENTION_KINDS, find_patches, sites, watch
@@ -139,11 +139,6 @@ class Trained:
         with torch.no_grad(), monte_carlo(self.model, num_mc_samples(self.trial.align)), autocast:
             yield
 
-    def looking(self) -> AbstractContextManager[None]:
-        """Old name of `evaluation_context`."""
-        warn_renamed("Trained.looking", "evaluation_context")
-        return self.evaluation_context()
-
     def _batches(self, split: Split, indices: list[int], change: Callable[[Any], Any] | None) -> Iterator[Any]:
         size = self.task.recipe.batch_size
         for start in range(0, len(indices), size):
@@ -151,3 +146,6 @@ class Trained:
             self.batch_size = len(chunk)
             batch = to_device(self.task.batch(split, chunk), self.device)
             yield batch if change is None else change(batch)
+
+
+alias_renamed_methods(Trained, {"looking": "evaluation_context"})

@@ -24,16 +24,13 @@ def mask_statistics(model: nn.Module) -> Iterator[dict[str, MaskStatistics]]:
     """
     masks: dict[str, Any] = {site.name: site.module for site in sites(model) if isinstance(site.module, LearnedMask)}
     recorded = {name: MaskStatistics() for name in masks}
-    outer = {name: module.statistics for name, module in masks.items()}
     for name, module in masks.items():
-        module.statistics = recorded[name]
+        module.statistics += (recorded[name],)
     try:
         yield recorded
     finally:
-        for name, module in masks.items():
-            module.statistics = outer[name]
-            if outer[name] is not None:
-                outer[name].absorb(recorded[name])
+        for module in masks.values():
+            module.statistics = module.statistics[:-1]
 
 
 def mean_statistics(recorded: dict[str, MaskStatistics]) -> dict[str, float]:

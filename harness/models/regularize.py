@@ -114,6 +114,8 @@ def bind(
     **params: Any,
 ) -> Report:
     """Regularize as `regularize` does, but return the report and print nothing."""
+    if not isinstance(regularizer, str | Regularizer):  # such as swapped arguments
+        raise InputError("regularize: expected a model, then a regularizer's name or a Regularizer object")
     if isinstance(regularizer, str):
         name, built = regularizer, build_regularizer(regularizer, **params)
     elif params:
@@ -240,7 +242,7 @@ def _shared_paths(model: nn.Module, bound: list[Patch]) -> dict[str, list[str]]:
     paths: dict[int, list[str]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         paths.setdefault(id(module), []).append(path)
-    others = {patch.site.name: [path for path in paths[id(patch.module)] if path != patch.site.name] for patch in bound}
+    others = {patch.site.name: paths[id(patch.module)][1:] for patch in bound}
     return {name: other_paths for name, other_paths in others.items() if other_paths}
 
 

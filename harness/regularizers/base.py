@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from pydantic import Field
 
 from harness.deprecation import alias_renamed_methods, renamed_fields
+from harness.errors import InputError
 from harness.regularizers.schedules import Schedule
 from harness.validation import FiniteModel
 
@@ -65,6 +66,10 @@ class Site:
     module: nn.Module | None = field(default=None, repr=False)
     masked_keys: Tensor | None = field(default=None, repr=False)
     mc_samples: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.layer < self.depth:
+            raise InputError(f"site '{self.name}': layer={self.layer}: expected 0 to {self.depth - 1} (depth - 1)")
 
 
 RATIO: Any = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")

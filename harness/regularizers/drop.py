@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from harness.attention.reference.units import Rescale, Unit
+from harness.errors import InputError
 from harness.regularizers.base import RATIO, Regularizer
 
 if TYPE_CHECKING:
@@ -52,8 +53,10 @@ class AttentionDrop(Regularizer):
         """Attend to the keys that one sampled mask keeps; shapes as in `Regularizer.attend`."""
         from harness.attention.reference import eager  # which needs torch
 
-        keep_mask = ~self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
-        return eager.drop_attention(q, k, v, keep_mask, self.rescale, site.ratio, mask=mask, scale=scale)
+        drop_mask = self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
+        if str(drop_mask.dtype) != "torch.bool":  # ~ of a whole number is not its negation
+            raise InputError(f"{type(self).__name__}: expected a boolean drop mask, got {drop_mask.dtype}")
+        return eager.drop_attention(q, k, v, ~drop_mask, self.rescale, site.ratio, mask=mask, scale=scale)
 
 
 class UnitDrop(AttentionDrop):

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -17,9 +17,6 @@ from harness.errors import InputError
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.trials.task import Split, Task, cut
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 PREFETCH_FACTOR = 2
 """Batches that each worker has ready."""
@@ -81,13 +78,6 @@ class SplitBatches(Dataset[Any]):
 
     def __getitem__(self, number: int) -> Any:
         return self.task.batch(self.split, self.parts[number])
-
-
-def feed(batches: StepBatches, step: int, steps: int, settings: Settings, accelerator: Accelerator) -> Iterator[Any]:
-    """Yield the batches of steps `step` to `steps` - 1 on the device."""
-    batches.rank, batches.ranks = accelerator.process_index, accelerator.num_processes
-    batches.micro_batch_splits = settings.micro_batch_splits
-    return prefetch(batches, range(step, steps), settings, accelerator.device)
 
 
 def prefetch(batches: Dataset[Any], keys: Sequence[int], settings: Settings, device: torch.device) -> Iterator[Any]:

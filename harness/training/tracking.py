@@ -19,8 +19,8 @@ from harness.trials.trial import Trial
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
-"""Tracker name → the package it needs."""
+TRACKERS = ("tensorboard", "wandb", "mlflow")
+"""Trackers; each needs the package of its name."""
 PROJECT = "dropbench"
 
 
@@ -29,8 +29,8 @@ def checked_trackers(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in TRACKERS:
             raise unknown_name("tracker", name, TRACKERS)
-        if importlib.util.find_spec(TRACKERS[name]) is None:
-            raise InputError(f"tracker '{name}' needs the package {TRACKERS[name]}: `pip install {TRACKERS[name]}`")
+        if importlib.util.find_spec(name) is None:
+            raise InputError(f"tracker '{name}' needs the package {name}: `pip install {name}`")
     return tuple(dict.fromkeys(names))
 
 

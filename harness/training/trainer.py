@@ -23,7 +23,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.training import checkpoint, tracking
-from harness.training.data_loading import SplitBatches, StepBatches, feed, prefetch
+from harness.training.data_loading import SplitBatches, StepBatches, prefetch
 from harness.training.environment import environment
 from harness.training.monte_carlo import bind_trial, drop_nothing, monte_carlo
 from harness.training.train_state import SelectedWeights, TrainState
@@ -84,7 +84,9 @@ class Trainer:
     def train_phase(self) -> None:
         """Train from the current step to the end of the phase."""
         state, end = self.state, self.ends[self.state.phase]
-        batches = feed(StepBatches(self.task, self.seed), state.step, end, self.settings, self.accelerator)
+        ranks = self.accelerator.process_index, self.accelerator.num_processes
+        parts = StepBatches(self.task, self.seed, *ranks, self.settings.micro_batch_splits)
+        batches = prefetch(parts, range(state.step, end), self.settings, self.accelerator.device)
         self.model.train()
         patience = math.inf if self.recipe.patience is None else self.recipe.patience
         while state.step < end and state.worse < patience:

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import PLUGIN_MODULES, Registry, current_plugin, describe
+from harness.registry import LOG, PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, Registry, current_plugin, describe
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.trials.task import TASKS
@@ -56,6 +56,8 @@ def load_plugins(files: Iterable[Path]) -> None:
         finally:
             current_plugin.reset(token)
         _loaded[str(path)] = digest
+        if str(path) not in PLUGINS_WITH_ENTRIES:
+            LOG.warning('plug-in %s registers nothing: add `@REGULARIZERS.register("name")` to its class', file)
 
 
 def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import typer
 
 from db.cli.output import Json
 from harness.analysis import ANALYSES
+from harness.cli.table import print_items
 from harness.errors import InputError, unknown_name
 from harness.settings import Settings
 from jobs.cli.options import Seeds, TrialOptions
@@ -30,7 +31,6 @@ def list_(
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
     """List tasks, models, data sets, regularizers, schedules, suites or published values."""
-    from harness.cli.table import print_items
     from jobs.cli.listing import list_items, list_sites, published_lines
 
     items = list_sites(sites, regularizer) if sites else list_items(kind)
@@ -69,7 +69,6 @@ def analyze(
     Scalars are added to the results as KIND/NAME; figure and arrays are written to the run directory.
     """
     from harness.analysis.options import Options
-    from harness.cli.table import print_items
     from harness.suites.suite import is_suite, load_suite
     from jobs.cli.suite_analysis import analyze_trial, show_suite
     from jobs.cli.trial_request import suite_options

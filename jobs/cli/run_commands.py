@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,17 +48,17 @@ def run(
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
         summary = run_trials(store, settings, request.items, plan, request.searched)
+        trials = count_of(len(summary.rows), "trial")
         if summary.interrupted:
-            done = len(summary.in_states("succeeded"))
-            command = shlex.join(["dropbench", *sys.argv[1:]])
-            _log(f"Stopped: {done} of {count_of(len(summary.rows), 'trial')} done. Resume with `{command}`")
+            done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])
+            typer.echo(f"Stopped: {done} of {trials} done. Resume with `{command}`", err=True)
             raise typer.Exit(130)
         if not summary.trained:
-            _log(f"nothing to train: {count_of(len(summary.rows), 'trial')} already done")
+            typer.echo(f"nothing to train: {trials} already done", err=True)
         if request.suite is None:
             print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
     complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
-    _log(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}")
+    typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
     _report_failures(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
     if not complete:
         raise typer.Exit(1)
@@ -73,7 +74,6 @@ def enqueue(
     """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
     from db.store.store import open_store
     from jobs.cli.trial_request import resolve_request
-    from jobs.queue.operations import enqueue as enqueue_trials
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
 
@@ -83,18 +83,16 @@ def enqueue(
     searched = [cell for request in requests for cell in request.searched]
     with open_store(settings.database) as store:
         searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
-        enqueued = enqueue_trials(store, settings, items)
+        searches.enqueue(items)
         if searched:
             collect(store, settings)
             searches.ask()
-        added, present = [*enqueued.added, *searches.added], [*enqueued.present, *searches.present]
-        queued = store.counts([*added, *present])["queued"]
+        enqueued = searches.enqueued
+        queued = store.counts([*enqueued.added, *enqueued.present])["queued"]
     if as_json:
-        requeued = [*enqueued.requeued, *searches.requeued]
-        ids = {"added": added, "present": present, "requeued": requeued}
-        typer.echo(json.dumps({**ids, "unasked": searches.remaining}))
+        typer.echo(json.dumps({**asdict(enqueued), "unasked": searches.remaining}))
         return
-    counts = f"Added {count_of(len(added), 'trial')} ({len(present)} already present)"
+    counts = f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)"
     typer.echo(f"{counts}. {queued} queued; run `dropbench submit`.")
     if searches.remaining:
         typer.echo(
@@ -184,15 +182,8 @@ def _report_failures(summary: RunSummary, retry: str) -> None:
         causes.setdefault(f"{row.state}: {row.reason or 'cause unknown'}", []).append(row.id)
     for cause, ids in causes.items():
         more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-        _log(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
+        typer.echo(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`", err=True)
     if rows:
-        _log(
-            f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled: run `{retry}`, "
-            "then this command again."
-        )
+        lost = f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled"
+        typer.echo(f"{lost}: run `{retry}`, then this command again.", err=True)
         raise typer.Exit(1)
-
-
-def _log(line: str) -> None:
-    """Print to standard error, so that standard output holds only the table."""
-    typer.echo(line, err=True)

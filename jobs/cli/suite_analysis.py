@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
+from db.cli.output import opened, show
+from db.report.formats.documents import as_json as to_json
+from db.report.formats.terminal import print_suite_table
+from db.report.view.build import build_view, resolve_cell, resolve_cells
+from db.store.run_record import read_run_record
+from db.store.store import Store, open_store
 from harness.analysis import ANALYSES, analysis_of
 from harness.analysis.options import Options
 from harness.errors import InputError
@@ -19,19 +26,19 @@ from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite
-from harness.trials.trial import Trial
 
 
 def analyze_trial(
     start: str, kind: str, options: Options, settings: Settings, output: Path | None = None
 ) -> dict[str, Any]:
-    """Run `harness.analysis.run.analyze`, and store the scalars in the database if `output` is None."""
-    from db.store.rebuild import refresh
+    """Run `harness.analysis.run.analyze`, and store the scalars if `output` is None and there is a database."""
     from harness.analysis.run import analyze
 
     report = analyze(start, kind, options, settings, output)
     if output is None:
-        refresh(settings, Runs(settings.runs)[report["trial"]])
+        record = read_run_record(Runs(settings.runs)[report["trial"]])
+        with opened(settings) as store:
+            store.record([record])
     return report
 
 
@@ -42,12 +49,13 @@ def show_suite(
 
     Report failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
     """
-    from db.report.formats.terminal import print_suite
-    from db.store.store import open_store
-
-    failures = analyze_suite(suite, choice, settings, kind)
     with open_store(settings.database) as store:
-        view = print_suite(suite, choice, store, settings, as_json=as_json)
+        failures = analyze_suite(suite, choice, settings, store, kind)
+        view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
+        if as_json:
+            typer.echo(to_json(view))
+        else:
+            show(lambda console: print_suite_table(view, console))
         if suite.figure is not None:
             from db.report.figures.figures import figure
 
@@ -65,7 +73,7 @@ def show_suite(
     return not failures
 
 
-def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None = None) -> list[str]:
+def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None) -> list[str]:
     """Run the missing analyses of a suite's trained trials, and `kind` on each even if no cell needs it.
 
     Each analysis is stored at once, so that an interrupted command can continue. Return one line per failed analysis.
@@ -75,7 +83,7 @@ def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: 
     """
     kind = ANALYSES.entry(kind).name if kind is not None else None
     missing: list[tuple[RunDirectory, str, set[str]]] = []
-    for (id, name), scalars in _required_scalars(suite, choice, settings, kind).items():
+    for (id, name), scalars in _required_scalars(suite, choice, settings, store, kind).items():
         directory = Runs(settings.runs)[id]
         if directory.result() is not None and not _is_present(directory, name, scalars):
             missing.append((directory, name, scalars))
@@ -83,28 +91,18 @@ def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, kind: 
 
 
 def _required_scalars(
-    suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None
+    suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None
 ) -> dict[tuple[str, str], set[str]]:
     """Return the scalars that the cells need, by trial and analysis; for a swept cell, of the chosen candidate."""
-    from db.store.store import open_store
-    from db.tuning.select import select
-
     required: dict[tuple[str, str], set[str]] = {}
     for cell in list(suite.cells(choice)):
-        if cell.sweep is None:
-            trials: Sequence[Trial] = cell.trials(settings)
-        else:
-            with open_store(settings.database) as store:
-                chosen = select(cell, settings, store).chosen
-            if chosen is None:
-                continue
-            cell, trials = chosen.cell, chosen.trials
-        analysis = analysis_of(cell.metric)
+        resolved = resolve_cell(cell, settings, store)
+        metric, analysis = resolved.cell.metric, analysis_of(resolved.cell.metric)
         for name in {analysis, kind} - {None}:
-            for trial in trials:
+            for trial in resolved.trials:
                 scalars = required.setdefault((trial.id, str(name)), set())
                 if name == analysis:
-                    scalars.add(cell.metric.removeprefix(f"{analysis}/"))
+                    scalars.add(metric.removeprefix(f"{analysis}/"))
     return required
 
 
@@ -119,9 +117,6 @@ def _is_present(directory: RunDirectory, kind: str, scalars: set[str]) -> bool:
 
 
 def _run_missing(missing: list[tuple[RunDirectory, str, set[str]]], settings: Settings) -> list[str]:
-    from rich.console import Console
-    from rich.progress import Progress
-
     failures: list[str] = []
     console = Console(stderr=True, highlight=False)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from db.report.view.view import metric_of
 from harness.errors import InputError
 from harness.regularizers.spec import parse_scalar, parse_spec
 from harness.settings import Settings
@@ -64,6 +65,8 @@ def resolve_request(suite: str | None, options: TrialOptions, settings: Settings
     loaded = load_suite(suite)
     settings, choice = suite_options(options, settings)
     cells = loaded.trials(choice, settings)
+    for cell, _ in cells:
+        metric_of(cell)  # before anything is trained
     searched = [cell for cell, _ in cells if cell.sweep is not None and not cell.sweep.is_grid]
     return TrialRequestSet(loaded, choice, [(trial, loaded.name) for _, trials in cells for trial in trials], searched)
 

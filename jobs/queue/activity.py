@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from db.store.store import Store
-from harness.clock import utc_now_iso
 from harness.files import read_tail
 from harness.settings import Settings
 from harness.trials.trial import TrialState
-from jobs.queue.reconcile import inspect_active
-from jobs.queue.status import Status, correct_counts
+from jobs.queue.status import Status, observe
 
 _TAIL_BYTES = 16384
 
@@ -63,12 +61,10 @@ class Activity:
 
 def activity(store: Store, settings: Settings) -> Activity:
     """Inspect every active trial. The database may be read-only."""
-    as_of = utc_now_iso()
-    counts = store.counts()
-    active = inspect_active(store, settings)
+    status, active = observe(store, settings)
     states = {id: (trial.observed.state, trial.observed.reason) for id, trial in active.items()}
     running = [train_progress(settings.runs / id) for id, (state, _) in states.items() if state == "running"]
-    return Activity(correct_counts(as_of, counts, active), states, running)
+    return Activity(status, states, running)
 
 
 def train_progress(directory: Path) -> TrainProgress:

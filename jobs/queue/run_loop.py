@@ -19,7 +19,7 @@ from db.store.store import Store, SubmissionRow, TrialRow
 from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.trials.trial import FINAL_STATES, Trial
-from jobs.queue.operations import enqueue, requeue_exhausted
+from jobs.queue.operations import requeue_exhausted
 from jobs.queue.progress_bar import ProgressBar
 from jobs.queue.reconcile import collect
 from jobs.queue.search import Searches
@@ -68,7 +68,7 @@ def run(
     plan = replace(plan, will_poll=True)
     trials = {trial.id: trial for trial, _ in items}
     searches = Searches(store, settings, searched, trials)
-    enqueue(store, settings, items)
+    searches.enqueue(items)
     requeue_exhausted(store, list(trials))
     collect(store, settings)
     trials |= searches.ask()

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import func, select
+import sqlalchemy
 
 from db.schema.connection import reading
 from db.schema.tables import Metrics
 from db.store.rows import in_list
-from db.store.store import Store
+from db.store.store import Enqueued, Store
 from db.tuning.candidates import PRUNED, Candidate, is_pruned
+from db.tuning.select import select
 from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.trials.trial import FINAL_STATES, Trial
@@ -40,7 +41,7 @@ class Searches:
     """The searches of some cells by Optuna, restored from the database; trials in `others` are never pruned.
 
     Attributes:
-        added, present, requeued: ids of requested trials, as in `db.store.store.Enqueued`.
+        enqueued: ids of all trials that were enqueued here.
     """
 
     def __init__(self, store: Store, settings: Settings, cells: Sequence[Cell], others: Collection[str] = ()) -> None:
@@ -48,14 +49,17 @@ class Searches:
         self.searched = [_SearchedCell(cell) for cell in cells]
         self.others = frozenset(others)
         self.pruned: set[str] = set()
-        self.added: list[str] = []
-        self.present: list[str] = []
-        self.requeued: list[str] = []
+        self.enqueued = Enqueued([], [], [])
 
     @property
     def remaining(self) -> int:
         """Return the number of candidates still to come, of all cells."""
         return sum(searched.remaining for searched in self.searched)
+
+    def enqueue(self, items: Sequence[tuple[Trial, str | None]]) -> None:
+        """Enqueue trials, each with its suite; errors as in `jobs.queue.operations.enqueue`."""
+        for name, ids in vars(enqueue(self.store, self.settings, items)).items():
+            getattr(self.enqueued, name).extend(ids)
 
     def ask(self) -> dict[str, Trial]:
         """Enqueue the next candidates of cells whose requested trials have ended, and cancel pruned candidates.
@@ -69,10 +73,7 @@ class Searches:
         new: dict[str, Trial] = {}
         while opened := self._update():
             # Results of earlier runs are imported at once and may complete the batch.
-            enqueued = enqueue(self.store, self.settings, [item for item in opened if item[0].id not in self.pruned])
-            self.added += enqueued.added
-            self.present += enqueued.present
-            self.requeued += enqueued.requeued
+            self.enqueue([item for item in opened if item[0].id not in self.pruned])
             new |= {trial.id: trial for trial, _ in opened}
         return new
 
@@ -95,17 +96,12 @@ class Searches:
         ]
 
     def _replay(self, searched: _SearchedCell) -> None:
-        from db.tuning.select import replay
-
-        replayed = replay(searched.cell, self.settings, self.store)
-        searched.remaining = replayed.selection.remaining
+        selection = select(searched.cell, self.settings, self.store)
+        searched.remaining = selection.remaining
         trials = {
-            trial.id: trial
-            for candidate in replayed.selection.candidates
-            if not candidate.settled
-            for trial in candidate.trials
+            trial.id: trial for candidate in selection.candidates if not candidate.settled for trial in candidate.trials
         }
-        for candidate, reason in replayed.to_prune:
+        for candidate, reason in selection.to_prune:
             self._prune(searched, candidate, reason)
         rows = self.store.states(list(trials))
         searched.open = {id: trial for id, trial in trials.items() if id not in rows or not is_pruned(rows[id])}
@@ -120,8 +116,6 @@ class Searches:
             cancel(self.store, self.settings, ids, PRUNED + reason)
 
     def _count_dev_points(self, ids: Collection[str]) -> int:
+        query = sqlalchemy.select(sqlalchemy.func.count()).where(Metrics.c.name.like("dev/%"))
         with reading(self.store.engine) as connection:
-            query = select(func.count()).where(
-                in_list(connection, Metrics.c.trial_id, ids), Metrics.c.name.like("dev/%")
-            )
-            return connection.scalar(query) or 0
+            return connection.scalar(query.where(in_list(connection, Metrics.c.trial_id, ids))) or 0

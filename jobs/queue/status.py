@@ -44,21 +44,22 @@ class Status:
 
 def read_status(store: Store, settings: Settings) -> Status:
     """Count the trials by their true state, without changing anything."""
-    as_of, counts, queued = utc_now_iso(), store.counts(), store.states([*store.attempted("queued")])
-    active = inspect_active(store, settings)
+    queued = store.states([*store.attempted("queued")])
+    status, active = observe(store, settings)
     reasons = [trial.observed.reason for trial in active.values() if trial.observed.state == "queued"]
-    return replace(correct_counts(as_of, counts, active), reasons=[*reasons, *(row.reason for row in queued.values())])
+    return replace(status, reasons=[*reasons, *(row.reason for row in queued.values())])
 
 
-def correct_counts(as_of: str, counts: dict[TrialState, int], active: Mapping[str, ActiveTrial]) -> Status:
-    """Replace the database's states of active trials in `counts` by the observed ones."""
-    counts, ahead = dict(counts), 0
+def observe(store: Store, settings: Settings) -> tuple[Status, dict[str, ActiveTrial]]:
+    """Count the trials, with the observed states of active ones; return the active trials, too."""
+    as_of, counts, ahead = utc_now_iso(), store.counts(), 0
+    active = inspect_active(store, settings)
     for row, _, observed in active.values():
         if observed.state != row.state:
             ahead += 1
             counts[row.state] -= 1
             counts[observed.state] += 1
-    return Status(counts, as_of, sum(trial.observed.inspected for trial in active.values()), ahead)
+    return Status(counts, as_of, sum(trial.observed.inspected for trial in active.values()), ahead), active
 
 
 def render(status: Status) -> str:

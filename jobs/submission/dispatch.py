@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from socket import gethostname
-from typing import TYPE_CHECKING
 
 from db.store.rows import chunks
 from db.store.store import BULK, Store, SubmissionRow
@@ -21,15 +20,12 @@ from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from jobs.slurm import client
 from jobs.slurm.job_states import query_jobs
+from jobs.slurm.profile import Profile
 from jobs.submission import executors
 from jobs.submission.submission import job_name, revoke, write_elements
 from jobs.worker import process_group, retry, slots
 from jobs.worker.attempt import remove_temp_files
 from jobs.worker.worker import Worker
-
-if TYPE_CHECKING:
-    from jobs.slurm.profile import Profile
-    from jobs.worker.slots import WorkerSlot
 
 MAX_SEPARATE_SYNCS = 20
 """Trials whose files are synced one by one; for more, one sync of the whole file system is quicker."""
@@ -227,7 +223,7 @@ def _claim(
 
 
 def _worker(
-    settings: Settings, ids: Sequence[str], submission: SubmissionRow, slot: WorkerSlot | None = None
+    settings: Settings, ids: Sequence[str], submission: SubmissionRow, slot: slots.WorkerSlot | None = None
 ) -> Worker:
     return Worker(
         [str(settings.runs.absolute() / id) for id in ids],

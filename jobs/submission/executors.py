@@ -14,20 +14,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import submitit
+from submitit.core.utils import DelayedSubmission
 
 from harness.errors import InputError
 from harness.files import write_atomic
 from jobs.slurm import client
+from jobs.slurm.profile import Profile
+from jobs.worker.slots import WorkerSlot
 from jobs.worker.worker import Worker
-
-if TYPE_CHECKING:
-    from submitit.core.utils import DelayedSubmission
-
-    from jobs.slurm.profile import Profile
-    from jobs.worker.slots import WorkerSlot
 
 _NO_TIME_LIMIT_MIN = 10 * 365 * 24 * 60
 """Minutes. Local jobs have no time limit, but Submitit requires one."""

@@ -21,16 +21,12 @@ MAX_DAMAGED = 6
 
 
 class ImageSource(Protocol):
-    """Images by number, in memory or on disk."""
+    """Images by number: an array (N, H, W, C) uint8, or files (`FileImages`) with their own `take`."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Pixels:
         """Return one image, (H, W, C) uint8; raise InputError if its file is damaged."""
-        ...
-
-    def take(self, rows: Rows) -> ImageSource:
-        """Return the images with those numbers, in that order."""
         ...
 
 
@@ -48,6 +44,8 @@ class RowSplit:
 def _take(values: Any, rows: Rows) -> Any:
     if isinstance(values, dict):
         return {name: _take(column, rows) for name, column in values.items()}
+    if isinstance(values, np.ndarray):
+        return values[rows]
     return tuple(values[row] for row in rows) if isinstance(values, tuple) else values.take(rows)
 
 
@@ -78,12 +76,15 @@ S = TypeVar("S", bound=LabeledSplit)
 
 @dataclass(frozen=True, eq=False)
 class ClassificationData(ThreeSplits[S]):
-    """A classification set; raise InputError if a split has no rows. Attributes as in `tasks.data.read.Data`."""
+    """A classification set; raise InputError for an empty split or a label without a class. Attributes as in `Data`."""
 
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
         self.require_rows("rows")
+        for name, split in self.splits().items():
+            if not 0 <= np.min(split.labels) <= np.max(split.labels) < len(self.classes):
+                raise InputError(f"data '{self.name}': labels of {name}: expected 0 to {len(self.classes) - 1}")
 
     def count_classes(self, split: S) -> list[int]:
         return cast(list[int], np.bincount(split.labels, minlength=len(self.classes)).tolist())

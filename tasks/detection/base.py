@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from mmdet.structures import DetDataSample
+from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
 from adapters.vision.detr import in_mmdet
@@ -82,12 +83,17 @@ class DetectionTask(PresetTask):
 
     def preprocess(self, batch: dict[str, list[Any]]) -> tuple[Tensor, list[DetDataSample]]:
         """Return normalized and padded images (B, 3, rows, columns), and mmdet's samples."""
-        truths = {name: batch[name] for name in self.truth_names}
-        return self.images.preprocess(batch["images"], batch["meta"], truths)
+        truths = zip(*(batch[name] for name in self.truth_names), strict=True)
+        samples = [
+            DetDataSample(metainfo=meta, gt_instances=InstanceData(**dict(zip(self.truth_names, truth, strict=True))))
+            for meta, truth in zip(batch["meta"], truths, strict=True)
+        ]
+        preprocessor = self.images.preprocessor.to(batch["images"][0].device)
+        prepared = preprocessor({"inputs": batch["images"], "data_samples": samples}, training=False)
+        return prepared["inputs"], prepared["data_samples"]
 
     def loss(self, model: nn.Module, batch: dict[str, list[Any]]) -> Tensor:
         """Return the sum over decoder layers of the weighted losses of the model's head."""
-        images, samples = self.preprocess(batch)
         with in_mmdet():
-            losses: dict[str, Tensor] = model(images, samples, mode="loss")
+            losses: dict[str, Tensor] = model(*self.preprocess(batch), mode="loss")
         return torch.stack([value for name, value in losses.items() if "loss" in name]).sum()

@@ -69,8 +69,7 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
 
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Pairing]:
         """Return the detected pairs of each image, in pixels of the image file."""
-        images, samples = self.preprocess(batch)
-        results = model(images, samples, mode="predict")
+        results = model(*self.preprocess(batch), mode="predict")
         return [Pairing(**dict(result.pred_instances.numpy().items())) for result in results]
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:

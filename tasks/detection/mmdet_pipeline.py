@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from mmcv.transforms import Compose
 from mmdet.registry import MODELS, TRANSFORMS
-from mmdet.structures import DetDataSample
-from mmengine.structures import InstanceData
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -68,24 +66,6 @@ class MmdetImages:
         results = (self.training if training else self.evaluation)(results)
         sample = results["data_samples"]
         return results["inputs"], sample.gt_instances, {key: sample.metainfo[key] for key in META_KEYS}
-
-    def preprocess(
-        self, images: Sequence[Tensor], metas: Sequence[Mapping[str, Any]], truths: Mapping[str, Sequence[Tensor]]
-    ) -> tuple[Tensor, list[DetDataSample]]:
-        """Return normalized and padded images (B, 3, rows, columns), and mmdet's samples.
-
-        Args:
-            images: pixels of each image, as returned by `load`, on the device.
-            metas: the values of `META_KEYS` of each image.
-            truths: ground truth by its names in mmdet's `gt_instances`, one tensor per image.
-        """
-        samples = [
-            DetDataSample(metainfo=dict(meta), gt_instances=InstanceData(**dict(zip(truths, values, strict=True))))
-            for meta, *values in zip(metas, *truths.values(), strict=True)
-        ]
-        self.preprocessor.to(images[0].device)
-        batch = self.preprocessor({"inputs": list(images), "data_samples": samples}, training=False)
-        return batch["inputs"], batch["data_samples"]
 
 
 def scale_boxes(boxes: NDArray[Any], factor: Sequence[float]) -> NDArray[np.float64]:

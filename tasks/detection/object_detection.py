@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,20 +50,15 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         """Read the annotations; images are read on demand."""
         self.data = self.read_data(DetectionData)
         self.classes = self.data.classes
-        self.splits = self.data.splits()
-        train = self.splits["train"].images
-        valid = [n for n, image in enumerate(train) if len(image.labels) and min(image.width, image.height) >= MIN_SIDE]
-        every = {split: range(len(rows)) for split, rows in self.splits.items()}
-        self.numbers: dict[str, Sequence[int]] = {**every, "train": valid}
-        for split, rows in self.splits.items():
+        train = self.data.train
+        valid = [image for image in train.images if len(image.labels) and min(image.width, image.height) >= MIN_SIDE]
+        for split, rows in self.data.splits().items():
             if not any(len(image.labels) > image.crowd.sum() for image in rows.images) or not valid:
                 raise InputError(f"data '{self.data.name}': no image of {split} has a box")
         if len(valid) < len(train):
             self.notes.append(f"{len(train) - len(valid)} training images without boxes, or too small, left out")
+        self.splits = {**self.data.splits(), "train": replace(train, images=tuple(valid))}
         self.images = MmdetImages(self.recipe)
-
-    def size(self, split: Split) -> int:
-        return len(self.numbers[split])
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
         """Yield batches of only portrait or only landscape images, which need less padding, as mmdet's sampler does."""
@@ -72,7 +68,7 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
             return
         groups: tuple[list[int], list[int]] = ([], [])
         for index in order:
-            image = self.splits["train"].images[self.numbers["train"][index]]
+            image = self.splits["train"].images[index]
             group = groups[image.width < image.height]
             group.append(index)
             if len(group) == size:
@@ -84,8 +80,7 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
 
     def sample(self, split: Split, index: int) -> dict[str, Any]:
         """See `DetectionTask.sample`; ``bboxes`` (N, 4) are in pixels of the input, ``labels`` are (N,)."""
-        number = self.numbers[split][index]
-        image, path = self.splits[split].images[number], self.splits[split].path(number)
+        image, path = self.splits[split].images[index], self.splits[split].path(index)
         boxes = zip(image.boxes.tolist(), image.labels.tolist(), image.crowd.tolist(), strict=True)
         instances = [{"bbox": box, "bbox_label": label, "ignore_flag": int(crowd)} for box, label, crowd in boxes]
         info = {"img_id": image.id, "instances": instances}
@@ -94,15 +89,14 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
 
     def predict(self, model: nn.Module, batch: dict[str, list[Any]]) -> list[Prediction]:
         """Return the detections of each image, in pixels of the image file."""
-        images, samples = self.preprocess(batch)
-        results = model(images, samples, mode="predict")
+        results = model(*self.preprocess(batch), mode="predict")
         return [{"img_id": result.img_id, **dict(result.pred_instances.numpy().items())} for result in results]
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return COCO's average precisions in percent over the images of the batches."""
         predictions = [prediction for batch in batches for prediction in self.predict(model, batch)]
         image_ids = frozenset(prediction["img_id"] for prediction in predictions)
-        truth = cached_ground_truth(self.splits[split].annotations, image_ids)
+        truth = ground_truth(self.splits[split].annotations, image_ids)
         return average_precision(truth, self.data.category_ids, predictions)
 
     def label_names(self, sample: dict[str, Any]) -> Iterator[str]:
@@ -123,13 +117,13 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         return Overlays(true, [overlay(boxes[row], labels[row], float(scores[row])) for row in best])
 
 
-def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
+@lru_cache(maxsize=3)
+def ground_truth(annotations: Path, image_ids: frozenset[int]) -> COCO:
     """Return the annotations of some images from a COCO file, for COCO's evaluation.
 
     Missing areas are those of the boxes. Ids count from 1: COCO's evaluation never matches a box with id 0.
     """
     content = json.loads(annotations.read_bytes())
-    image_ids = set(images)
     content["images"] = [image for image in content["images"] if image["id"] in image_ids]
     content["annotations"] = [entry for entry in content["annotations"] if entry["image_id"] in image_ids]
     for number, entry in enumerate(content["annotations"], 1):
@@ -141,9 +135,6 @@ def ground_truth(annotations: Path, images: Iterable[int]) -> COCO:
     with redirect_stdout(io.StringIO()):
         truth.createIndex()
     return truth
-
-
-cached_ground_truth = lru_cache(maxsize=3)(ground_truth)
 
 
 def average_precision(truth: COCO, category_ids: Sequence[int], predictions: Sequence[Prediction]) -> dict[str, float]:

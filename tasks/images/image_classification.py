@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from adapters.vision.image_weights import load_image_weights
@@ -22,14 +21,14 @@ from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprin
 from tasks.images import augmentation
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
 from tasks.images.token_labels import LabelMapViews, token_label_loss
-from tasks.metrics import accuracy
+from tasks.metrics import Classifier
 from tasks.trial_factory import resolve_data
 
 # Mean and deviation of ImageNet's training images, used for image folders, which are not read in advance.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class ImageClassification(ImageClassificationSpec):
+class ImageClassification(Classifier, ImageClassificationSpec):
     """Image classification: one label per image."""
 
     load_weights = staticmethod(load_image_weights)
@@ -50,8 +49,7 @@ class ImageClassification(ImageClassificationSpec):
 
     def setup(self) -> None:
         """Read the images; those in folders are read on demand."""
-        source = resolve_data(self.trial, self.settings)
-        data = self.read_data(ImageClassificationData, source)
+        data = self.read_data(ImageClassificationData)
         self.classes = data.classes
         policy, size = self.recipe.randaugment, self.recipe.image_size
         if policy is not None and self.recipe.channels != 3:
@@ -62,16 +60,15 @@ class ImageClassification(ImageClassificationSpec):
         self.labels = {name: torch.as_tensor(split.labels) for name, split in self.splits.items()}
         self.views = None
         if self.recipe.token_labels == "maps":
-            folder = locate_maps(source)
+            folder = locate_maps(resolve_data(self.trial, self.settings))
             if maps_fingerprint(folder) != self.recipe.token_maps_fingerprint:
                 raise InputError(f"the label maps in {folder} have changed since the trial was made")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
-            self.views = LabelMapViews(maps, size, self.recipe.flip, policy, self.randaugment)
-        pixels = getattr(self.splits["train"].images, "pixels", None)
-        if pixels is None:
+            self.views = LabelMapViews(maps, self.recipe, self.randaugment)
+        if not isinstance(pixels := self.splits["train"].images, np.ndarray):
             self.mean, self.std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
         else:
-            flat = np.asarray(pixels).reshape(-1, pixels.shape[-1]) / 255.0
+            flat = pixels.reshape(-1, pixels.shape[-1]) / 255.0
             self.mean, self.std = torch.as_tensor(flat.mean(0)).float(), torch.as_tensor(flat.std(0)).float()
 
     def build_model(self) -> nn.Module:
@@ -104,10 +101,6 @@ class ImageClassification(ImageClassificationSpec):
             return augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
         return pixels, labels
 
-    def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
-        """Return the number of images."""
-        return len(batch[0])
-
     def fit(self, image: Tensor, training: bool) -> Tensor:
         """Return an image (H, W, C) uint8 as (C, size, size) uint8: a random resized crop or the center crop.
 
@@ -130,11 +123,7 @@ class ImageClassification(ImageClassificationSpec):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy, including that of the tokens if they have labels."""
-        images, labels = batch
         if self.recipe.token_labels is not None:
+            images, labels = batch
             return token_label_loss(model, images, labels, self.grid, len(self.classes), self.recipe)
-        return cross_entropy(model(images), labels, label_smoothing=self.recipe.label_smoothing)
-
-    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return the accuracy in percent."""
-        return accuracy(model, batches)
+        return super().loss(model, batch)

@@ -18,8 +18,8 @@ DEFAULT_TOKEN_WEIGHT = 0.5
 """Published weight of the tokens' loss; the class token's loss has weight 1."""
 
 
-class TokenLabelRecipe(Recipe):
-    """Hyper-parameters of token labeling."""
+class ImageRecipe(Recipe):
+    """Hyper-parameters of image classification."""
 
     token_labels: Literal["image", "maps"] | None = Field(
         default=None,
@@ -29,16 +29,6 @@ class TokenLabelRecipe(Recipe):
         default=None, gt=0, description=f"weight of the tokens' loss; default: {DEFAULT_TOKEN_WEIGHT}"
     )
     token_maps_fingerprint: str | None = Field(default=None, description="fingerprint of the label maps; filled in")
-
-    @field_validator("token_labels", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        return None if value == "none" else value
-
-
-class ImageRecipe(TokenLabelRecipe):
-    """Hyper-parameters of image classification."""
-
     image_size: int = Field(default=224, ge=1, description="side of the model's input, in pixels")
     channels: int = Field(default=3, ge=1, le=3)
     flip: bool = Field(default=False, description="flip half of the training images horizontally")
@@ -48,6 +38,11 @@ class ImageRecipe(TokenLabelRecipe):
     erase: float = Field(default=0.0, ge=0, le=1, description="probability of Random Erasing")
     mixup: float = Field(default=0.0, ge=0, description="α of MixUp; 0: off")
     cutmix: float = Field(default=0.0, ge=0, description="α of CutMix; 0: off")
+
+    @field_validator("token_labels", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value == "none" else value
 
     @model_validator(mode="after")
     def _check_token_labels(self) -> Self:

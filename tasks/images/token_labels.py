@@ -20,7 +20,7 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional
 
 from tasks.data.images.label_maps import LabelMaps
-from tasks.images.spec import DEFAULT_TOKEN_WEIGHT, TokenLabelRecipe
+from tasks.images.spec import DEFAULT_TOKEN_WEIGHT, ImageRecipe
 
 Transform = Callable[[Tensor], Tensor]
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -30,7 +30,7 @@ GEOMETRIC_OPS = frozenset({"Rotate", "ShearX", "ShearY", "TranslateX", "Translat
 
 
 def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequence[int], classes: int,
-                     recipe: TokenLabelRecipe) -> Tensor:  # fmt: skip
+                     recipe: ImageRecipe) -> Tensor:  # fmt: skip
     """Return the cross entropy of the class token plus `token_weight` times that of all tokens.
 
     Args:
@@ -117,15 +117,13 @@ class LabelMapViews:
 
     Args:
         maps: label maps of the training images.
-        size: side of the model's input, in pixels.
-        flip: whether half of the images are flipped.
-        policy: RandAugment in timm's notation; None: no RandAugment.
-        augment: the transform of `policy`.
+        recipe: the size of the images, and whether they are flipped.
+        augment: RandAugment by the recipe's policy; None: no RandAugment.
     """
 
-    def __init__(self, maps: LabelMaps, size: int, flip: bool, policy: str | None, augment: Transform | None) -> None:
-        self.maps, self.size, self.flip, self.augment = maps, size, flip, augment
-        self.transform_map = label_map_transform(policy) if policy is not None else None
+    def __init__(self, maps: LabelMaps, recipe: ImageRecipe, augment: Transform | None) -> None:
+        self.maps, self.recipe, self.augment = maps, recipe, augment
+        self.transform_map = label_map_transform(recipe.randaugment) if recipe.randaugment is not None else None
 
     def batch(self, images: Sequence[Tensor], indices: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return a `view` of each image (H, W, C) uint8 with its index in train, as one batch."""
@@ -146,7 +144,7 @@ class LabelMapViews:
             image (C, size, size) uint8; map of the whole augmented image; left, top, right and bottom edge of the crop
             as shares of the image.
         """
-        if self.flip and torch.rand(()) < 0.5:
+        if self.recipe.flip and torch.rand(()) < 0.5:
             image, labels = image.flip(-1), labels.flip(-1)
         if self.augment is not None and self.transform_map is not None:
             python_state, numpy_state = random.getstate(), np.random.get_state()
@@ -154,10 +152,11 @@ class LabelMapViews:
             random.setstate(python_state)
             np.random.set_state(numpy_state)
             labels = self.transform_map(labels)
+        size = [self.recipe.image_size] * 2
         top, left, height, width = RandomResizedCrop.get_params(image, list(SCALE), list(RATIO))
         rows, columns = image.shape[-2:]
         crop = torch.tensor([left / columns, top / rows, (left + width) / columns, (top + height) / rows])
-        cropped = functional.resized_crop(image, top, left, height, width, [self.size, self.size], antialias=True)
+        cropped = functional.resized_crop(image, top, left, height, width, size, antialias=True)
         return cropped, labels, crop
 
 

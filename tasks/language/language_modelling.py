@@ -18,7 +18,7 @@ from harness.training.data_loading import to_device
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
 from tasks.language.spec import LanguageModellingSpec, LanguageRecipe, gpt2_digest
-from tasks.language.token_cache import Vocabulary, bits_per_byte, load_tokens
+from tasks.language.token_cache import bits_per_byte, load_tokens
 from tasks.trial_factory import resolve_data
 
 TRAIN_BATCHES = 10
@@ -42,8 +42,7 @@ class LanguageModelling(LanguageModellingSpec):
         source = resolve_data(self.trial, self.settings)
         if recipe.tokenizer == "gpt2" and gpt2_digest(self.settings.data) != recipe.tokenizer_digest:
             raise InputError("the files of GPT-2's tokenizer have changed since the trial was made")
-        vocabulary = Vocabulary(recipe.tokenizer, recipe.vocabulary, recipe.tokenizer_digest or "", self.settings.data)
-        self.text = load_tokens(source, vocabulary)
+        self.text = load_tokens(source, recipe, self.settings.data)
         for split, tokens in self.text.tokens.items():
             if len(tokens) <= recipe.context:
                 raise InputError(

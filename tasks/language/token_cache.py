@@ -30,6 +30,7 @@ from tasks.data.locate import Source
 from tasks.data.read import read
 from tasks.data.synthetic_cache import cache_folder, locked, new_folder
 from tasks.language import bpe
+from tasks.language.spec import LanguageRecipe
 
 # Part of the digest. Increase it when the same text gives other tokens.
 RULES = 1
@@ -40,16 +41,6 @@ PROGRESS_INTERVAL_S = 30.0
 """Time between two progress messages, in seconds."""
 
 Tokens = NDArray[np.unsignedinteger[Any]]
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """A tokenizer: trained on the data ("bpe"), or GPT-2's ("gpt2") from files with a digest in the data root."""
-
-    kind: str
-    size: int
-    digest: str
-    root: Path
 
 
 @dataclass(frozen=True)
@@ -77,8 +68,10 @@ class CachedTokens:
     notes: list[str]
 
 
-def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
-    """Return the tokens of a data set, and write them first if they are not cached.
+def load_tokens(source: Source, recipe: LanguageRecipe, root: Path) -> CachedTokens:
+    """Return the tokens of a data set by the recipe's tokenizer, and write them first if they are not cached.
+
+    `root` is the data root, which has the files of GPT-2's tokenizer.
 
     Raises:
         InputError: the data or the tokenizer's files are damaged, a split has no text, or the cache cannot be written.
@@ -86,9 +79,9 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
     key_fields = {
         "rules": RULES,
         "fingerprint": source.fingerprint(),
-        "tokenizer": vocabulary.kind,
-        "vocabulary": vocabulary.size,
-        "digest": vocabulary.digest,
+        "tokenizer": recipe.tokenizer,
+        "vocabulary": recipe.vocabulary,
+        "digest": recipe.tokenizer_digest or "",
         "libraries": {name: version(name) for name in LIBRARIES},
     }
     key = hashlib.sha256(canonical_json(key_fields).encode()).hexdigest()[:12]
@@ -97,7 +90,7 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
         if not folder.is_dir():
             with locked(folder, f"waiting for another process that is tokenizing '{source.name}'\n"):
                 if not folder.is_dir():
-                    _write_cache(folder, source, vocabulary)
+                    _write_cache(folder, source, recipe, root)
         return _open_cache(folder)
     except OSError as error:
         raise InputError(
@@ -106,24 +99,25 @@ def load_tokens(source: Source, vocabulary: Vocabulary) -> CachedTokens:
         ) from None
 
 
-def _write_cache(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
+def _write_cache(folder: Path, source: Source, recipe: LanguageRecipe, root: Path) -> None:
+    size = recipe.vocabulary
     with new_folder(folder) as unfinished:
         data = read(source, LanguageData)
-        if vocabulary.kind == "gpt2":
-            tokenizer = bpe.load_gpt2(vocabulary.root, vocabulary.size)
+        if recipe.tokenizer == "gpt2":
+            tokenizer = bpe.load_gpt2(root, size)
         else:
-            print(f"training a tokenizer of {vocabulary.size:,} tokens on the train text of '{data.name}'", flush=True)
+            print(f"training a tokenizer of {size:,} tokens on the train text of '{data.name}'", flush=True)
             texts = (chunk.text for chunk in data.chunks() if chunk.split == "train")
-            tokenizer = bpe.train(texts, vocabulary.size)
+            tokenizer = bpe.train(texts, size)
         write_atomic(unfinished / "tokenizer.json", tokenizer.to_str().encode())
         with ExitStack() as stack:
-            writers = {
-                split: stack.enter_context(TokenWriter(unfinished / f"{split}.npy", vocabulary)) for split in SPLITS
-            }
+            files = {split: stack.enter_context((unfinished / f"{split}.npy").open("wb")) for split in SPLITS}
+            writers = {split: TokenWriter(file, size) for split, file in files.items()}
             _write_tokens(data, tokenizer, writers)
-        for split, writer in writers.items():
-            if not writer.size:
-                raise InputError(f"data '{source.name}': no text for {split}: too little text to split")
+            for split, writer in writers.items():
+                writer.write_header()
+                if not writer.size:
+                    raise InputError(f"data '{source.name}': no text for {split}: too little text to split")
         train = writers["train"].counts
         sizes = {split: asdict(writer.split_size(train)) for split, writer in writers.items()}
         write_json(unfinished / "about.json", {"splits": sizes, "notes": [*data.notes, *subset_notes(source, data)]})
@@ -157,21 +151,21 @@ def _batches(chunks: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:
 class TokenWriter:
     """A writer of a one-dimensional ``.npy`` file of growing length, which also counts its tokens."""
 
-    def __init__(self, path: Path, vocabulary: Vocabulary) -> None:
-        self.path = path
-        self.dtype = np.dtype(np.uint16 if vocabulary.size <= 1 << 16 else np.uint32)
-        self.counts = np.zeros(vocabulary.size, np.int64)
+    def __init__(self, file: BinaryIO, vocabulary: int) -> None:
+        self.file = file
+        self.dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+        self.counts = np.zeros(vocabulary, np.int64)
         self.size = self.bytes = 0
+        self.write_header()
 
-    def __enter__(self) -> TokenWriter:
-        self.file: BinaryIO = self.path.open("wb")
-        self._write_header()
-        return self
+    def write_header(self) -> None:
+        """Write the header for the tokens so far, before the first and after the last of them.
 
-    def __exit__(self, *error: object) -> None:
-        with self.file:
-            self.file.seek(0)
-            self._write_header()  # NumPy's header has a fixed length for any size
+        NumPy's header has a fixed length for any size.
+        """
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.size,)}
+        self.file.seek(0)
+        np.lib.format.write_array_header_1_0(self.file, header)
 
     def append(self, ids: list[int], num_bytes: int) -> None:
         """Append the tokens of a text of `num_bytes` bytes."""
@@ -185,10 +179,6 @@ class TokenWriter:
         """Return the size of the split, with its unigram loss under the token counts of train."""
         log_probs = np.log((train_counts + 1) / (train_counts.sum() + len(train_counts)))
         return SplitSize(self.size, self.bytes, float(-(self.counts @ log_probs) / self.size))
-
-    def _write_header(self) -> None:
-        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.size,)}
-        np.lib.format.write_array_header_1_0(self.file, header)
 
 
 def _open_cache(folder: Path) -> CachedTokens:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
@@ -17,7 +16,7 @@ from harness.seeding import random_subset
 from harness.trials.task import Split
 from harness.trials.trial import Trial
 from tasks.data.read import Data
-from tasks.metrics import accuracy
+from tasks.metrics import Classifier
 from tasks.text.spec import TextRecipe, TextSpec
 from tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
 from tasks.weights import resolve_weights
@@ -139,7 +138,7 @@ class TextTask(TextSpec):
         return flat.masked_fill(mask.to(flat.device), self.tokenizer.padding).view(tokens.shape)
 
 
-class LabeledTextTask(TextTask):
+class LabeledTextTask(TextTask, Classifier):
     """A task with one label per text or per pair of texts.
 
     Class attributes:
@@ -182,16 +181,3 @@ class LabeledTextTask(TextTask):
         self, batch: tuple[Tensor, Tensor], share: float, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         return self.pad_words(batch[0], share, generator), batch[1]
-
-    def num_loss_terms(self, batch: tuple[Tensor, Tensor]) -> float:
-        """Return the number of samples."""
-        return len(batch[1])
-
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the cross entropy."""
-        tokens, labels = batch
-        return cross_entropy(model(tokens), labels, label_smoothing=self.recipe.label_smoothing)
-
-    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return the accuracy in percent."""
-        return accuracy(model, batches)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from adapters.text.text_transformer import build_text_transformer
-from harness import InputError, Site, regularize, sites, unregularize
+from harness import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
 from harness.models.adapter import Patch
 from harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
 from harness.regularizers.spec import build_regularizer
@@ -95,7 +96,7 @@ def test_the_error_for_a_model_without_attention_lists_supported_models() -> Non
     assert str(error.value) == (
         "regularize: no supported attention in Sequential"
         " (no adapter supports its PerformerAttention):"
-        " expected one of models written for DropBench, torch's nn.MultiheadAttention,"
+        " expected one of modules that call harness.attend, torch's nn.MultiheadAttention,"
         " timm's ViT, DeiT, EVA, Swin and VOLO, transformers models on its AttentionInterface,"
         " fairseq's MultiheadAttention"
     )
@@ -111,6 +112,23 @@ def test_a_shared_module_is_one_site_in_the_report() -> None:
     with watch(model, lambda site, weights: called.append(site.name)):
         model(torch.randn(1, 3, 8))
     assert called == ["layers.0", "layers.1", "layers.0"]
+
+
+def test_a_site_with_a_name_of_its_own_is_not_shared() -> None:
+    class Own(nn.Module):
+        def __init__(self, layer: int) -> None:
+            super().__init__()
+            self.site = Site(f"layers.{layer}", "encoder-self", layer, 2, heads=2)
+
+    model = nn.Sequential(Own(0), Own(1))
+    assert bind(model, "dropkey").shared == {}
+
+
+def test_a_swapped_argument_and_a_class_are_refused() -> None:
+    arguments: list[tuple[Any, Any]] = [("dropkey", Stack()), (Stack(), REGULARIZERS), (Stack(), AttentionDrop)]
+    for model, regularizer in arguments:
+        with pytest.raises(InputError, match="regularize: expected a model, then a"):
+            regularize(model, regularizer)
 
 
 def test_every_kind_except_class_attention_is_bound_by_default() -> None:

@@ -40,9 +40,9 @@ def _without_epochs(content: Any) -> Any:
     return {key: _without_epochs(value) for key, value in content.items() if key not in ("epochs", "steps")}
 
 
-def commands(page: Path) -> list[list[str]]:
+def commands(text: str) -> list[list[str]]:
     """The command lines of a page's ``bash`` blocks, as words."""
-    blocks = re.findall(r"^```bash\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
@@ -60,7 +60,7 @@ def test_commands_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DROPBENCH_DATA", str(tmp_path / "data"))
-    found = commands(page)
+    found = commands(page.read_text(encoding="utf-8"))
     assert found
     for words in found:
         if words[0] in ELSEWHERE:

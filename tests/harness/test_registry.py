@@ -59,7 +59,7 @@ def test_conflicting_duplicates_raise() -> None:
     things.add("one", 1, "uno")
     things.add("one", 1)  # the same again is no conflict: a module may be imported twice
     for name, aliases in (("one", ()), ("uno", ()), ("two", ("one",)), ("two", ("uno",))):
-        with pytest.raises(ValueError, match="is registered already"):
+        with pytest.raises(ValueError, match=r"is registered already \(by DropBench\)"):
             things.add(name, 2, *aliases)
     assert list(things) == ["one"]
 

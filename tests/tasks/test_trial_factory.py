@@ -113,7 +113,7 @@ def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset:
     ]
     assert pairs
     for data, model in pairs:
-        assert complete_recipe(kind, [*recipe_layers(task, preset, data, model)]).batch_size > 0
+        assert complete_recipe(kind, [*recipe_layers(read_recipes(task), task, preset, data, model)]).batch_size > 0
 
 
 @pytest.mark.parametrize("task", list(TASKS))

@@ -39,13 +39,10 @@ HEADERS = {
 }
 
 
-class Guard:
-    """Middleware that accepts only GET and HEAD, and adds the security headers to every response."""
+def guarded(app: ASGIApp) -> ASGIApp:
+    """Return an application that accepts only GET and HEAD, and adds the security headers to every response."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = {name.encode(): value.encode() for name, value in HEADERS.items()}
@@ -55,10 +52,11 @@ class Guard:
 
         if scope["type"] != "http":  # no websockets
             return
-        app = self.app
-        if scope["method"] not in ("GET", "HEAD"):
-            app = PlainTextResponse("the dashboard is read-only\n", 405, {"allow": "GET, HEAD"})
-        await app(scope, receive, send_with_headers)
+        allowed = scope["method"] in ("GET", "HEAD")
+        answer = app if allowed else PlainTextResponse("the dashboard is read-only\n", 405, {"allow": "GET, HEAD"})
+        await answer(scope, receive, send_with_headers)
+
+    return respond
 
 
 def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any]) -> ASGIApp:
@@ -92,7 +90,7 @@ def make_app(settings: Settings, get_activity: Callable[[Store, Settings], Any])
         Route("/static/{name}", _static),
     ]
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=list(ALLOWED_HOSTS), www_redirect=False)
-    return Guard(Starlette(routes=routes, middleware=[hosts], exception_handlers={404: _not_found}))
+    return guarded(Starlette(routes=routes, middleware=[hosts], exception_handlers={404: _not_found}))
 
 
 def serve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,8 +12,7 @@ from sqlalchemy import func, select
 from db.report.dashboard.live import Live
 from db.report.page.details import duration, time_text
 from db.schema.connection import reading
-from db.schema.tables import Attempts, Configs, Memberships, Trials
-from db.store.rows import in_list
+from db.schema.tables import Attempts, Memberships, Trials
 from harness.trials.trial import TRIAL_STATES
 
 NUM_LATEST = 12
@@ -137,13 +136,11 @@ def latest(live: Live) -> list[TrialLine]:
     return lines
 
 
-def _labels(live: Live, ids: Iterable[str]) -> dict[str, str]:
+def _labels(live: Live, ids: Sequence[str]) -> dict[str, str]:
     """Return a short description of each trial."""
-    columns = Configs.c.data, Configs.c.model, Configs.c.regularizer, Configs.c.params
-    query = select(Trials.c.id, Trials.c.seed, *columns).join(Configs)
     labels = {}
-    with reading(live.base.engine) as connection:
-        for row in connection.execute(query.where(in_list(connection, Trials.c.id, ids))):
-            ratio = f" {row.params['ratio']:g}" if isinstance(row.params.get("ratio"), float) else ""
-            labels[row.id] = f"{row.regularizer}{ratio} · {row.model} · {row.data} · seed {row.seed}"
+    for id, trial in live.base.trials(ids).items():
+        ratio = trial.regularizer.params.get("ratio")
+        name = trial.regularizer.name + (f" {ratio:g}" if isinstance(ratio, float) else "")
+        labels[id] = f"{name} · {trial.model} · {trial.data.name} · seed {trial.seed}"
     return labels

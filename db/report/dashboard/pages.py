@@ -15,6 +15,7 @@ from db.report.dashboard import overview
 from db.report.dashboard.live import Live
 from db.report.dashboard.suites import Variant, variants, view_of
 from db.report.formats import listing
+from db.report.page.analyses import HISTOGRAMS, MAPS
 from db.report.page.charts import Group, band_chart, merge_seeds
 from db.report.page.details import differences, flatten, run_details
 from db.report.page.document import chart_groups, page_content
@@ -32,8 +33,7 @@ TRIAL_CACHE_S = 2.0
 """Lifetime of the curves of a running trial."""
 MAX_CURVES = 6
 MAX_POINTS = 200
-CHARTS = ("over", "metric", "curves", "layers", "entropy", "diversity", "disagreement", "sparsity",
-          "attention-map", "interactions", "predictions")  # fmt: skip
+CHARTS = ("over", "metric", "curves", "layers", *HISTOGRAMS, *MAPS)
 """Ids of all groups of charts that a suite may have, in order."""
 
 

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from db.report.formats.documents import as_json as to_json
 from db.report.formats.escaping import plain
 from db.report.formats.layout import Grid, long_grid, wide_grid
-from db.report.view.build import build_view, resolve_cells
 from db.report.view.view import View
-from db.store.store import Store
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import Suite
 
 MIN_LABEL_WIDTH = 12
-
-
-def print_suite(
-    suite: Suite, options: SuiteOptions, store: Store, settings: Settings, *, as_json: bool = False
-) -> View:
-    """Print the table of a suite from the database, and return it; raise InputError if the options do not fit it."""
-    view = build_view(suite, resolve_cells(suite, options, settings, store), store, settings)
-    if as_json:
-        typer.echo(to_json(view))
-    else:
-        print_suite_table(view, Console(highlight=False))
-    return view
 
 
 def print_suite_table(view: View, console: Console) -> None:

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from db.report.figures.distributions import load_arrays
+from db.report.figures.distributions import BINS, Array, load_arrays
 from db.report.formats.escaping import cut
 from db.report.page.charts import Group, histogram_chart, labels, rounded
 from db.report.view.view import CellResult, View
 from harness.errors import InputError
 from harness.runs.run_directory import Runs
-
-Array = NDArray[Any]
 
 HISTOGRAMS = {
     "entropy": ("Entropy of the attention", "entropy (nats)"),
@@ -30,7 +27,6 @@ HISTOGRAMS = {
 """Title and axis of each analysis with values."""
 MAPS = {"attention-map": "Attention maps", "interactions": "Attention of body joints", "predictions": "Predictions"}
 
-BINS = 40
 MAX_CELLS = 200
 MAX_SEEDS = 5
 MAX_CHARTS = 12

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from db.report.view.view import CellResult, View
+from db.tuning.candidates import Selection
 from harness.errors import InputError
 from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import Params, Search, short_key
 from harness.trials.recipe_diff import PAPER, Change, changes, summarize_changes
 from harness.trials.task import spec_of
 from harness.trials.trial import TrialRequest
-
-if TYPE_CHECKING:
-    from db.report.view.view import CellResult, View
-    from db.tuning.candidates import Selection
 
 LETTERS = {"ratio": "p", "window": "w"}
 """Abbreviations used by the tables of DropAttention."""
@@ -26,7 +23,7 @@ def recipe_lines(view: View) -> list[str]:
     """Return one line on all keys that differ, and one for each deviation of the tasks from the source."""
     smaller = f"preset {view.preset}: a smaller recipe"
     if not any(result.published is not None for result in view.cells.values()):
-        return [] if view.preset == PAPER else [smaller]
+        return [smaller] if view.preset != PAPER and PAPER in view.suite.presets else []
     notes: dict[str, None] = {}
     differing: list[Change] = []
     for result, request in _published_requests(view):

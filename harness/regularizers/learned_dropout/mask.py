@@ -35,7 +35,7 @@ class LearnedMask(SiteModule):
             self.amplitude = nn.Parameter(torch.zeros(options.harmonics * width))
             nn.init.ones_(self.amplitude[:width].detach())
         _initialize(self.qkv)
-        self.statistics: MaskStatistics | None = None
+        self.statistics: tuple[MaskStatistics, ...] = ()
         self.records: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, x: Tensor, *, training: bool, embed: Tensor | None = None, **attention: Any) -> Tensor:
@@ -49,8 +49,8 @@ class LearnedMask(SiteModule):
         rounded = self.rounded(values, training=training)
         if training:
             self.record(values)
-        if self.statistics is not None:
-            self.statistics.add(values.detach(), rounded.detach(), self.l1_norm(values.detach()))
+        for statistics in self.statistics:
+            statistics.add(values.detach(), rounded.detach(), self.l1_norm(values.detach()))
         return x * rounded.to(x.dtype)
 
     def values(self, source: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -125,7 +125,7 @@ class LearnedMask(SiteModule):
 
     def __getstate__(self) -> dict[str, Any]:
         # Records of forward passes are not copied: torch refuses to copy tensors that have a graph.
-        return {**self.__dict__, "records": [], "statistics": None}
+        return {**self.__dict__, "records": [], "statistics": ()}
 
 
 class EmbeddingAttention(SiteModule):

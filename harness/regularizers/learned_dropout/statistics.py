@@ -41,11 +41,6 @@ class MaskStatistics:
             setattr(self, name, getattr(self, name) + mean.double() * count)
         self.elements += count
 
-    def absorb(self, other: MaskStatistics) -> None:
-        """Add the sums of other statistics."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
-
     def means(self) -> dict[str, float]:
         """Return the mean of each figure over all elements; NaN without elements."""
         names = [field.name for field in fields(self) if field.name != "elements"]

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from harness.errors import InputError
 from tasks.data.classification import ImageClassificationData, ImageSplit, Pixels
-from tasks.data.images.image_arrays import ArrayImages, build_split
+from tasks.data.images.image_arrays import build_split
 from tasks.data.images.safe_pickle import read_plain_pickle
 from tasks.data.lines import read_file, read_lines
 from tasks.data.locate import Source
@@ -39,9 +40,9 @@ def _read(
         raise InputError(f"{names_file}: {len(classes)} class names: expected {source.dataset.classes}")
     batches = [read_split(file, len(classes)) for file in train_files]
     test = read_split(test_file, len(classes))
-    pixels = np.concatenate([batch.images.pixels for batch in batches if isinstance(batch.images, ArrayImages)])
+    pixels = np.concatenate([cast(Pixels, batch.images) for batch in batches])
     labels = np.concatenate([batch.labels for batch in batches])
-    train, dev = carve_dev(ImageSplit(ArrayImages(pixels), labels))
+    train, dev = carve_dev(ImageSplit(pixels, labels))
     notes = (split_note("dev is 10 % of the published train"),)
     return ImageClassificationData(source.name, classes, train, dev, test, notes)
 
@@ -79,9 +80,9 @@ def _read_batch(path: Path, classes: int, key: str) -> ImageSplit:
     return build_split(path, _images(pixels), np.array(labels, np.int64), classes)
 
 
-def _images(rows: Pixels) -> ArrayImages:
+def _images(rows: Pixels) -> Pixels:
     """Return pixels (N, 3072), plane by plane, as images (N, 32, 32, 3)."""
-    return ArrayImages(np.ascontiguousarray(rows.reshape(-1, PLANES, SIDE, SIDE).transpose(0, 2, 3, 1)))
+    return np.ascontiguousarray(rows.reshape(-1, PLANES, SIDE, SIDE).transpose(0, 2, 3, 1))
 
 
 read_binary10 = partial(_read, _names_of_lines, partial(_read_records, label_bytes=1))

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.errors import InputError
 from tasks.data.classification import ImageClassificationData
-from tasks.data.images.image_arrays import ArrayImages, build_split
+from tasks.data.images.image_arrays import build_split
 from tasks.data.lines import read_file
 from tasks.data.locate import Source
 from tasks.data.splits import split_note, stratified
@@ -33,7 +33,7 @@ def read(source: Source) -> ImageClassificationData:
         raise InputError(f"{path}: expected rows of 64 pixels from 0 to {MAX_VALUE} and a label")
     pixels = np.rint(table[:, :-1] * (255 / MAX_VALUE)).astype(np.uint8).reshape(-1, SIDE, SIDE, 1)
     names = source.dataset.class_names
-    rows = build_split(path, ArrayImages(pixels), table[:, -1].astype(np.int64), len(names))
+    rows = build_split(path, pixels, table[:, -1].astype(np.int64), len(names))
     train, dev, test = (rows.take(part) for part in stratified(rows.labels, (70, 10, 20)))
     notes = (split_note("70 % train, 10 % dev, 20 % test of one file"),)
     return ImageClassificationData(source.name, names, train, dev, test, notes)

@@ -1,4 +1,4 @@
-"""Images in memory, and images in files that are decoded on access."""
+"""Images in files that are decoded on access, and splits of images in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,23 +29,6 @@ huge, and every data loading process would allocate memory for it. The limit is 
 
 ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error, zlib.error)
 """Errors that Pillow's decoders raise for damaged files, observed or by their source."""
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayImages:
-    """Images of one size in memory: `pixels` (N, H, W, C) uint8."""
-
-    pixels: Pixels
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def __getitem__(self, index: int) -> Pixels:
-        return cast(Pixels, self.pixels[index])
-
-    def take(self, rows: Rows) -> ArrayImages:
-        """Return the images with those numbers, in that order."""
-        return ArrayImages(self.pixels[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +111,8 @@ def _rgb(image: PillowImage) -> Pixels:
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # convert would copy an RGB image
 
 
-def build_split(path: Path, images: ArrayImages, labels: Labels, classes: int) -> ImageSplit:
-    """Return the split of a file; raise InputError if it has no images, or not one label in range per image."""
+def build_split(path: Path, images: Pixels, labels: Labels, classes: int) -> ImageSplit:
+    """Return the split of images (N, H, W, C); raise InputError if it has none, or not one label in range per image."""
     if not len(images):
         raise InputError(f"{path}: no images: expected one at least")
     if len(images) != len(labels):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain, starmap
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,11 +43,7 @@ def read_wikitext(source: Source) -> LanguageData:
 
 
 def _data(source: Source, parts: Sequence[tuple[Path, Shares]], *notes: str) -> LanguageData:
-    def chunks() -> Iterator[TextChunk]:
-        for path, shares in parts:
-            yield from file_chunks(path, shares)
-
-    return LanguageData(source.name, chunks, notes, Counter())
+    return LanguageData(source.name, lambda: chain.from_iterable(starmap(file_chunks, parts)), notes, Counter())
 
 
 def file_chunks(path: Path, shares: Shares) -> Iterator[TextChunk]:

@@ -24,7 +24,7 @@ from mwparserfromhell.wikicode import Wikicode
 
 from harness.errors import InputError
 from harness.trials.task import Split
-from tasks.data.language.documents import LanguageData, TextChunk
+from tasks.data.language.documents import SPLITS, LanguageData, TextChunk
 from tasks.data.locate import Source
 
 ARTICLES = "0"
@@ -71,8 +71,7 @@ def _assign_splits(texts: Iterator[str], skipped: Counter[str]) -> Iterator[Text
             skipped["pages without text"] += 1
             continue
         total = sum(sizes.values())
-        held_out: tuple[Split, Split] = ("dev", "test")
-        split: Split = next((name for name in held_out if HELD_OUT_SHARE * sizes[name] < total), "train")
+        split: Split = next((name for name in SPLITS[1:] if HELD_OUT_SHARE * sizes[name] < total), "train")
         sizes[split] += len(text)
         yield TextChunk(split, text, rows=1, last=True)
 

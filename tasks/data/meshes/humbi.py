@@ -22,8 +22,8 @@ BODY_MODEL = "body_model"
 TEST_SUBJECTS, SUBJECTS = 120, 414
 """DropKey, Section 4.4: 294 subjects for training and 120 for testing; the paper does not list them."""
 HEADER = ("Numcam:", "numframes:", "numP:")
-INTRINSIC_ROWS, EXTRINSIC_ROWS = (3, 3, 3), (3, 3, 3, 3)
-"""Number of values in each line of a camera: a 3×3 K; a center and a 3×3 R."""
+INTRINSIC_ROWS, EXTRINSIC_ROWS = 3, 4
+"""Number of lines of a camera, with three values each: a 3×3 K; a center and a 3×3 R."""
 
 
 def read(source: Source) -> BodyData:
@@ -91,7 +91,7 @@ def _cameras(folder: Path) -> dict[int, Camera]:
     return {number: Camera(intrinsics[number], extrinsics[number][1:], extrinsics[number][0]) for number in both}
 
 
-def _matrices(path: Path, row_lengths: tuple[int, ...]) -> dict[int, Points]:
+def _matrices(path: Path, num_rows: int) -> dict[int, Points]:
     """Return the rows below each line ``0 <camera>``, by camera."""
     lines = [(number, line.split()) for number, line in enumerate(read_lines(path), 1) if line.strip()]
     for (number, words), head in zip(lines, HEADER, strict=False):
@@ -99,20 +99,19 @@ def _matrices(path: Path, row_lengths: tuple[int, ...]) -> dict[int, Points]:
             raise InputError(f"{path}:{number}: {' '.join(words)[:40]}: expected {head} and a number")
     matrices: dict[int, Points] = {}
     lines = lines[len(HEADER) :]
-    for start in range(0, len(lines), 1 + len(row_lengths)):
-        (number, head_words), *rows = lines[start : start + 1 + len(row_lengths)]
+    for start in range(0, len(lines), 1 + num_rows):
+        (number, head_words), *rows = lines[start : start + 1 + num_rows]
         if len(head_words) != 2 or not head_words[1].isdecimal():
             raise InputError(f"{path}:{number}: {' '.join(head_words)[:40]}: expected 0 and the number of a camera")
         values = []
-        for index, length in enumerate(row_lengths):
-            row_number, words = rows[index] if index < len(rows) else (number, [])
+        for row_number, words in [*rows, *[(number, [])] * (num_rows - len(rows))]:
             try:
                 values.append([float(word) for word in words])
             except ValueError:
                 values.append([])
-            if len(values[-1]) != length or not np.isfinite(values[-1]).all():
+            if len(values[-1]) != 3 or not np.isfinite(values[-1]).all():
                 raise InputError(
-                    f"{path}:{row_number}: {' '.join(words)[:40]}: expected {length} numbers of camera {head_words[1]}"
+                    f"{path}:{row_number}: {' '.join(words)[:40]}: expected 3 numbers of camera {head_words[1]}"
                 )
         matrices[int(head_words[1])] = np.array(values)
     return matrices

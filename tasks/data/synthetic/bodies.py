@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
         random = np.random.RandomState([seed, number])
         body_folder = folder / f"subject_{number}" / "body"
         body_folder.mkdir(parents=True)
-        cameras = {index: sample_camera(index, random) for index in range(CAMERAS)}
+        cameras = [sample_camera(index, random) for index in range(CAMERAS)]
         write_cameras(body_folder, cameras)
         size = random.uniform(0.85, 1.1) * np.array([random.uniform(0.9, 1.1), 1.0, random.uniform(0.9, 1.3)])
         for frame in range(1, FRAMES + 1):
@@ -66,7 +67,7 @@ def humbi(folder: Path, dataset: Dataset, seed: int) -> None:
             for part in ("image", "reconstruction"):
                 (frame_folder / part).mkdir(parents=True)
             np.savetxt(frame_folder / "reconstruction" / "smpl_vertex.txt", vertices, fmt="%.6f")
-            for index, camera in cameras.items():
+            for index, camera in enumerate(cameras):
                 image = render(vertices, faces, weights.argmax(axis=1), camera, random)
                 image.save(frame_folder / "image" / f"image{index:07d}.jpg", quality=90)
 
@@ -76,22 +77,15 @@ def figure() -> tuple[Points, NDArray[np.int64]]:
     fine = {(2 * x + i, 2 * y + j, k) for x, y in FIGURE for i, j, k in product((0, 1), repeat=3)}
     numbers: dict[tuple[int, ...], int] = {}
     faces = []
-    for block in sorted(fine):
+    units = np.eye(3, dtype=int)
+    for block in map(np.array, sorted(fine)):
         for axis, side in product(range(3), (0, 1)):
-            neighbor = list(block)
-            neighbor[axis] += 2 * side - 1
-            if tuple(neighbor) in fine:
+            if tuple(block + (2 * side - 1) * units[axis]) in fine:
                 continue
-            first, second = (axis + 1) % 3, (axis + 2) % 3
+            origin, first, second = block + side * units[axis], units[axis - 2], units[axis - 1]
             offsets = ((0, 0), (1, 0), (1, 1), (0, 1)) if side else ((0, 0), (0, 1), (1, 1), (1, 0))
-            corners = []
-            for first_offset, second_offset in offsets:
-                corner = list(block)
-                corner[axis] += side
-                corner[first] += first_offset
-                corner[second] += second_offset
-                corners.append(numbers.setdefault(tuple(corner), len(numbers)))
-            faces.append(corners)
+            corners = [tuple((origin + i * first + j * second).tolist()) for i, j in offsets]
+            faces.append([numbers.setdefault(corner, len(numbers)) for corner in corners])
     squares = np.array(faces)
     points = (np.array(list(numbers), float) / 2 - np.array([0.5, 0.0, 0.5])) * BLOCK
     edges = np.concatenate([squares[:, [corner, (corner + 1) % 4]] for corner in range(4)])
@@ -162,19 +156,15 @@ def sample_camera(number: int, random: np.random.RandomState) -> Camera:
     return Camera(intrinsic, np.stack([right, np.cross(forward, right), forward]), center)
 
 
-def write_cameras(folder: Path, cameras: dict[int, Camera]) -> None:
+def write_cameras(folder: Path, cameras: Sequence[Camera]) -> None:
     """Write ``intrinsic.txt`` and ``extrinsic.txt`` in HUMBI's format."""
-
-    def text_rows(rows: Points) -> list[str]:
-        return [" ".join(f"{value:.9f}" for value in row) for row in rows]
-
-    head = [f"Numcam: {len(cameras)}", f"numframes: {FRAMES}", f"numP: {len(cameras)}"]
-    intrinsic_lines, extrinsic_lines = list(head), list(head)
-    for number, camera in cameras.items():
-        intrinsic_lines += [f"0 {number}", *text_rows(camera.intrinsic)]
-        extrinsic_lines += [f"0 {number}", *text_rows(np.stack([camera.center, *camera.rotation]))]
-    (folder / "intrinsic.txt").write_text("\n".join(intrinsic_lines) + "\n")
-    (folder / "extrinsic.txt").write_text("\n".join(extrinsic_lines) + "\n")
+    intrinsics = [camera.intrinsic for camera in cameras]
+    extrinsics = [np.stack([camera.center, *camera.rotation]) for camera in cameras]
+    for name, matrices in (("intrinsic.txt", intrinsics), ("extrinsic.txt", extrinsics)):
+        lines = [f"Numcam: {len(cameras)}", f"numframes: {FRAMES}", f"numP: {len(cameras)}"]
+        for number, rows in enumerate(matrices):
+            lines += [f"0 {number}", *(" ".join(f"{value:.9f}" for value in row) for row in rows)]
+        (folder / name).write_text("\n".join(lines) + "\n")
 
 
 def render(

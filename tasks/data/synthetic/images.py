@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +17,22 @@ NOISE = 30
 FOLDER_CLASSES, FOLDER_ROWS, FOLDER_TEST_ROWS, FOLDER_SIDE = 5, 20, 5, 64
 
 
-def cifar10(folder: Path, dataset: Dataset, seed: int) -> None:
-    """Write the binary version: 400 training and 100 test images."""
+def _cifar(rows_per_class: tuple[int, int], coarse: bool, folder: Path, dataset: Dataset, seed: int) -> None:
+    """Write records of one label byte, or a coarse and a fine one, and pixels plane by plane; and the class names."""
     *train, test, names = dataset.layouts[0].files
-    for part, (files, rows_per_class) in enumerate(((train, 40), ([test], 10))):
-        labels, pixels = _images(dataset.classes, rows_per_class, SIDE, seed, part)
+    for part, files in enumerate((train, [test])):
+        labels, pixels = _images(dataset.classes, rows_per_class[part], SIDE, seed, part)
+        planes = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
+        records = np.column_stack([*([labels // 5] if coarse else []), labels, planes]).astype(np.uint8)
         for index, name in enumerate(files):
-            rows = slice(index, None, len(files))
-            _records(folder / name, labels[rows, None], pixels[rows])
-    _names(folder / names, dataset.classes)
+            (folder / name).write_bytes(records[index :: len(files)].tobytes())
+    (folder / names).write_text("".join(f"pattern_{number:02d}\n" for number in range(dataset.classes)))
 
 
-def cifar100(folder: Path, dataset: Dataset, seed: int) -> None:
-    """Write the binary version: 1,000 training and 200 test images; five consecutive classes share a coarse label."""
-    train, test, names = dataset.layouts[0].files
-    for part, (name, rows_per_class) in enumerate(((train, 10), (test, 2))):
-        labels, pixels = _images(dataset.classes, rows_per_class, SIDE, seed, part)
-        _records(folder / name, np.stack([labels // 5, labels], axis=1), pixels)
-    _names(folder / names, dataset.classes)
+cifar10 = partial(_cifar, (40, 10), False)
+"""Write the binary version: 400 training and 100 test images."""
+cifar100 = partial(_cifar, (10, 2), True)
+"""Write the binary version: 1,000 training and 200 test images; five consecutive classes share a coarse label."""
 
 
 def image_folders(folder: Path, dataset: Dataset, seed: int) -> None:
@@ -74,16 +73,6 @@ def _folder_images(seed: int, part: int) -> list[tuple[str, Pixels]]:
     rows_per_class = FOLDER_TEST_ROWS if part else FOLDER_ROWS
     labels, pixels = _images(FOLDER_CLASSES, rows_per_class, FOLDER_SIDE, seed, part)
     return [(f"n{90000000 + label}", image) for label, image in zip(labels.tolist(), pixels, strict=True)]
-
-
-def _records(path: Path, labels: Labels, pixels: Pixels) -> None:
-    """Write records of label bytes, (N, 1) or (N, 2), and pixels plane by plane."""
-    planes = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
-    path.write_bytes(np.concatenate([labels.astype(np.uint8), planes], axis=1).tobytes())
-
-
-def _names(path: Path, classes: int) -> None:
-    path.write_text("".join(f"pattern_{number:02d}\n" for number in range(classes)))
 
 
 def _jpeg(path: Path, image: Pixels) -> None:

@@ -87,13 +87,13 @@ def test_the_mask_for_every_rounding(case: str) -> None:
 def test_penalties_and_statistics(kind: Any) -> None:
     module = LearnedMask(LearnedDropout(mask_rounding="none", l1_norm_penalty=kind, max_coeff=1.0), 12, 3)
     fill(module)
-    module.statistics = MaskStatistics()
+    module.statistics = (MaskStatistics(),)
     module(hidden("hidden"), training=True, causal=True)
     loss = module.penalty(0)
     assert loss is not None
     expected = GOLDEN["penalties"]
     assert loss.item() == pytest.approx(expected[kind], abs=TOLERANCE)
-    means = module.statistics.means()
+    means = module.statistics[0].means()
     assert means["l1_norm"] == pytest.approx(expected[kind], abs=TOLERANCE)
     assert means["entropy"] == pytest.approx(expected["entropy"], abs=TOLERANCE)
     # The author's code divides counts in float32.

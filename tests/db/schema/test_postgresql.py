@@ -64,7 +64,7 @@ def test_from_the_queue_to_results(
     assert dump(store) == before
     (row,) = results(store, ["mine"])
     assert (row["mean"], row["n"], row["state"]) == (80.5, 1, "queued")
-    assert store.trial(ids[0]) == trials[0]
+    assert store.trials([ids[0]])[ids[0]] == trials[0]
     names, rows = query(url, "SELECT COUNT(*) AS n FROM trials WHERE id NOT LIKE '%:x'")
     assert (names, rows) == (["n"], [[4]])
     with pytest.raises(InputError, match="sql: cannot execute DELETE in a read-only transaction"):

@@ -97,7 +97,7 @@ def test_small_data_keep_their_trials_and_lose_their_mark(
     assert store.enqueue([(new, None)]).present == [new.id]
     store.record([RunRecord(read, "succeeded", None, [], [], [("test/accuracy", -1, 1.0)])])
     assert results(store)[0]["fingerprint"] == new.data.fingerprint
-    assert not store.trial(new.id).data.partial
+    assert not store.trials([new.id])[new.id].data.partial
 
 
 def test_the_migration_marks_what_may_be_partial(tmp_path: Path, make_trial: Callable[..., Trial]) -> None:

@@ -43,9 +43,9 @@ def test_enqueue_is_whole_or_not_at_all(store: Store, make_trial: Make) -> None:
 
 def test_enqueue_queues_cancelled_and_skipped_again_but_no_failed(store: Store, make_trial: Make) -> None:
     cancelled, skipped, failed, done = (make_trial(seed) for seed in range(4))
-    store.enqueue([(trial, "s") for trial in (cancelled, failed, done)])
-    store.skip(skipped, "s", "no grid")
-    store.set_states({cancelled.id: ("cancelled", None), failed.id: ("failed", "boom"), done.id: ("succeeded", None)})
+    store.enqueue([(trial, "s") for trial in (cancelled, skipped, failed, done)])
+    store.set_states({cancelled.id: ("cancelled", None), skipped.id: ("skipped", "no grid")})
+    store.set_states({failed.id: ("failed", "boom"), done.id: ("succeeded", None)})
     enqueued = store.enqueue([(trial, "s") for trial in (cancelled, skipped, failed, done)])
     assert set(enqueued.requeued) == {cancelled.id, skipped.id}
     states = store.states([cancelled.id, skipped.id, failed.id, done.id])
@@ -58,10 +58,7 @@ def test_trial_comes_back_equal(store: Store, make_trial: Make) -> None:
     plain = make_trial(5, schedule="decreasing", overrides={"lr": 0.5, "amp": True}, plugins={"my.py": "ff"})
     weighted = make_trial(6, weights=WeightsRef(path="/old/weights.pt", digest="ab"))
     store.enqueue([(plain, None), (weighted, None)])
-    assert store.trial(plain.id) == plain
     assert store.trials([weighted.id, plain.id, "0" * 12]) == {weighted.id: weighted, plain.id: plain}
-    with pytest.raises(InputError, match="no trial 'ffffffffffff'"):
-        store.trial("f" * 12)
 
 
 def test_moved_weights_are_found_again(store: Store, make_trial: Make) -> None:
@@ -70,7 +67,7 @@ def test_moved_weights_are_found_again(store: Store, make_trial: Make) -> None:
     assert old.id == new.id
     store.enqueue([(old, None)])
     store.enqueue([(new, None)])
-    assert store.trial(old.id) == new
+    assert store.trials([old.id]) == {old.id: new}
 
 
 def test_counts_have_every_state(store: Store, make_trial: Make) -> None:
@@ -133,18 +130,6 @@ def test_set_states_is_guarded_and_lets_go_of_the_submission(store: Store, make_
     assert (row.state, row.reason, row.submission_id) == ("cancelled", "by hand", None)
     assert store.states()[second.id].state == "queued"
     assert store.set_states(new, only_from=set()) == []
-
-
-def test_skip_does_not_undo_a_result(store: Store, make_trial: Make) -> None:
-    fresh, done = make_trial(0), make_trial(1)
-    store.enqueue([(done, None)])
-    store.set_states({done.id: ("succeeded", None)})
-    store.skip(fresh, "s", "no token grid")
-    store.skip(done, "s", "no token grid")
-    rows = store.states()
-    assert (rows[fresh.id].state, rows[fresh.id].reason) == ("skipped", "no token grid")
-    assert (rows[done.id].state, rows[done.id].reason) == ("succeeded", None)
-    assert store.suites([fresh.id, done.id]) == {fresh.id: ["s"], done.id: ["s"]}
 
 
 def test_record_is_idempotent_and_keeps_only_what_the_directory_says(

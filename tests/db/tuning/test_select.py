@@ -16,7 +16,7 @@ from db.schema.tables import METADATA
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.tuning.candidates import PRUNED, Candidate, Selection
-from db.tuning.select import Replayed, replay, select
+from db.tuning.select import select
 from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
@@ -155,19 +155,19 @@ def test_the_state_of_a_candidate(store: Store) -> None:
     ]
 
 
-def fulfil(store: Store, swept: Cell, score: Callable[[Candidate], float], draw: random.Random) -> list[Replayed]:
+def fulfil(store: Store, swept: Cell, score: Callable[[Candidate], float], draw: random.Random) -> list[Selection]:
     """Give every requested candidate a dev score, in any order within a batch; return each replayed state."""
     replays = []
     while True:
-        replays.append(replay(swept, HERE, store))
-        unsettled = [candidate for candidate in replays[-1].selection.candidates if not candidate.settled]
+        replays.append(select(swept, HERE, store))
+        unsettled = [candidate for candidate in replays[-1].candidates if not candidate.settled]
         if not unsettled:
             return replays
         trials = [(candidate, trial) for candidate in unsettled for trial in candidate.trials]
         draw.shuffle(trials)
         for candidate, trial in trials:
             if draw.random() < 0.1:
-                replays.append(replay(swept, HERE, store))
+                replays.append(select(swept, HERE, store))
             write(store, trial, score(candidate) + trial.seed)
 
 
@@ -179,43 +179,43 @@ def near(candidate: Candidate) -> float:
 def test_the_same_results_ask_for_the_same_candidates(store: Store, sampler: str) -> None:
     swept = cell("ratio=0.0..0.5", "window=1..8", search=f"sampler={sampler},candidates=18,batch=5,seed=3")
     replays = fulfil(store, swept, near, random.Random(0))
-    requested = [[candidate.params for candidate in replayed.selection.candidates] for replayed in replays]
+    requested = [[candidate.params for candidate in replayed.candidates] for replayed in replays]
     assert all(short == requested[-1][: len(short)] for short in requested), "nothing that was asked for is taken back"
     assert [len(requested[0]), len(requested[-1])] == [5 if sampler == "tpe" else 18, 18]
-    assert [replays[0].selection.remaining, replays[-1].selection.remaining] == [13 if sampler == "tpe" else 0, 0]
-    assert [candidate.params for candidate in replay(swept, HERE, store).selection.candidates] == requested[-1]
-    chosen = replays[-1].selection.chosen
+    assert [replays[0].remaining, replays[-1].remaining] == [13 if sampler == "tpe" else 0, 0]
+    assert [candidate.params for candidate in select(swept, HERE, store).candidates] == requested[-1]
+    chosen = replays[-1].chosen
     assert chosen is not None
-    assert chosen.dev == max(candidate.dev or 0.0 for candidate in replays[-1].selection.candidates)
+    assert chosen.dev == max(candidate.dev or 0.0 for candidate in replays[-1].candidates)
     ratios = [float(params["ratio"]) for params in requested[-1]]
     assert all(0 <= ratio <= 0.5 and ratio == float(f"{ratio:.4g}") for ratio in ratios)
     other = cell("ratio=0.0..0.5", "window=1..8", search=f"sampler={sampler},candidates=18,batch=5,seed=4")
-    assert [candidate.params for candidate in replay(other, HERE, store).selection.candidates][:5] != requested[-1][:5]
+    assert [candidate.params for candidate in select(other, HERE, store).candidates][:5] != requested[-1][:5]
 
 
 def test_tpe_learns_from_results(store: Store) -> None:
     search = "sampler=tpe,candidates=24,batch=4"
     good = fulfil(store, cell("ratio=0.0..0.5", "window=1..8", search=search, seeds=1), near, random.Random(0))
-    scores = [near(candidate) for candidate in good[-1].selection.candidates]
+    scores = [near(candidate) for candidate in good[-1].candidates]
     assert sum(scores[12:]) / len(scores[12:]) > sum(scores[:12]) / 12
 
 
 def test_equal_candidates_are_one(store: Store) -> None:
     swept = cell("window=1,2", search="sampler=random,candidates=9", seeds=1)
     (*_, last) = fulfil(store, swept, lambda candidate: float(candidate.params["window"]), random.Random(0))
-    assert [candidate.params for candidate in last.selection.candidates] in (
+    assert [candidate.params for candidate in last.candidates] in (
         [{"window": 1}, {"window": 2}],
         [{"window": 2}, {"window": 1}],
     )
-    assert last.selection.chosen is not None
-    assert last.selection.chosen.params == {"window": 2}
+    assert last.chosen is not None
+    assert last.chosen.params == {"window": 2}
 
 
 @pytest.mark.parametrize("pruner", ["median", "hyperband"])
 @pytest.mark.parametrize("sampler", ["grid", "tpe,candidates=13,batch=13"])
 def test_candidates_that_fall_behind_are_pruned(store: Store, pruner: str, sampler: str) -> None:
     swept = cell("set.lr=1..13", search=f"sampler={sampler},pruner={pruner}", seeds=1)
-    first = replay(swept, HERE, store).selection.candidates
+    first = select(swept, HERE, store).candidates
     bad, good, done = first[-4:], first[-5], first[:-5]
     fine, poor = [90.0 + step for step in range(9)], [10.0] * 9
     for number, candidate in enumerate(done):
@@ -223,7 +223,7 @@ def test_candidates_that_fall_behind_are_pruned(store: Store, pruner: str, sampl
         write(store, candidate.trials[0], curve[-1], curve=curve)
     for candidate, curve in [(good, fine), *((candidate, poor) for candidate in bad)]:
         write(store, candidate.trials[0], None, state="running", curve=curve)
-    pruned = {candidate.trials[0].id: reason for candidate, reason in replay(swept, HERE, store).to_prune}
+    pruned = {candidate.trials[0].id: reason for candidate, reason in select(swept, HERE, store).to_prune}
     assert set(pruned) <= {candidate.trials[0].id for candidate in bad}
     assert len(pruned) == 4 if pruner == "median" else pruned, "a bracket of Hyperband prunes nothing"
     assert set(pruned.values()) == {f"dev accuracy 10 after 9 evaluations, {pruner} pruner"}
@@ -231,11 +231,11 @@ def test_candidates_that_fall_behind_are_pruned(store: Store, pruner: str, sampl
     for candidate in bad:
         reason = PRUNED + pruned.get(candidate.trials[0].id, "by another")
         write(store, candidate.trials[0], None, state="cancelled", reason=reason, curve=poor)
-    last = replay(swept, HERE, store)
+    last = select(swept, HERE, store)
     assert not last.to_prune
-    assert [candidate.state for candidate in last.selection.candidates].count("pruned") == 4
-    assert last.selection.chosen is not None
-    assert last.selection.chosen.params == good.params
+    assert [candidate.state for candidate in last.candidates].count("pruned") == 4
+    assert last.chosen is not None
+    assert last.chosen.params == good.params
 
 
 def test_without_optuna_a_line_says_how_to_install_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,3 +161,20 @@ def test_what_is_no_regularizer(target: Any, registered: Callable[[str, Any], No
     registered("strange", target)
     with pytest.raises(InputError, match=r"regularizer strange: expected a subclass of harness\.Regularizer"):
         build_regularizer("strange")
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32])
+def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
+    class Numbers(AttentionDrop):
+        def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+            return torch.ones(shape, dtype=dtype)
+
+    q = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(InputError, match=f"Numbers: expected a boolean drop mask, got {dtype}"):
+        Numbers().attend(q, q, q, Site("a", "cross", 0, 1, heads=1), mask=None, scale=None)
+
+
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_a_layer_outside_of_its_stack_is_refused(layer: int) -> None:
+    with pytest.raises(InputError, match=rf"site 'a': layer={layer}: expected 0 to 1 \(depth - 1\)"):
+        Site("a", "cross", layer, 2, heads=1)

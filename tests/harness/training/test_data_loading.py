@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from torch.utils.data import Dataset
 
 from harness.errors import InputError
 from harness.settings import Settings
 from harness.training import data_loading as module
-from harness.training.data_loading import SplitBatches, StepBatches, feed, max_workers_in_memory, prefetch, spare_cores
+from harness.training.data_loading import SplitBatches, StepBatches, max_workers_in_memory, prefetch, spare_cores
 from harness.trials.task import TASKS, Task
 from harness.trials.trial import TrialRequest
 
@@ -59,12 +58,11 @@ def task() -> Task:
 
 
 def test_batches_are_the_same_from_any_number_of_processes_and_any_step_on(task: Task) -> None:
-    accelerator = Accelerator(cpu=True)
     first, last = 40, 50  # of 45 steps an epoch
     assert task.steps_per_epoch(8) == 45
     whole = {step: StepBatches(task, seed=5)[step] for step in range(first, last)}
     for num_workers, start in ((0, first), (1, first + 3), (2, first + 4)):
-        found = list(feed(StepBatches(task, seed=5), start, last, Settings(num_workers=num_workers), accelerator))
+        found = list(prefetch(StepBatches(task, seed=5), range(start, last), Settings(num_workers=num_workers), CPU))
         assert len(found) == last - start
         for batch, expected in zip(found, [whole[step] for step in range(start, last)], strict=True):
             for part, other in zip(batch, expected, strict=True):

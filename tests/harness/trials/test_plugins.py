@@ -256,3 +256,11 @@ def test_the_set_of_a_plug_in_has_the_facts_of_a_card() -> None:
     assert (entry.name, entry.help) == ("mine", "my own")
     assert entry.facts == DATASETS.entry("trec").facts
     assert locate("mine", folders={"mine": locate("trec-synthetic").folder}).dataset.name == "mine"
+
+
+@pytest.mark.parametrize("line", ["", "@REGULARIZERS.register", "@REGULARIZERS.register('registers')"])
+def test_a_file_that_registers_nothing_is_reported(
+    line: str, plugin: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin(f"from harness import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
+    assert ("my.py registers nothing: add" in caplog.text) == ("(" not in line)

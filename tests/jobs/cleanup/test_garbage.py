@@ -52,7 +52,7 @@ def test_cancelled_skipped_queued_and_unknown_trials(place: Workplace, store: St
     ids = [trial.id for trial in trials]
     retry(store, place.settings, ids[:4])
     cancel(store, place.settings, ids[:2])
-    store.skip(trials[2], None, "no such data")
+    store.set_states({ids[2]: ("skipped", "no such data")})
     (place.runs / ids[4] / "trial.json").write_text("{")
     with store.engine.begin() as connection:
         for table, key in (

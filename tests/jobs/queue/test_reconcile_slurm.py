@@ -57,7 +57,7 @@ def test_trials_whose_job_never_started_are_not_inspected(queue: Store, place: W
 def test_a_trial_with_an_earlier_attempt_is_inspected(queue: Store, place: Workplace, programs: Programs) -> None:
     """Its first worker may still be alive."""
     (id, *_) = queue.find(None)
-    directory = RunDirectory.create(place.runs, queue.trial(id))
+    directory = RunDirectory.create(place.runs, queue.trials([id])[id])
     now = utc_now_iso()
     directory.write_attempt(1, {"state": "node_failure", "node": "n1", "started_at": now, "ended_at": now})
     queue.record([read_run_record(directory)])

@@ -24,8 +24,8 @@ from harness.runs.run_directory import CANCELLED, RunDirectory
 from harness.settings import Settings
 from harness.trials.trial import FINAL_STATES, Trial
 from jobs.queue.operations import cancel, enqueue, retry
-from jobs.queue.reconcile import collect, inspect_active
-from jobs.queue.status import correct_counts
+from jobs.queue.reconcile import collect
+from jobs.queue.status import observe
 from jobs.slurm.execution import add_seconds
 from jobs.slurm.profile import Profile
 from jobs.submission.dispatch import Plan, dispatch
@@ -139,8 +139,7 @@ class Schedules(RuleBasedStateMachine):
         with open_store(self.settings.database) as store:
             before = store.states()
             queried_at = self.slurm.now.isoformat(timespec="milliseconds")
-            active = inspect_active(store, self.settings)  # once, as waiting for sacct advances the clock
-            status = correct_counts("", store.counts(), active)
+            status, active = observe(store, self.settings)  # once, as waiting for sacct advances the clock
             shown = {id: row.state for id, row in before.items()}
             shown |= {id: trial.observed.state for id, trial in active.items()}
             assert store.states() == before

@@ -56,7 +56,7 @@ def test_a_forged_node_is_not_excluded(queue: Store, place: Workplace, programs:
     programs(sinfo="echo n2")
     id, now = queue.find(None)[0], utc_now_iso()
     record = {"state": "node_failure", "node": "n1\ntouch x", "started_at": now, "ended_at": now}
-    RunDirectory.create(place.runs, queue.trial(id)).write_attempt(1, record)
+    RunDirectory.create(place.runs, queue.trials([id])[id]).write_attempt(1, record)
     done = dispatch(queue, place.settings, [id], PLAN)
     assert done is not None
     assert "touch" not in (place.runs / ".submitit" / done.submission / "submission.sh").read_text()
@@ -68,7 +68,7 @@ def test_a_node_that_failed_during_a_trial_is_excluded_unless_it_is_the_only_one
 ) -> None:
     programs(sinfo=f"printf '%s\\n' {nodes}")
     failed, *others = queue.find(None)
-    directory = RunDirectory.create(place.runs, queue.trial(failed))
+    directory = RunDirectory.create(place.runs, queue.trials([failed])[failed])
     now = utc_now_iso()
     directory.write_attempt(1, {"state": "node_failure", "node": "n1", "started_at": now, "ended_at": now})
     for trials, excluded in (([failed], line), (others, None)):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.data.classification import Labels, TextSplit
+from harness.errors import InputError
+from tasks.data.classification import Labels, TextClassificationData, TextSplit
 from tasks.data.splits import carve_dev, stratified
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda rows: np.array(rows, np.int64))
@@ -78,3 +79,12 @@ def test_carving_keeps_texts_and_labels_together() -> None:
     assert (len(train), len(dev)) == (45, 5)
     for split in (train, dev):
         assert list(split.texts) == [f"class {label}" for label in split.labels]
+
+
+def test_labels_without_a_class_are_refused() -> None:
+    rows = TextSplit(("a", "b"), np.array([0, 1]))
+    assert TextClassificationData("mine", ("no", "yes"), rows, rows, rows).classes == ("no", "yes")
+    for wrong in ([0, 7], [-1, 1]):
+        test = TextSplit(("a", "b"), np.array(wrong))
+        with pytest.raises(InputError, match="data 'mine': labels of test: expected 0 to 1"):
+            TextClassificationData("mine", ("no", "yes"), rows, rows, test)

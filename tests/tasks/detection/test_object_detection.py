@@ -91,8 +91,7 @@ def test_training_without_augmentation_prepares_images_as_in_evaluation() -> Non
     for index in range(8):
         sample = task.sample("train", index)
         meta = sample["meta"]
-        image = task.splits["train"].images[task.numbers["train"][index]]
-        path = task.splits["train"].path(task.numbers["train"][index])
+        image, path = task.splits["train"].images[index], task.splits["train"].path(index)
         pixels, _, _ = task.images.load(path, {"img_id": image.id, "instances": []}, training=False)
         assert torch.equal(sample["images"], pixels)
         assert np.allclose(sample["bboxes"], scale_boxes(image.boxes, meta["scale_factor"]), atol=1e-3)
@@ -119,7 +118,7 @@ def test_an_epoch_has_each_image_once_and_keeps_shapes_together() -> None:
     indices = [index for batch in batches for index in batch]
     assert len(set(indices)) == len(indices) == 4 * len(batches)
     assert list(task.epoch(4, 1)) == batches != list(task.epoch(4, 2))
-    images = [task.splits["train"].images[number] for number in task.numbers["train"]]
+    images = task.splits["train"].images
     upright = [{images[index].width < images[index].height for index in batch} for batch in batches]
     assert sum(len(kinds) > 1 for kinds in upright) <= 1  # the remaining images at the end are mixed
     assert [len(batch) for batch in task.epoch(10_000, 1)] == [task.size("train")]
@@ -237,7 +236,7 @@ def test_the_published_example_gives_the_published_figures() -> None:
         scores = np.array([detection["score"] for detection in detections])
         labels = np.array([ids.index(detection["category_id"]) for detection in detections])
         predictions.append({"img_id": image, "bboxes": boxes, "scores": scores, "labels": labels})
-    values = average_precision(ground_truth(annotations, by_image), ids, predictions)
+    values = average_precision(ground_truth(annotations, frozenset(by_image)), ids, predictions)
     assert tuple(round(values[metric.name], 1) for metric in ObjectDetectionSpec.metrics) == COCO_EXAMPLE
 
 
@@ -263,7 +262,7 @@ def test_correct_boxes_score_100_and_wrong_classes_0(truth_file: Path) -> None:
     boxes = np.array([[0.0, 0, 50, 50], [100, 100, 150, 150]])
     for labels, expected in (([0, 1], 100.0), ([1, 0], 0.0), ([0, 0], 50.0)):
         predictions = [{"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8]), "labels": np.array(labels)}]
-        values = average_precision(ground_truth(truth_file, [5]), (2, 9), predictions)
+        values = average_precision(ground_truth(truth_file, frozenset({5})), (2, 9), predictions)
         assert values["ap"] == pytest.approx(expected)
         assert values["ap-medium"] == pytest.approx(expected)
         assert set(values) == {"ap", "ap50", "ap75", "ap-medium"}  # the data have no small or large box
@@ -276,7 +275,8 @@ def test_annotations_are_completed_for_the_evaluation(truth_file: Path) -> None:
     truth_file.write_text(json.dumps(content))
     boxes = np.array([[0.0, 0, 50, 50], [100, 100, 150, 150]])
     prediction = {"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8]), "labels": np.array([0, 1])}
-    assert average_precision(ground_truth(truth_file, [5]), (2, 9), [prediction])["ap-medium"] == pytest.approx(100)
+    values = average_precision(ground_truth(truth_file, frozenset({5})), (2, 9), [prediction])
+    assert values["ap-medium"] == pytest.approx(100)
 
 
 def test_a_split_without_boxes_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,11 +290,11 @@ def test_a_split_without_boxes_is_refused_before_training(monkeypatch: pytest.Mo
 def test_average_precision_is_not_rounded(truth_file: Path) -> None:
     boxes = np.array([[100.0, 0, 150, 50], [0, 100, 50, 150], [0, 0, 50, 50]])
     one_of_three = {"img_id": 5, "bboxes": boxes, "scores": np.array([0.9, 0.8, 0.7]), "labels": np.zeros(3, np.int64)}
-    values = average_precision(ground_truth(truth_file, [5]), (2, 9), [one_of_three])
+    values = average_precision(ground_truth(truth_file, frozenset({5})), (2, 9), [one_of_three])
     assert values == pytest.approx(dict.fromkeys(("ap", "ap50", "ap75", "ap-medium"), 100 / 6), abs=1e-9)
 
 
 def test_no_detections_score_0(truth_file: Path) -> None:
     nothing = {"img_id": 5, "bboxes": np.empty((0, 4)), "scores": np.empty(0), "labels": np.empty(0, np.int64)}
-    values = average_precision(ground_truth(truth_file, [5]), (2, 9), [nothing])
+    values = average_precision(ground_truth(truth_file, frozenset({5})), (2, 9), [nothing])
     assert values == dict.fromkeys(("ap", "ap50", "ap75", "ap-medium"), 0)  # the data have no small or large box

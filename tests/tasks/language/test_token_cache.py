@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,10 @@ from harness.trials.task import Split
 from tasks.data import Source, locate, read
 from tasks.data.language.documents import LanguageData, TextChunk
 from tasks.language import bpe, token_cache
-from tasks.language.token_cache import TokenWriter, Vocabulary, bits_per_byte
+from tasks.language.spec import LanguageRecipe
+from tasks.language.token_cache import TokenWriter, bits_per_byte
 
-BPE = Vocabulary("bpe", 300, "", Path())
+BPE = LanguageRecipe(steps=1, vocabulary=300)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,7 @@ LINES = "".join(f"The owl number {line} sees naïve newt {line % 7}.\n" for line
 @pytest.mark.parametrize("name", ["text-synthetic", "enwiki-synthetic", "wikitext-2-synthetic"])
 def test_the_tokens_decode_to_the_text(name: str) -> None:
     source = locate(name)
-    cached = token_cache.load_tokens(source, BPE)
+    cached = token_cache.load_tokens(source, BPE, Path())
     end = cached.tokenizer.token_to_id(bpe.END_OF_TEXT)
     expected: dict[Split, str] = {"train": "", "dev": "", "test": ""}
     documents: Counter[str] = Counter()
@@ -68,29 +70,29 @@ def test_the_tokens_decode_to_the_text(name: str) -> None:
 def test_a_byte_in_the_middle_of_a_large_file_gives_other_tokens(text: Callable[[str], Source]) -> None:
     content = LINES * 10
     assert len(content) > 2**17
-    token_cache.load_tokens(text(content), BPE)
+    token_cache.load_tokens(text(content), BPE, Path())
     middle = len(content) // 2
-    changed = token_cache.load_tokens(text(content[:middle] + "~" + content[middle + 1 :]), BPE)
+    changed = token_cache.load_tokens(text(content[:middle] + "~" + content[middle + 1 :]), BPE, Path())
     assert "~" in changed.tokenizer.decode(changed.tokens["train"].tolist())
 
 
 def test_another_version_of_a_library_writes_its_own_tokens(
     text: Callable[[str], Source], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token_cache.load_tokens(text(LINES), BPE)
+    token_cache.load_tokens(text(LINES), BPE, Path())
     monkeypatch.setattr(token_cache, "version", lambda name: "99")
-    token_cache.load_tokens(text(LINES), BPE)
+    token_cache.load_tokens(text(LINES), BPE, Path())
     assert len([folder for folder in cache.iterdir() if folder.is_dir()]) == 2
 
 
 def test_the_unigram_loss_uses_the_counts_of_train(text: Callable[[str], Source]) -> None:
-    cached = token_cache.load_tokens(text(LINES), BPE)
+    cached = token_cache.load_tokens(text(LINES), BPE, Path())
     train = Counter(cached.tokens["train"].tolist())
-    total = sum(train.values()) + BPE.size
+    total = sum(train.values()) + BPE.vocabulary
     for split, tokens in cached.tokens.items():
         expected = -sum(math.log((train[token] + 1) / total) for token in tokens.tolist()) / len(tokens)
         assert cached.sizes[split].unigram_loss == pytest.approx(expected, rel=1e-12)
-    assert cached.sizes["train"].unigram_loss < math.log(BPE.size)
+    assert cached.sizes["train"].unigram_loss < math.log(BPE.vocabulary)
 
 
 def test_bits_per_byte_are_those_of_the_whole_text() -> None:
@@ -99,14 +101,14 @@ def test_bits_per_byte_are_those_of_the_whole_text() -> None:
 
 
 def test_tokens_are_written_once_for_each_text_and_tokenizer(text: Callable[[str], Source], cache: Path) -> None:
-    first = token_cache.load_tokens(text(LINES), BPE)
+    first = token_cache.load_tokens(text(LINES), BPE, Path())
     folder = next(path for path in cache.iterdir() if path.is_dir())
     stamp = (folder / "train.npy").stat().st_mtime_ns
-    assert token_cache.load_tokens(text(LINES), BPE).tokens["train"].tolist() == first.tokens["train"].tolist()
+    assert token_cache.load_tokens(text(LINES), BPE, Path()).tokens["train"].tolist() == first.tokens["train"].tolist()
     assert (folder / "train.npy").stat().st_mtime_ns == stamp
-    larger = token_cache.load_tokens(text(LINES), Vocabulary("bpe", 310, "", Path()))
+    larger = token_cache.load_tokens(text(LINES), LanguageRecipe(steps=1, vocabulary=310), Path())
     assert len(larger.tokens["train"]) < len(first.tokens["train"])
-    token_cache.load_tokens(text(LINES + "More.\n"), BPE)
+    token_cache.load_tokens(text(LINES + "More.\n"), BPE, Path())
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 3
 
 
@@ -117,13 +119,15 @@ def test_concurrent_readers_write_the_tokens_once(
     written: list[Path] = []
     write = token_cache._write_cache
 
-    def record(folder: Path, source: Source, vocabulary: Vocabulary) -> None:
+    def record(folder: Path, *arguments: Any) -> None:
         written.append(folder)
-        write(folder, source, vocabulary)
+        write(folder, *arguments)
 
     monkeypatch.setattr(token_cache, "_write_cache", record)
     with ThreadPoolExecutor(6) as pool:
-        results = list(pool.map(lambda _: token_cache.load_tokens(source, BPE).tokens["dev"].tolist(), range(6)))
+        results = list(
+            pool.map(lambda _: token_cache.load_tokens(source, BPE, Path()).tokens["dev"].tolist(), range(6))
+        )
     assert len(written) == 1
     assert all(tokens == results[0] for tokens in results)
     assert "waiting for another process that is tokenizing 'text'" in capsys.readouterr().out
@@ -141,34 +145,36 @@ def test_interrupted_writing_leaves_nothing_and_stale_folders_are_removed(
     with monkeypatch.context() as patch:
         patch.setattr(token_cache, "_write_tokens", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            token_cache.load_tokens(source, BPE)
+            token_cache.load_tokens(source, BPE, Path())
     assert [path for path in cache.iterdir() if path.is_dir()] == []
     [lock] = cache.iterdir()
     (cache / f".{lock.stem}.killed").mkdir()
-    token_cache.load_tokens(source, BPE)
+    token_cache.load_tokens(source, BPE, Path())
     assert [path.name for path in cache.iterdir() if path.is_dir()] == [lock.stem]
 
 
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
-    with TokenWriter(tmp_path / "a.npy", Vocabulary("bpe", 70_000, "", Path())) as file:
+    with (tmp_path / "a.npy").open("wb") as file:
+        writer = TokenWriter(file, 70_000)
         for start in range(0, 70_000, 10_000):
-            file.append(list(range(start, start + 10_000)), 3)
+            writer.append(list(range(start, start + 10_000)), 3)
+        writer.write_header()
     assert np.load(tmp_path / "a.npy").tolist() == list(range(70_000))
     assert np.load(tmp_path / "a.npy").dtype == np.uint32
-    assert (file.size, file.bytes) == (70_000, 21)
+    assert (writer.size, writer.bytes) == (70_000, 21)
 
 
 def test_progress_is_printed(
     text: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(token_cache, "PROGRESS_INTERVAL_S", 0.0)
-    token_cache.load_tokens(text(LINES), BPE)
+    token_cache.load_tokens(text(LINES), BPE, Path())
     assert "tokens so far" in capsys.readouterr().out
 
 
 def test_too_little_text_is_refused(text: Callable[[str], Source], cache: Path) -> None:
     with pytest.raises(InputError, match="data 'text': no text for dev: too little text to split"):
-        token_cache.load_tokens(text("one line\n"), BPE)
+        token_cache.load_tokens(text("one line\n"), BPE, Path())
     assert [path for path in cache.iterdir() if path.is_dir()] == []
 
 
@@ -178,7 +184,7 @@ def test_an_unwritable_cache_is_reported(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot cache the tokens of 'text' there \(set XDG_CACHE_HOME") as caught:
-        token_cache.load_tokens(text(LINES), BPE)
+        token_cache.load_tokens(text(LINES), BPE, Path())
     assert "\n" not in str(caught.value)
 
 
@@ -192,7 +198,7 @@ def test_a_full_disk_leaves_nothing_behind(text: Callable[[str], Source], cache:
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
         with pytest.raises(InputError, match="cannot cache the tokens of 'text' there"):
-            token_cache.load_tokens(source, BPE)
+            token_cache.load_tokens(source, BPE, Path())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
@@ -212,7 +218,7 @@ def test_text_is_tokenized_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cached_files_are_read_without_pickle(text: Callable[[str], Source], cache: Path) -> None:
-    token_cache.load_tokens(text(LINES), BPE)
+    token_cache.load_tokens(text(LINES), BPE, Path())
     folder = next(path for path in cache.iterdir() if path.is_dir())
     assert sorted(path.name for path in folder.iterdir()) == [
         "about.json", "dev.npy", "test.npy", "tokenizer.json", "train.npy",
@@ -220,4 +226,4 @@ def test_cached_files_are_read_without_pickle(text: Callable[[str], Source], cac
     assert set(json.loads((folder / "about.json").read_text())) == {"splits", "notes"}
     np.save(folder / "dev.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match="damaged tokens: delete the folder"):
-        token_cache.load_tokens(text(LINES), BPE)
+        token_cache.load_tokens(text(LINES), BPE, Path())

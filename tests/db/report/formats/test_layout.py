@@ -28,7 +28,8 @@ def test_a_cell_says_why_it_is_empty(store: Store, tables: Tables) -> None:
     tables.fill(
         store, cells, {("none", "TREC"): ("ValueError: boom",) * 3, ("dropkey 0.3", "TREC"): (None, None, None)}
     )
-    store.skip(cells[2].trials[0], "mine", "no token grid")
+    store.enqueue([(cells[2].trials[0], "mine")])
+    store.set_states({cells[2].trials[0].id: ("skipped", "no token grid")})
     lines = [" ".join(line.split()) for line in tables.printed(tables.view(store, cells, suite)).splitlines()]
     assert lines[3] == "none failed [1] 88.40"
     assert lines[4] == "dropkey 0.3 no number [2] 90.00 ± 0.50" or lines[4].startswith("dropkey 0.3 succeeded")

@@ -47,7 +47,7 @@ def test_what_is_kept_at_the_start_follows_from_the_shift(shift: float) -> None:
         expected = torch.cos((angle + shift) / 2).square()
         assert expected.mean().item() == pytest.approx(math.cos(shift / 2) ** 2, abs=0.02)
         counted = MaskStatistics()
-        module.statistics = counted
+        module.statistics = (counted,)
         for _ in range(20):
             module(x, training=True)
     kept = counted.means()["kept"]
@@ -176,7 +176,7 @@ def test_the_coefficient_is_constant_or_grows_exponentially() -> None:
 def test_statistics_are_those_of_the_masks() -> None:
     module = spread(make(shift_init=1.0))
     counted = MaskStatistics()
-    module.statistics = counted
+    module.statistics = (counted,)
     xs = [torch.randn(2, 5, WIDTH), torch.randn(4, 3, WIDTH)]
     kept = torch.cat([(module(x, training=False) != 0).flatten() for x in xs])
     values = torch.cat([module.values(x).flatten() for x in xs]).detach().double()

@@ -1,0 +1,38 @@
+"""Requests are checked before anything is queued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import InputError
+from harness.settings import Settings
+from jobs.cli.options import TrialOptions
+from jobs.cli.trial_request import resolve_request
+
+SUITE = """\
+title: A table
+source: these tests
+metric: accuracy
+trial: {task: image-classification, data: digits}
+columns: [{label: ViT, trial: {model: vit-digits}}]
+rows: [{label: base, trial: {regularizer: none}}]
+presets: {mini: {seeds: 2}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("acuracy", "unknown metric of image-classification 'acuracy': did you mean accuracy"),
+        ("test/accuracy", "unknown analysis 'test': known: "),
+    ],
+)
+def test_the_metric_of_a_suite(metric: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(SUITE)
+    assert len(resolve_request(str(file), TrialOptions(), Settings.from_environment()).items) == 2
+    file.write_text(SUITE.replace("metric: accuracy", f"metric: {metric}"))
+    with pytest.raises(InputError, match=message):
+        resolve_request(str(file), TrialOptions(), Settings.from_environment())
