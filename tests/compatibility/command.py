@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from tests.patience import PATIENCE
 
 PRELOADED = (
-    "pytest", "dropbench", "torch", "accelerate", "timm", "sqlalchemy", "alembic.command", "matplotlib.backends.backend_agg",
-    "harness.cli.main", "harness.trials.plugins", "harness.training.engine", "harness.analysis.run",
+    "pytest", "dropbench", "torch", "accelerate", "timm", "sqlalchemy", "alembic.command",
+    "matplotlib.backends.backend_agg", "harness.cli.main", "harness.trials.plugins", "harness.training.engine", "harness.analysis.run",
     "jobs.cli.run_commands", "jobs.cli.report_commands", "jobs.queue.run_loop", "db.store.store",
     "db.cli.query_commands", "tasks.trial_factory",
 )  # fmt: skip
