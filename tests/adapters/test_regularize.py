@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adapters.text.text_transformer import build_text_transformer
-from harness import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
+from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
 from harness.models.adapter import Patch
 from harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
 from harness.regularizers.spec import build_regularizer
@@ -96,7 +96,7 @@ def test_the_error_for_a_model_without_attention_lists_supported_models() -> Non
     assert str(error.value) == (
         "regularize: no supported attention in Sequential"
         " (no adapter supports its PerformerAttention):"
-        " expected one of modules that call harness.attend, torch's nn.MultiheadAttention,"
+        " expected one of modules that call dropbench.attend, torch's nn.MultiheadAttention,"
         " timm's ViT, DeiT, EVA, Swin and VOLO, transformers models on its AttentionInterface,"
         " fairseq's MultiheadAttention"
     )
