@@ -85,7 +85,7 @@ def _rank(
     """Return the best detected pairs of all images: interaction class, score, correctness and image number of each."""
     parts: list[tuple[NDArray[Any], ...]] = []
     for number, (truth, prediction) in enumerate(zip(truths, predictions, strict=True)):
-        rows, verbs = np.nonzero(interactions.correct[:, prediction.labels].T)
+        rows, verbs = np.nonzero(interactions.numbers[:, prediction.labels].T >= 0)
         scores = prediction.scores[rows, verbs]
         order = top_k(scores, max_dets)
         rows, verbs = rows[order], verbs[order]
