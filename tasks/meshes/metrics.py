@@ -77,10 +77,6 @@ class Frame:
         """Return the frame with the device and dtype of a tensor."""
         return Frame(self.regressor.to(like), self.pelvis.to(like), self.root)
 
-    def joints(self, vertices: Tensor) -> Tensor:
-        """Return the joints (B, J, 3) of meshes (B, V, 3)."""
-        return self.regressor @ vertices
-
     def center_on_root(self, joints: Tensor) -> Tensor:
         """Return joints (B, J, 3) relative to the mean of the hips."""
         return joints - joints[:, list(self.root)].mean(dim=1, keepdim=True)
@@ -92,7 +88,7 @@ class Frame:
 
 def body_errors(predicted: Tensor, true: Tensor, frame: Frame) -> dict[str, Tensor]:
     """Return each metric (B,) in millimeters of meshes (B, V, 3) in meters and of their joints."""
-    joints, true_joints = frame.joints(predicted), frame.joints(true)
+    joints, true_joints = frame.regressor @ predicted, frame.regressor @ true
     return {
         "mpve": point_error(frame.center_on_pelvis(predicted), frame.center_on_pelvis(true)),
         "mpjpe": point_error(frame.center_on_root(joints), frame.center_on_root(true_joints)),
@@ -124,8 +120,8 @@ def mesh_losses(predicted: Recovered, true: Body, frame: Frame) -> dict[str, Ten
         ``vertices``: absolute error of the three meshes; ``projection``: squared error of both kinds of joints in the
         image.
     """
-    target = frame.joints(true.full)
-    joint_sets = (predicted.joints, frame.joints(predicted.full))
+    target = frame.regressor @ true.full
+    joint_sets = (predicted.joints, frame.regressor @ predicted.full)
     joints = [mse_loss(frame.center_on_root(joints), frame.center_on_root(target)) for joints in joint_sets]
     projections = [mse_loss(project(joints, predicted.camera), true.keypoints) for joints in joint_sets]
     vertices = [l1_loss(getattr(predicted, level), getattr(true, level)) for level in ("coarse", "middle", "full")]
