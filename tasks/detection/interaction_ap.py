@@ -139,8 +139,6 @@ def _average_precisions(
     values = np.zeros(len(num_true))
     for number in np.flatnonzero(num_true):
         hits = np.cumsum(correct[order[bounds[number] : bounds[number + 1]]])
-        if not len(hits):
-            continue
         precision = hits / np.arange(1, len(hits) + 1)
         envelope = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
         values[number] = envelope[np.searchsorted(hits / num_true[number], RECALLS)].mean()

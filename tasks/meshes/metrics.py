@@ -24,11 +24,6 @@ def point_error(predicted: Tensor, true: Tensor) -> Tensor:
     return cast(Tensor, (predicted - true).norm(dim=-1).mean(dim=-1) * MM_PER_M)
 
 
-def aligned_error(predicted: Tensor, true: Tensor) -> Tensor:
-    """Return `point_error` after Procrustes alignment of each body with the true one."""
-    return point_error(procrustes(predicted, true), true)
-
-
 def procrustes(points: Tensor, target: Tensor) -> Tensor:
     """Align points with a target by the similarity transform (no reflection) that minimizes the squared distances.
 
@@ -92,7 +87,7 @@ def body_errors(predicted: Tensor, true: Tensor, frame: Frame) -> dict[str, Tens
     return {
         "mpve": point_error(frame.center_on_pelvis(predicted), frame.center_on_pelvis(true)),
         "mpjpe": point_error(frame.center_on_root(joints), frame.center_on_root(true_joints)),
-        "pa-mpjpe": aligned_error(joints, true_joints),
+        "pa-mpjpe": point_error(procrustes(joints, true_joints), true_joints),
     }
 
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from harness.errors import InputError
 from harness.settings import Settings
-from tasks.data.fingerprint import fingerprint
 from tasks.data.lines import stream_lines
 
 FOLDER = "vectors"
@@ -67,11 +66,6 @@ def locate_vectors(name: str, settings: Settings) -> Path:
         present = sorted(entry.name for entry in folder.iterdir() if entry.name[0] != ".") if folder.is_dir() else []
         raise InputError(f"vectors '{name}' not found in {folder}: expected one of {', '.join(present) or 'its files'}")
     return path
-
-
-def vectors_fingerprint(path: Path) -> str:
-    """Return hex digits that change with the file, or with SENNA's files; see `tasks.data.fingerprint`."""
-    return fingerprint(path.parent, [path])
 
 
 def read_vectors(path: Path, words: Collection[str], *, lowercase_fallback: bool = True) -> Vectors:
