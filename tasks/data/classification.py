@@ -78,8 +78,6 @@ S = TypeVar("S", bound=LabeledSplit)
 class ClassificationData(ThreeSplits[S]):
     """A classification set; raise InputError for an empty split or a label without a class. Attributes as in `Data`."""
 
-    kind: ClassVar[str]
-
     def __post_init__(self) -> None:
         self.require_rows("rows")
         for name, split in self.splits().items():
@@ -90,14 +88,12 @@ class ClassificationData(ThreeSplits[S]):
         return cast(list[int], np.bincount(split.labels, minlength=len(self.classes)).tolist())
 
 
-@dataclass(frozen=True, eq=False)
 class TextClassificationData(ClassificationData[TextSplit]):
     """Texts with one label each."""
 
     kind: ClassVar[str] = "text-classification"
 
 
-@dataclass(frozen=True, eq=False)
 class ImageClassificationData(ClassificationData[ImageSplit]):
     """Images with one label each."""
 

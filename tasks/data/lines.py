@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from io import BufferedIOBase
 from pathlib import Path
 
 from harness.errors import InputError
@@ -61,7 +60,12 @@ def stream_lines(path: Path, *, gzipped: bool | None = None) -> Iterator[tuple[i
     """
     number = 0
     try:
-        with _open(path, gzipped) as file:
+        with open_regular(path) as file:
+            head = file.read(4)
+        if head == ZIP:
+            raise InputError(f"{path}: zip archive: expected a text file, plain or gzipped; unpack the archive")
+        is_gzipped = head.startswith(GZIP) if gzipped is None else gzipped
+        with gzip.open(path) if is_gzipped else open_regular(path) as file:
             for number, raw in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
                 if len(raw) == MAX_LINE:
                     raise InputError(f"{path}:{number}: longer than {MAX_LINE:,} bytes: expected lines of text")
@@ -73,16 +77,6 @@ def stream_lines(path: Path, *, gzipped: bool | None = None) -> Iterator[tuple[i
         raise InputError(f"{path}: {error.strerror}") from None
     if not number:
         raise InputError(f"{path}: the file is empty")
-
-
-def _open(path: Path, gzipped: bool | None) -> BufferedIOBase:
-    with open_regular(path) as file:
-        head = file.read(4)
-    if head == ZIP:
-        raise InputError(f"{path}: zip archive: expected a text file, plain or gzipped; unpack the archive")
-    if gzipped is None:
-        gzipped = head.startswith(GZIP)
-    return gzip.open(path) if gzipped else open_regular(path)
 
 
 def decode_text(path: Path, line: int, content: bytes, encoding: str = "utf-8") -> str:

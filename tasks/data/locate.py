@@ -13,6 +13,7 @@ from harness.settings import Settings
 from tasks.data.card import describe
 from tasks.data.dataset import DATASETS, LABELED, SYNTHETIC, Dataset, Layout
 from tasks.data.fingerprint import fingerprint, partial_fingerprint
+from tasks.data.synthetic_cache import ensure_synthetic
 
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".tar.gz")
 
@@ -77,14 +78,9 @@ def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | No
     dataset = DATASETS.get(name)
     if labeled := LABELED.fullmatch(name):
         dataset = dataset.model_copy(update={"folder": labeled[2]})
-    synthetic = name.endswith(SYNTHETIC)
-    user_folder = (folders or {}).get(name)
-    if synthetic and user_folder is None:
-        from tasks.data.synthetic_cache import ensure_synthetic
-
-        folder = ensure_synthetic(dataset)
-    else:
-        folder = user_folder if user_folder is not None else default_folder(dataset, root)
+    folder = (folders or {}).get(name)
+    if folder is None:
+        folder = ensure_synthetic(dataset) if name.endswith(SYNTHETIC) else default_folder(dataset, root)
     if dataset.card:
         dataset, _, _ = describe(dataset, folder)
     match = nearest_layout(dataset, folder)
@@ -107,12 +103,11 @@ def default_folder(dataset: Dataset, root: Path | None = None) -> Path:
 
 def nearest_layout(dataset: Dataset, folder: Path) -> LayoutMatch:
     """Return the first complete layout in the folder, else the one of which the largest share is present."""
-    candidates = []
-    for layout in dataset.layouts:
-        for subfolder in ("", *layout.subfolders):
-            candidate = folder / subfolder
-            missing = tuple(file for file in layout.files if not matching(candidate, file))
-            candidates.append(LayoutMatch(layout, candidate, missing))
+    folders = ((layout, folder / subfolder) for layout in dataset.layouts for subfolder in ("", *layout.subfolders))
+    candidates = (
+        LayoutMatch(layout, candidate, tuple(file for file in layout.files if not matching(candidate, file)))
+        for layout, candidate in folders
+    )
     return min(candidates, key=lambda match: len(match.missing) / len(match.layout.files))
 
 

@@ -85,7 +85,7 @@ def _rank(
     """Return the best detected pairs of all images: interaction class, score, correctness and image number of each."""
     parts: list[tuple[NDArray[Any], ...]] = []
     for number, (truth, prediction) in enumerate(zip(truths, predictions, strict=True)):
-        rows, verbs = np.nonzero(interactions.correct[:, prediction.labels].T)
+        rows, verbs = np.nonzero(interactions.numbers[:, prediction.labels].T >= 0)
         scores = prediction.scores[rows, verbs]
         order = top_k(scores, max_dets)
         rows, verbs = rows[order], verbs[order]
@@ -139,8 +139,6 @@ def _average_precisions(
     values = np.zeros(len(num_true))
     for number in np.flatnonzero(num_true):
         hits = np.cumsum(correct[order[bounds[number] : bounds[number + 1]]])
-        if not len(hits):
-            continue
         precision = hits / np.arange(1, len(hits) + 1)
         envelope = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
         values[number] = envelope[np.searchsorted(hits / num_true[number], RECALLS)].mean()

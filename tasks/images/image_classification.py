@@ -17,7 +17,8 @@ from harness.trials.samples import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
 from tasks.data.classification import ImageClassificationData
-from tasks.data.images.label_maps import LabelMaps, locate_maps, maps_fingerprint
+from tasks.data.fingerprint import fingerprint
+from tasks.data.images.label_maps import LabelMaps, locate_maps
 from tasks.images import augmentation
 from tasks.images.spec import ImageClassificationSpec, ImageRecipe
 from tasks.images.token_labels import LabelMapViews, token_label_loss
@@ -61,7 +62,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         self.views = None
         if self.recipe.token_labels == "maps":
             folder = locate_maps(resolve_data(self.trial, self.settings))
-            if maps_fingerprint(folder) != self.recipe.token_maps_fingerprint:
+            if fingerprint(folder, [folder]) != self.recipe.token_maps_fingerprint:
                 raise InputError(f"the label maps in {folder} have changed since the trial was made")
             maps = LabelMaps.for_images(folder, self.splits["train"].images, len(self.classes))
             self.views = LabelMapViews(maps, self.recipe, self.randaugment)

@@ -11,6 +11,7 @@ from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from tasks.data import Source
+from tasks.data.fingerprint import fingerprint
 from tasks.metrics import ACCURACY
 from tasks.trial_factory import PresetTask
 
@@ -65,6 +66,7 @@ class ImageClassificationSpec(PresetTask):
     def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:
         if recipe.get("token_labels") != "maps":
             return {}
-        from tasks.data.images.label_maps import locate_maps, maps_fingerprint
+        from tasks.data.images.label_maps import locate_maps
 
-        return {"token_maps_fingerprint": maps_fingerprint(locate_maps(source))}
+        folder = locate_maps(source)
+        return {"token_maps_fingerprint": fingerprint(folder, [folder])}

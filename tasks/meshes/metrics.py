@@ -24,11 +24,6 @@ def point_error(predicted: Tensor, true: Tensor) -> Tensor:
     return cast(Tensor, (predicted - true).norm(dim=-1).mean(dim=-1) * MM_PER_M)
 
 
-def aligned_error(predicted: Tensor, true: Tensor) -> Tensor:
-    """Return `point_error` after Procrustes alignment of each body with the true one."""
-    return point_error(procrustes(predicted, true), true)
-
-
 def procrustes(points: Tensor, target: Tensor) -> Tensor:
     """Align points with a target by the similarity transform (no reflection) that minimizes the squared distances.
 
@@ -77,10 +72,6 @@ class Frame:
         """Return the frame with the device and dtype of a tensor."""
         return Frame(self.regressor.to(like), self.pelvis.to(like), self.root)
 
-    def joints(self, vertices: Tensor) -> Tensor:
-        """Return the joints (B, J, 3) of meshes (B, V, 3)."""
-        return self.regressor @ vertices
-
     def center_on_root(self, joints: Tensor) -> Tensor:
         """Return joints (B, J, 3) relative to the mean of the hips."""
         return joints - joints[:, list(self.root)].mean(dim=1, keepdim=True)
@@ -92,11 +83,11 @@ class Frame:
 
 def body_errors(predicted: Tensor, true: Tensor, frame: Frame) -> dict[str, Tensor]:
     """Return each metric (B,) in millimeters of meshes (B, V, 3) in meters and of their joints."""
-    joints, true_joints = frame.joints(predicted), frame.joints(true)
+    joints, true_joints = frame.regressor @ predicted, frame.regressor @ true
     return {
         "mpve": point_error(frame.center_on_pelvis(predicted), frame.center_on_pelvis(true)),
         "mpjpe": point_error(frame.center_on_root(joints), frame.center_on_root(true_joints)),
-        "pa-mpjpe": aligned_error(joints, true_joints),
+        "pa-mpjpe": point_error(procrustes(joints, true_joints), true_joints),
     }
 
 
@@ -124,8 +115,8 @@ def mesh_losses(predicted: Recovered, true: Body, frame: Frame) -> dict[str, Ten
         ``vertices``: absolute error of the three meshes; ``projection``: squared error of both kinds of joints in the
         image.
     """
-    target = frame.joints(true.full)
-    joint_sets = (predicted.joints, frame.joints(predicted.full))
+    target = frame.regressor @ true.full
+    joint_sets = (predicted.joints, frame.regressor @ predicted.full)
     joints = [mse_loss(frame.center_on_root(joints), frame.center_on_root(target)) for joints in joint_sets]
     projections = [mse_loss(project(joints, predicted.camera), true.keypoints) for joints in joint_sets]
     vertices = [l1_loss(getattr(predicted, level), getattr(true, level)) for level in ("coarse", "middle", "full")]

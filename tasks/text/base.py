@@ -15,6 +15,7 @@ from harness.registry import load
 from harness.seeding import random_subset
 from harness.trials.task import Split
 from harness.trials.trial import Trial
+from tasks.data.fingerprint import fingerprint
 from tasks.data.read import Data
 from tasks.metrics import Classifier
 from tasks.text.spec import TextRecipe, TextSpec
@@ -53,10 +54,10 @@ class TextTask(TextSpec):
         recipe = self.recipe
         if recipe.vectors is None:
             return self.make_model(self.trial, recipe, self.model_sizes())
-        from tasks.data.text.word_vectors import locate_vectors, read_vectors, vectors_fingerprint
+        from tasks.data.text.word_vectors import locate_vectors, read_vectors
 
         path = locate_vectors(recipe.vectors, self.settings)
-        if vectors_fingerprint(path) != recipe.vectors_fingerprint:
+        if fingerprint(path.parent, [path]) != recipe.vectors_fingerprint:
             raise InputError(f"vectors '{recipe.vectors}' in {path} have changed since the trial was made")
         if not isinstance(self.tokenizer, WordTokenizer):
             raise InputError(f"vectors={recipe.vectors}: model '{self.trial.model}' has its own tokenizer, not words")

@@ -14,6 +14,7 @@ from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from harness.trials.trial import Trial, TrialRequest
 from tasks.data import Source, locate
+from tasks.data.fingerprint import fingerprint
 from tasks.metrics import ACCURACY
 from tasks.text.tokenizer import word_shape
 from tasks.trial_factory import PresetTask
@@ -78,9 +79,10 @@ class TextSpec(PresetTask):
         name = recipe.get("vectors")
         if name is None:
             return {}
-        from tasks.data.text.word_vectors import locate_vectors, vectors_fingerprint
+        from tasks.data.text.word_vectors import locate_vectors
 
-        return {"vectors_fingerprint": vectors_fingerprint(locate_vectors(name, settings))}
+        path = locate_vectors(name, settings)
+        return {"vectors_fingerprint": fingerprint(path.parent, [path])}
 
 
 class TextClassificationSpec(TextSpec):

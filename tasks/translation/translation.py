@@ -203,8 +203,8 @@ class Translation(TranslationSpec):
 
     def decode(self, tokens: Tensor, *, reference: bool = False) -> str:
         """Return token ids (T,) as text or Moses tokens; unknown tokens of a reference never match a translation."""
-        dictionary, process = self.fairseq.target_dictionary, self.prepared.post_process
-        return cast(str, dictionary.string(tokens, process, escape_unk=reference))
+        joined = "@@ " if self.prepared.tokenized else "sentencepiece"  # fairseq's option that joins pieces to words
+        return cast(str, self.fairseq.target_dictionary.string(tokens, joined, escape_unk=reference))
 
     def reference(self, index: int) -> str:
         """Return the reference translation of a test sentence."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
@@ -61,15 +60,13 @@ class AnnotatedSplit(Generic[Image]):
         return self.folder
 
 
-def hold_out_dev(images: Sequence[Image], max_dev: int | None = None) -> tuple[tuple[Image, ...], tuple[Image, ...]]:
+def hold_out_dev(
+    split: AnnotatedSplit[Image], max_dev: int | None = None
+) -> tuple[AnnotatedSplit[Image], AnnotatedSplit[Image]]:
     """Split images into train and dev, a tenth of them but at most `max_dev`; the split is the same for every trial."""
-    order = np.random.RandomState([SPLIT_SEED, 0]).permutation(len(images))
-    dev_indices = set(order[: min(len(order) // 10, len(order) if max_dev is None else max_dev)].tolist())
-    train, dev = (
-        tuple(image for index, image in enumerate(images) if (index in dev_indices) == is_dev)
-        for is_dev in (False, True)
-    )
-    return train, dev
+    order = np.random.RandomState([SPLIT_SEED, 0]).permutation(len(split))
+    dev = order[: len(order) // 10][:max_dev]
+    return split.take(np.setdiff1d(order, dev)), split.take(np.sort(dev))
 
 
 def list_names(folder: Path) -> set[str]:

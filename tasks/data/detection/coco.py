@@ -87,7 +87,7 @@ def read(source: Source) -> DetectionData:
     test_categories, test_images, test_left_out = read_annotations(test_file, test_folder)
     if categories != test_categories:
         raise InputError(f"{test_file}: categories differ from those of {train_file.name}: expected the same in both")
-    train, dev = (DetectionSplit(train_file, train_folder, part) for part in hold_out_dev(images, MAX_DEV))
+    train, dev = hold_out_dev(DetectionSplit(train_file, train_folder, images), MAX_DEV)
     test = DetectionSplit(test_file, test_folder, test_images)
     notes = [
         f"dev is {len(dev)} images of train (seed {SPLIT_SEED})",

@@ -71,7 +71,7 @@ def read(source: Source) -> InteractionData:
         unused = f"; rare_split.json is not used without {', '.join(missing)}" if "rare_split.json" in files else ""
         rule = f"below {RARE_BELOW} instances in trainval{unused}"
     interactions = replace(interactions, rare=rare)
-    train, dev = (InteractionSplit(train_file, files["train2015"], part) for part in hold_out_dev(images))
+    train, dev = hold_out_dev(InteractionSplit(train_file, files["train2015"], images))
     for name, split in {"train": train, "dev": dev, "test": test}.items():
         if not any(len(image.pairs) for image in split.images):
             raise InputError(f"{split.annotations}: no pairs in the {len(split)} images of {name}: expected some")

@@ -54,11 +54,6 @@ class Interactions:
     rare: NDArray[np.bool_]
 
     @cached_property
-    def correct(self) -> NDArray[np.bool_]:
-        """(verbs, objects): True if the pair is a class."""
-        return self.numbers >= 0
-
-    @cached_property
     def numbers(self) -> NDArray[np.int64]:
         """(verbs, objects): the class of the pair, else -1."""
         numbers = np.full((len(self.verbs), len(self.objects)), -1, np.int64)

@@ -89,25 +89,22 @@ def _annotated(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> I
     """Read val_annotations.txt: one line per image with file name, class, and a box, which is ignored, between tabs."""
     path = folder / ANNOTATIONS
     label_of_class = {name: label for label, name in enumerate(classes)}
-    images = _image_names(folder / "images", skipped)
-    unlabeled = dict.fromkeys(images)
-    names: list[str] = []
-    labels: list[int] = []
+    images = dict.fromkeys(_image_names(folder / "images", skipped))
+    labels: dict[str, int] = {}
     for number, line in enumerate(read_lines(path), 1):
         name, _, rest = line.partition("\t")
         class_name = rest.partition("\t")[0].strip()
         if class_name not in label_of_class:
             raise InputError(f"{path}:{number}: no class '{class_name[:40]}' in train: expected 'file<tab>class'")
         # This also rejects a name with ".." or "/" that would escape the folder: the listing has no such file.
-        if name not in unlabeled:
+        if name in labels or name not in images:
             problem = "second line for" if name in images else "no image"
             raise InputError(f"{path}:{number}: {problem} '{name[:80]}': expected a line per file of images/")
-        del unlabeled[name]
-        names.append(f"images/{name}")
-        labels.append(label_of_class[class_name])
-    if unlabeled:
-        raise InputError(f"{path}: {len(names)} lines for {len(images)} images: no class for '{next(iter(unlabeled))}'")
-    return ImageSplit(FileImages.from_names(folder, names), np.array(labels, np.int64))
+        labels[name] = label_of_class[class_name]
+    if unlabeled := [name for name in images if name not in labels]:
+        raise InputError(f"{path}: {len(labels)} lines for {len(images)} images: no class for '{unlabeled[0]}'")
+    names = [f"images/{name}" for name in labels]
+    return ImageSplit(FileImages.from_names(folder, names), np.array([*labels.values()], np.int64))
 
 
 def _image_names(folder: Path, skipped: list[Path]) -> list[str]:

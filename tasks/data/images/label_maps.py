@@ -20,7 +20,6 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.files import open_regular
 from tasks.data.classification import ImageSource
-from tasks.data.fingerprint import fingerprint
 from tasks.data.images.image_arrays import FileImages
 from tasks.data.locate import Source
 
@@ -37,11 +36,6 @@ def locate_maps(source: Source) -> Path:
             f"from {HOME}; for VOLO, `--set token_labels=image` needs no files"
         )
     return folder
-
-
-def maps_fingerprint(folder: Path) -> str:
-    """Return the fingerprint of a folder of maps; see `tasks.data.fingerprint`."""
-    return fingerprint(folder, [folder])
 
 
 @dataclass(frozen=True, eq=False)

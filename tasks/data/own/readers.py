@@ -26,15 +26,13 @@ from tasks.data.read import Data
 from tasks.data.splits import SPLITS, overlap_notes, three_splits
 from tasks.data.text.conll import read_columns
 from tasks.data.text.labeled_text import csv_rows
-from tasks.data.text.snli import PairData, PairSplit, json_rows
+from tasks.data.text.snli import PairData, PairSplit, Row, json_rows
 from tasks.data.text.tagged import TaggedData, tagged_data
 from tasks.data.translation.parallel import PairFiles, ParallelText
 
 FILES = "splits as in the files"
 TABLES: dict[int, Any] = {1: (TextClassificationData, TextSplit), 2: (PairData, PairSplit)}
 """Number of columns of text → types of the data and of a split."""
-Row = tuple[int, Mapping[str, Any]]
-"""Line number, and values by column."""
 
 
 def _open(source: Source) -> tuple[Card, dict[Split, list[Path]]]:
@@ -98,7 +96,7 @@ read_jsonl = partial(_read_table, lambda path, card: json_rows(path))
 def read_conll(source: Source) -> TaggedData:
     """Read tagged sentences; the group of a sentence is that of its first word."""
     card, files = _open(source)
-    given = {split: read_columns(path, card.columns, card.scored).split for split, [path] in files.items()}
+    given = {split: read_columns(path, card.columns, card.scored)[0] for split, [path] in files.items()}
     groups = {split: [row[0] for row in rows.columns[card.group]] for split, rows in given.items() if card.group}
     splits, split_note = three_splits(given, card.percent, groups, "your files")
     notes = (split_note or FILES, *overlap_notes(rows.words for rows in splits))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,19 +23,11 @@ from tasks.data.text.tagged import Scored, TaggedData, TaggedSplit, tagged_data
 DOCUMENT = "-DOCSTART-"
 
 
-@dataclass(frozen=True)
-class ColumnFile:
-    """Sentences of one file, with tags in BIO; the scheme of the file; its number of document lines."""
+def read_columns(path: Path, names: Sequence[str], scored: Scored = "spans") -> tuple[TaggedSplit, Scheme, int]:
+    """Return the sentences of a file, with tags in BIO; the scheme of the file; its number of document lines.
 
-    split: TaggedSplit
-    scheme: Scheme
-    documents: int
-
-
-def read_columns(path: Path, names: Sequence[str], scored: Scored = "spans") -> ColumnFile:
-    """Return the sentences of a file in UTF-8, whose columns have these names, "word" and "tag" among them.
-
-    Tags that are scored as "tokens" are not changed.
+    The file is in UTF-8, and its columns have these names, "word" and "tag" among them. Tags that are scored as
+    "tokens" are not changed.
 
     Raises:
         InputError: a line has other columns, the file has no sentence, or the tag scheme is unknown.
@@ -67,26 +58,25 @@ def read_columns(path: Path, names: Sequence[str], scored: Scored = "spans") -> 
     columns = {name: tuple(tuple(row[index] for row in rows) for rows in sentences) for index, name in enumerate(names)}
     words, tags = columns.pop("word"), columns.pop("tag")
     if scored == "tokens":
-        return ColumnFile(TaggedSplit(words, tags, columns), "BIO", documents)
+        return TaggedSplit(words, tags, columns), "BIO", documents
     scheme = detect_scheme(path, tags, starts)
-    return ColumnFile(TaggedSplit(words, tuple(to_bio(row) for row in tags), columns), scheme, documents)
+    return TaggedSplit(words, tuple(map(to_bio, tags)), columns), scheme, documents
 
 
 def _read(source: Source, names: Sequence[str]) -> TaggedData:
     present: tuple[Split, ...] = SPLITS if len(source.files) > 2 else ("train", "test")
     files = {split: read_columns(path, names) for split, path in zip(present, source.files, strict=True)}
-    given = {split: file.split for split, file in files.items()}
+    given = {split: rows for split, (rows, _, _) in files.items()}
     splits, note = three_splits(given, whole="the sentences of the published train")
-    schemes = ", ".join(
-        f"{path.name} in {file.scheme}" for path, file in zip(source.files, files.values(), strict=True)
-    )
-    if len({file.scheme for file in files.values()}) == 1:
-        schemes = files["train"].scheme
-    scored_as = ", trained and scored as BIO" if schemes != "BIO" else ""
-    skipped: dict[str, int] = {split: files[split].documents if split in files else 0 for split in SPLITS}
+    schemes = [scheme for _, scheme, _ in files.values()]
+    tags = ", ".join(f"{path.name} in {scheme}" for path, scheme in zip(source.files, schemes, strict=True))
+    if len({*schemes}) == 1:
+        tags = schemes[0]
+    scored_as = ", trained and scored as BIO" if tags != "BIO" else ""
+    skipped: dict[str, int] = {split: files[split][2] if split in files else 0 for split in SPLITS}
     count = sum(skipped.values())
     documents = [f"{count:,} lines {DOCUMENT} are no sentences"] if count else []
-    notes = [note or "splits as published", f"tags: {schemes}{scored_as}", *documents]
+    notes = [note or "splits as published", f"tags: {tags}{scored_as}", *documents]
     return tagged_data(source, splits, notes, "spans", {"rows": skipped, "tokens": skipped})
 
 

@@ -27,8 +27,8 @@ from tasks.data.locate import Source
 
 LABEL, PREMISE, HYPOTHESIS = FIELDS = ("gold_label", "sentence1", "sentence2")
 UNLABELED = "-"
-Pair = tuple[int, str, str, str]
-"""Line number, label, premise, hypothesis."""
+Row = tuple[int, dict[str, Any]]
+"""Line number, and values by column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +49,9 @@ class PairData(ClassificationData[PairSplit]):
     left_out: Mapping[Unit, Mapping[str, int]] = field(default_factory=dict)
 
 
-def _read(pairs: Callable[[Path], Iterator[Pair]], source: Source) -> PairData:
+def _read(rows_of: Callable[[Path], Iterator[Row]], source: Source) -> PairData:
     classes = source.dataset.class_names
-    (train, dev, test), left_out = zip(*(_split(path, pairs(path), classes) for path in source.files), strict=True)
+    (train, dev, test), left_out = zip(*(_split(path, rows_of(path), classes) for path in source.files), strict=True)
     notes = [
         f"{count:,} pair{'s' * (count > 1)} of {path.name} without {missing} left out"
         for path, counts in zip(source.files, left_out, strict=True)
@@ -61,15 +61,15 @@ def _read(pairs: Callable[[Path], Iterator[Pair]], source: Source) -> PairData:
     return PairData(source.name, classes, train, dev, test, ("splits as published", *notes), {"rows": totals})
 
 
-def _split(path: Path, pairs: Iterator[Pair], classes: tuple[str, ...]) -> tuple[PairSplit, Counter[str]]:
+def _split(path: Path, rows: Iterator[Row], classes: tuple[str, ...]) -> tuple[PairSplit, Counter[str]]:
     """Return the pairs of a file, and the number of pairs left out by what they lack."""
     numbers = {name: number for number, name in enumerate(classes)}
-    labels: list[int] = []
-    premises: list[str] = []
-    hypotheses: list[str] = []
+    pairs: list[tuple[str, str, int]] = []
     missing_counts: Counter[str] = Counter()
-    for line, label, *texts in pairs:
-        premise, hypothesis = map(single_spaces, texts)
+    for line, row in rows:
+        if not all(isinstance(row.get(name), str) for name in FIELDS):
+            raise InputError(f"{path}:{line}: expected a JSON object with the strings {', '.join(FIELDS)}")
+        label, premise, hypothesis = row[LABEL], single_spaces(row[PREMISE]), single_spaces(row[HYPOTHESIS])
         if label == UNLABELED:
             missing_counts["a gold label"] += 1
         elif label not in numbers:
@@ -78,13 +78,12 @@ def _split(path: Path, pairs: Iterator[Pair], classes: tuple[str, ...]) -> tuple
         elif not (premise and hypothesis):
             missing_counts["a text"] += 1
         else:
-            labels.append(numbers[label])
-            premises.append(premise)
-            hypotheses.append(hypothesis)
-    return PairSplit(tuple(premises), tuple(hypotheses), np.array(labels, np.int64)), missing_counts
+            pairs.append((premise, hypothesis, numbers[label]))
+    premises, hypotheses, labels = zip(*pairs, strict=True) if pairs else ((), (), ())
+    return PairSplit(premises, hypotheses, np.array(labels, np.int64)), missing_counts
 
 
-def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_rows(path: Path) -> Iterator[Row]:
     """Yield the number and the object of each line; raise InputError for a line that is no JSON object."""
     for number, line in stream_lines(path):
         if not line.strip():
@@ -98,14 +97,7 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
-def _json_pairs(path: Path) -> Iterator[Pair]:
-    for number, row in json_rows(path):
-        if not all(isinstance(row.get(name), str) for name in FIELDS):
-            raise InputError(f"{path}:{number}: expected a JSON object with the strings {', '.join(FIELDS)}")
-        yield number, row[LABEL], row[PREMISE], row[HYPOTHESIS]
-
-
-def _table_pairs(path: Path) -> Iterator[Pair]:
+def _table_rows(path: Path) -> Iterator[Row]:
     lines = stream_lines(path)
     _, header = next(lines)
     names = header.split("\t")
@@ -113,18 +105,18 @@ def _table_pairs(path: Path) -> Iterator[Pair]:
         if names.count(name) != 1:
             problem = "several columns" if name in names else "no column"
             raise InputError(f"{path}:1: {problem} {name}: expected tab-separated names with {', '.join(FIELDS)}")
-    label, premise, hypothesis = (names.index(name) for name in FIELDS)
+    min_columns = 1 + max(names.index(name) for name in FIELDS)
     for number, line in lines:
         if not line.strip():
             continue
         # The published rows have all tabs; a copy may lack those after the last annotator.
         row = line.split("\t")
-        if not max(label, premise, hypothesis) < len(row) <= len(names):
+        if not min_columns <= len(row) <= len(names):
             raise InputError(f"{path}:{number}: {len(row)} columns: expected {len(names)}, as named in line 1")
-        yield number, row[label], row[premise], row[hypothesis]
+        yield number, dict(zip(names, row, strict=False))
 
 
-read_jsonl = partial(_read, _json_pairs)
+read_jsonl = partial(_read, json_rows)
 """Read three files of JSON lines."""
-read_table = partial(_read, _table_pairs)
+read_table = partial(_read, _table_rows)
 """Read three files of tab-separated columns."""

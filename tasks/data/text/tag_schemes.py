@@ -51,14 +51,10 @@ def detect_scheme(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -
 
 def to_bio(tags: Tags) -> tuple[str, ...]:
     """Convert the tags of a sentence from any of the schemes to BIO."""
-    converted = []
-    for previous, tag in pairwise(("O", *tags)):
-        if tag == "O":
-            converted.append(tag)
-            continue
-        starts_span = previous[2:] != tag[2:]
-        converted.append(f"{'B' if starts_span else TO_BIO[tag[0]]}-{tag[2:]}")
-    return tuple(converted)
+    return tuple(
+        tag if tag == "O" else f"{TO_BIO[tag[0]] if previous[2:] == tag[2:] else 'B'}-{tag[2:]}"
+        for previous, tag in pairwise(("O", *tags))
+    )
 
 
 def _check_bioes(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -> None:

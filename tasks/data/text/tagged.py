@@ -12,8 +12,6 @@ from tasks.data.dataset import Unit
 from tasks.data.locate import Source
 from tasks.data.read import ThreeSplits
 
-TaggedSentence = tuple[tuple[str, ...], tuple[str, ...]]
-"""The words of a sentence, and a tag for each."""
 Scored = Literal["spans", "tokens"]
 
 
@@ -37,13 +35,6 @@ class TaggedSplit(RowSplit):
         rows = [tuple(zip(*pairs, strict=True)) for pairs in sentences]
         return cls(tuple(words for words, _ in rows), tuple(tags for _, tags in rows))
 
-    def __getitem__(self, row: int) -> TaggedSentence:
-        return self.words[row], self.tags[row]
-
-    def tokens(self) -> int:
-        """Return the number of words."""
-        return sum(map(len, self.words))
-
 
 @dataclass(frozen=True, eq=False)
 class TaggedData(ThreeSplits[TaggedSplit]):
@@ -65,7 +56,7 @@ class TaggedData(ThreeSplits[TaggedSplit]):
 
     def tokens(self) -> dict[str, int]:
         """Return the number of words of each split."""
-        return {name: split.tokens() for name, split in self.splits().items()}
+        return {name: sum(map(len, split.words)) for name, split in self.splits().items()}
 
     def count_classes(self, split: TaggedSplit) -> list[int]:
         """Return the number of words with each tag in a split."""

@@ -26,7 +26,6 @@ FILE = re.compile(r"wsj_(\d\d)\d\d\.mrg", re.ASCII)
 TOKEN = re.compile(r"[()]|[^\s()]+")
 LEAF = "expected trees of (TAG word), such as ( (S (NP (DT The) (NN cat)) (VP (VBD sat))) )"
 
-
 Sentence = list[tuple[str, str]]
 """Pairs of a word and its tag."""
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from harness.errors import InputError
 from harness.settings import Settings
-from tasks.data.fingerprint import fingerprint
 from tasks.data.lines import stream_lines
 
 FOLDER = "vectors"
@@ -69,11 +68,6 @@ def locate_vectors(name: str, settings: Settings) -> Path:
     return path
 
 
-def vectors_fingerprint(path: Path) -> str:
-    """Return hex digits that change with the file, or with SENNA's files; see `tasks.data.fingerprint`."""
-    return fingerprint(path.parent, [path])
-
-
 def read_vectors(path: Path, words: Collection[str], *, lowercase_fallback: bool = True) -> Vectors:
     """Read the vectors of some words.
 
@@ -91,7 +85,10 @@ def read_vectors(path: Path, words: Collection[str], *, lowercase_fallback: bool
     stored: dict[str, Vector] = {}
     skipped = dim = 0
     for location, word, numbers in _senna(path) if path.is_dir() else _text(path):
-        dim = dim or numbers.count(" ") + 1
+        count = numbers.count(" ") + 1
+        dim = dim or count
+        if count != dim:
+            raise InputError(f"{location}: {count} numbers: expected {dim}")
         if not word or word in stored:
             skipped += 1
         elif word in lookup:
@@ -134,15 +131,11 @@ def _senna(folder: Path) -> Iterator[VectorLine]:
     else:
         raise InputError(f"{folder}: expected SENNA's {' and '.join(SENNA_FILES[0])}")
     rows = stream_lines(embeddings)
-    dim = 0
     for number, word in stream_lines(words):
         _, row = next(rows, (0, ""))
         text = " ".join(row.split())
         if not text:
             raise InputError(f"{embeddings}:{number}: no numbers: expected those of '{word}', line {number} of {words}")
-        dim = dim or text.count(" ") + 1
-        if text.count(" ") + 1 != dim:
-            raise InputError(f"{embeddings}:{number}: {text.count(' ') + 1} numbers: expected {dim}")
         yield f"{embeddings}:{number}", word.strip(), text
     if extra := next(rows, None):
         raise InputError(f"{embeddings}:{extra[0]}: more lines than {words}: expected one line per word")

@@ -35,14 +35,12 @@ class PreparedData:
 
     Attributes:
         pairs: the folder and its languages.
-        post_process: fairseq's option that joins pieces to words: "sentencepiece" or "@@ ".
-        tokenized: True if these words are Moses tokens, False if they are raw text.
+        tokenized: True if the words are Moses tokens, False if they are raw text.
         references: translations of test as raw text or tokens; None if the dictionary is their only source.
         notes: notes on pairs left out and on unknown tokens.
     """
 
     pairs: BinarizedPairs
-    post_process: str
     tokenized: bool
     references: tuple[str, ...] | None
     notes: tuple[str, ...]
@@ -62,7 +60,7 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     """
     if isinstance(data, BinarizedPairs):
         data.verify(lambda: None)
-        return PreparedData(data, "@@ ", True, None, _unknown_token_notes(data))
+        return PreparedData(data, True, None, _unknown_token_notes(data))
     assert isinstance(data, ParallelText)
     settings = {"pieces": bpe_size} if data.form == "raw" else {"symbols": max_symbols}
     libraries = {name: version(name) for name in ("fairseq", "tokenizers")}
@@ -82,8 +80,7 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
             f"{folder}: {error.strerror}: cannot cache binarized {data.name}: set another folder by XDG_CACHE_HOME"
         ) from None
     pairs = BinarizedPairs(data.name, data.source, data.target, folder)
-    raw = data.form == "raw"
-    return PreparedData(pairs, "sentencepiece" if raw else "@@ ", not raw, tuple(references), tuple(metadata["notes"]))
+    return PreparedData(pairs, data.form == "bpe", tuple(references), tuple(metadata["notes"]))
 
 
 def _write(data: ParallelText, folder: Path, *, bpe_size: int, max_symbols: int) -> None:

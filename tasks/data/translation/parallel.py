@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -74,13 +75,10 @@ class PairFiles:
     @cached_property
     def counts(self) -> tuple[int, int]:
         """Numbers of pairs with and without text on both sides; raises InputError as `pairs`."""
-        complete = total = 0
-        for source, target in self.pairs():
-            complete += bool(source and target)
-            total += 1
-        if not complete:
+        counts = Counter(map(all, self.pairs()))
+        if not counts[True]:
             raise InputError(f"{self.source}: no sentence with a translation in {self.target.name}")
-        return complete, total - complete
+        return counts[True], counts[False]
 
 
 @dataclass(frozen=True)

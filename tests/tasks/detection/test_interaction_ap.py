@@ -258,7 +258,7 @@ def test_perfect_detections_of_the_published_test_split(published: InteractionDa
     kept = Interactions(kind.verbs, kind.objects, kind.classes[rest], kind.rare[rest])
     truncated = mean_average_precision(kind, [images[n] for n in crowded], [predictions[n] for n in crowded])
     assert truncated["map-full"] < 100
-    pairs = [truth.pairs[kept.correct[truth.pairs[:, 2], truth.labels[truth.pairs[:, 1]]]] for truth in images]
+    pairs = [truth.pairs[kept.numbers[truth.pairs[:, 2], truth.labels[truth.pairs[:, 1]]] >= 0] for truth in images]
     remaining_images = [
         PairedImage(t.name, t.boxes, t.labels, remaining) for t, remaining in zip(images, pairs, strict=True)
     ]

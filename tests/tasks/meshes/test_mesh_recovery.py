@@ -84,7 +84,7 @@ def test_batches_have_bodies_relative_to_the_pelvis_and_joints_in_the_image(task
     assert batch["keypoints"].abs().max() < 1
     assert bool((batch["shown"] == 1).all())
     # At a large distance the projection of joints is nearly that of a weak-perspective camera.
-    joints = task.frame.joints(batch["full"])[..., :2].flatten()
+    joints = (task.frame.regressor @ batch["full"])[..., :2].flatten()
     assert float(torch.corrcoef(torch.stack([joints, batch["keypoints"].flatten()]))[0, 1]) > 0.9
     assert torch.equal(task.batch("test", [0])["images"], task.batch("test", [0])["images"])
 
@@ -109,7 +109,7 @@ def test_rotation_and_rescaling_are_bounded_and_applied_to_the_body(task: MeshRe
     assert 40 < np.abs(angles).max() <= 60
     assert (sizes.min(), sizes.max()) == (0.75, 1.25)
     batch = task.batch("train", list(range(16)))
-    joints = task.frame.joints(batch["full"])[..., :2].flatten()
+    joints = (task.frame.regressor @ batch["full"])[..., :2].flatten()
     assert float(torch.corrcoef(torch.stack([joints, batch["keypoints"].flatten()]))[0, 1]) > 0.9
 
 
@@ -128,7 +128,7 @@ def test_noise_keeps_colors_in_their_range(task: MeshRecovery) -> None:
 def test_a_perfect_prediction_has_no_loss_and_no_error(task: MeshRecovery) -> None:
     batch = task.batch("test", [0, 1])
     true = Body(batch["coarse"], batch["middle"], batch["full"], batch["keypoints"])
-    joints = task.frame.joints(batch["full"])
+    joints = task.frame.regressor @ batch["full"]
     camera = torch.tensor([[1.0, 0.1, 0.2]] * 2)
     exact = true._replace(keypoints=project(joints, camera))
     predicted = Recovered(camera, joints, true.coarse, true.middle, true.full)

@@ -70,7 +70,7 @@ def model(frame: Frame) -> Metro:
         for name, values in metro.state_dict().items():
             values.copy_(torch.from_numpy(filled(name, tuple(values.shape))))
         template = 0.5 * drawn("template", 1, 6890, 3)
-        tokens = torch.cat([frame.joints(template), template[:, MIDDLE][:, COARSE]], dim=1)
+        tokens = torch.cat([frame.regressor @ template, template[:, MIDDLE][:, COARSE]], dim=1)
         metro.template.copy_((tokens - frame.pelvis @ template)[0])
     return metro
 

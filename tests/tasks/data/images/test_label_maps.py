@@ -12,7 +12,8 @@ import torch
 from harness.errors import InputError
 from tasks.data import locate, read
 from tasks.data.classification import ImageClassificationData, ImageSplit
-from tasks.data.images.label_maps import FOLDER, HOME, LabelMaps, locate_maps, maps_fingerprint
+from tasks.data.fingerprint import fingerprint
+from tasks.data.images.label_maps import FOLDER, HOME, LabelMaps, locate_maps
 from tasks.data.locate import Source
 
 WriteImage = Callable[[Path, int], None]
@@ -139,11 +140,11 @@ def test_images_in_memory_have_no_maps(source: Source) -> None:
 
 def test_other_maps_have_another_fingerprint(source: Source) -> None:
     folder = locate_maps(source)
-    first = maps_fingerprint(folder)
-    assert first == maps_fingerprint(folder)
+    first = fingerprint(folder, [folder])
+    assert first == fingerprint(folder, [folder])
     (folder / "n05").mkdir()
     torch.save(MAP, folder / "n05" / "n05_0.pt")
-    changed = maps_fingerprint(folder)
+    changed = fingerprint(folder, [folder])
     assert changed != first
     torch.save(MAP + 1, folder / "n05" / "n05_0.pt")  # the time stamp of the folder stays the same
-    assert maps_fingerprint(folder) not in (first, changed)
+    assert fingerprint(folder, [folder]) not in (first, changed)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from tasks.data import locate, read
 from tasks.data.check import check
-from tasks.data.text.conll import ColumnFile, read_columns
-from tasks.data.text.tagged import TaggedData
+from tasks.data.text.conll import read_columns
+from tasks.data.text.tagged import TaggedData, TaggedSplit
 
 if TYPE_CHECKING:
     from tests.tasks.data.conftest import WriteSource
@@ -39,21 +39,21 @@ Milan NNP I-NP B-LOC
 """
 
 
-def parsed(tmp_path: Path, content: str | bytes, names: tuple[str, ...] = THREE) -> ColumnFile:
+def parsed(tmp_path: Path, content: str | bytes, names: tuple[str, ...] = THREE) -> tuple[TaggedSplit, str, int]:
     path = tmp_path / "train.txt"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return read_columns(path, names)
 
 
 def test_conll2003_as_published(tmp_path: Path) -> None:
-    file = parsed(tmp_path, CONLL_2003, FOUR)
-    assert file.split.words == (
+    split, scheme, documents = parsed(tmp_path, CONLL_2003, FOUR)
+    assert split.words == (
         ("EU", "rejects", "German", "call", "."), ("Peter", "Blackburn"), ("Rome", "Milan"),
     )  # fmt: skip
-    assert file.split.tags == (("B-ORG", "O", "B-MISC", "O", "O"), ("B-PER", "I-PER"), ("B-LOC", "B-LOC"))
-    assert file.split.columns["pos"][0] == ("NNP", "VBZ", "JJ", "NN", ".")
-    assert file.split.columns["chunk"][0] == ("I-NP", "I-VP", "I-NP", "I-NP", "O")
-    assert (file.scheme, file.documents) == ("IOB1", 1)
+    assert split.tags == (("B-ORG", "O", "B-MISC", "O", "O"), ("B-PER", "I-PER"), ("B-LOC", "B-LOC"))
+    assert split.columns["pos"][0] == ("NNP", "VBZ", "JJ", "NN", ".")
+    assert split.columns["chunk"][0] == ("I-NP", "I-VP", "I-NP", "I-NP", "O")
+    assert (scheme, documents) == ("IOB1", 1)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_a_copy_in_another_scheme_gives_the_same_rows(tmp_path: Path, scheme: st
     copied = [
         "\n".join(f"{line.rpartition(' ')[0]} {next(new)}" for line in block.strip().split("\n")) for block in rest
     ]
-    copy = parsed(tmp_path, "\n\n".join([first, *copied]), FOUR)
-    published = parsed(tmp_path, CONLL_2003, FOUR)
-    assert copy.scheme == scheme
-    assert copy.split.tags == published.split.tags
-    assert copy.split.words == published.split.words
+    copy, scheme_of_copy, _ = parsed(tmp_path, "\n\n".join([first, *copied]), FOUR)
+    published, _, _ = parsed(tmp_path, CONLL_2003, FOUR)
+    assert scheme_of_copy == scheme
+    assert copy.tags == published.tags
+    assert copy.words == published.words
 
 
 CHANGES: dict[str, Callable[[str], str | bytes]] = {
@@ -88,11 +88,11 @@ CHANGES: dict[str, Callable[[str], str | bytes]] = {
 
 @pytest.mark.parametrize("change", list(CHANGES))
 def test_what_copies_differ_in_gives_the_same_rows(tmp_path: Path, change: str) -> None:
-    published = parsed(tmp_path, CONLL_2003, FOUR)
-    copy = parsed(tmp_path, CHANGES[change](CONLL_2003), FOUR)
+    published, _, documents = parsed(tmp_path, CONLL_2003, FOUR)
+    copy, _, documents_of_copy = parsed(tmp_path, CHANGES[change](CONLL_2003), FOUR)
     for part in ("words", "tags", "columns"):
-        assert getattr(copy.split, part) == getattr(published.split, part)
-    assert copy.documents == published.documents == 1
+        assert getattr(copy, part) == getattr(published, part)
+    assert documents_of_copy == documents == 1
 
 
 # Words of WNUT contain all kinds of characters; only tabs, spaces and line feeds separate them.
@@ -108,7 +108,7 @@ def test_what_is_written_is_read(
     folder = tmp_path_factory.mktemp("columns")
     for separator in " \t":
         text = "\n".join("".join(f"{word}{separator}{tag}\n" for word, tag in rows) for rows in sentences)
-        split = parsed(folder, text, TWO).split
+        split, _, _ = parsed(folder, text, TWO)
         assert split.words == tuple(tuple(word for word, _ in rows) for rows in sentences)
         assert split.tags == tuple(tuple(tag for _, tag in rows) for rows in sentences)
 

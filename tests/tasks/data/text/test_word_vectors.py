@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.settings import Settings
-from tasks.data.text.word_vectors import locate_vectors, read_vectors, vectors_fingerprint
+from tasks.data.fingerprint import fingerprint
+from tasks.data.text.word_vectors import locate_vectors, read_vectors
 
 GLOVE = "the 0.5 -1 2e-2\n, 1 2 3\n. . . 7 8 9\nat name@domain.com 4 5 6\ncafé 0 0 1\nThe -1 -1 -1\n"
 EXPECTED: dict[str, list[float]] = {
@@ -188,12 +189,12 @@ def test_no_name_escapes_the_folder(tmp_path: Path, name: str) -> None:
 
 def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
     path = written(tmp_path, GLOVE)
-    first = vectors_fingerprint(path)
+    first = fingerprint(path.parent, [path])
     assert len(first) == 12
     written(tmp_path, GLOVE.replace("7", "8"))
-    assert vectors_fingerprint(path) != first
+    assert fingerprint(path.parent, [path]) != first
     for name in ("words.lst", "embeddings.txt"):
         written(tmp_path, GLOVE, f"senna/{name}")
-    senna = vectors_fingerprint(tmp_path / "senna")
+    senna = fingerprint(tmp_path, [tmp_path / "senna"])
     written(tmp_path, GLOVE + GLOVE, "senna/embeddings.txt")
-    assert vectors_fingerprint(tmp_path / "senna") != senna
+    assert fingerprint(tmp_path, [tmp_path / "senna"]) != senna
