@@ -94,7 +94,7 @@ def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRe
     regularizers = options.regularizer or ["none"]
     for option, values in (*required.items(), ("--regularizer", regularizers)):
         if len(values) > 1:
-            raise InputError(f"{option} {values[1]}: expected once without a SUITE")
+            raise InputError(f"{option} {values[1]}: expected once without a SUITE: run each, or write a suite")
     (task,), (data,), (model,), (regularizer,) = *required.values(), regularizers
     spec = parse_spec(regularizer)
     trials = [

@@ -43,6 +43,8 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
         InputError: the card is not valid, or the names do not give the splits.
     """
     file = folder / CARD
+    if misnamed := [path for path in folder.glob("[Cc]ard.y*ml") if path.name != CARD]:
+        raise InputError(f"{misnamed[0]}: rename the file to {CARD}")
     content = (read_yaml(file) if file.is_file() else None) or {}
     if not isinstance(content, dict):
         raise InputError(f"{file}: expected a mapping, such as `group: author`")
@@ -59,7 +61,11 @@ def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split,
     splits = _by_name(folder, pattern, card)
     if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
         names = ", ".join(name for names in splits.values() for name in names)[:200]
-        raise InputError(f"{folder}: {names}: expected {number} for train, and for dev and test as many or none")
+        rule = f"expected {number} for train, {number} or none each for dev and test, named train.*, dev.*, test.*"
+        raise InputError(f"{folder}: {names}: {rule}{f', or `languages` in {CARD}' * (number > 1)}")
+    suffixes = {tuple(name.removesuffix(".gz").rpartition(".")[2] for name in names) for names in splits.values()}
+    if number > 1 and len(suffixes) > 1:
+        raise InputError(f"{folder}: the languages differ between splits: expected the same suffixes")
     if dataset.kind == "object-detection":
         for parts in splits.values():  # images: in a folder with the same name, or in images/, or next to the file
             near = (f"{Path(parts[0]).stem}/", "images/", "./")

@@ -44,15 +44,15 @@ def _open(source: Source) -> tuple[Card, dict[Split, list[Path]]]:
 def _csv(path: Path, card: Card) -> Iterator[Row]:
     _, names = next(rows := csv_rows(path, (line for _, line in stream_lines(path)), card.separator))
     for number, row in rows:
-        if row and len(row) != len({*names}):
-            raise InputError(f"{path}:{number}: {len(row)} columns: expected {len({*names})}, named in line 1")
+        if row and not len(row) == len(names) == len({*names}):
+            raise InputError(f"{path}:{number}: {len(row)} columns: expected {len(names)} of different names in line 1")
         yield number, dict(zip(names, row, strict=False))
 
 
 def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
     if not isinstance(value := row.get(name), str | int):
-        columns = ", ".join(row)[:200]
-        raise InputError(f"{path}:{line}: no text or integer '{name}' among {columns}: name the columns in {CARD}")
+        hint = f"among {', '.join(row)[:200]}: name the columns, and a csv's separator, in {CARD}"
+        raise InputError(f"{path}:{line}: no text or integer '{name}' {hint}")
     return single_spaces(str(value))
 
 
@@ -76,7 +76,7 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
                 raise InputError(f"{files[split][0]}:{line}: {card.label} '{values[label][:40]}': not among {known}")
         columns = list(zip(*(values for _, values in table if all(values[:label])), strict=True))
         if not columns or len(numbers) < 2:
-            raise InputError(f"{files[split][0]}: expected rows with text, and two classes at least")
+            raise InputError(f"{files[split][0]}: expected rows with text, and two classes or more, not {len(numbers)}")
         if left_out := len(table) - len(columns[0]):
             notes.append(f"{left_out:,} rows of {files[split][0].name} without text left out")
         labels = np.array([numbers[name] for name in columns[label]], np.int64)
@@ -112,6 +112,8 @@ def _split_images(card: Card, given: Mapping[Split, Any]) -> tuple[tuple[Any, An
 
     given_paths = {split: paths(rows) for split, rows in given.items() if card.group}
     groups = {split: [path.name.partition(card.group)[0] for path in files] for split, files in given_paths.items()}
+    if card.group and not any(card.group in path.name for files in given_paths.values() for path in files):
+        raise InputError(f"{CARD}: group '{card.group}' is in no file's name: correct or drop it")
     splits, note = three_splits(given, card.percent, groups, "your files")
     sizes = [{path: path.stat().st_size for path in paths(rows)} for rows in splits]
     common = {size for one, other in combinations(sizes, 2) for size in {*one.values()} & {*other.values()}}
@@ -125,6 +127,8 @@ def read_image_folder(source: Source) -> ImageClassificationData:
     skipped: list[Path] = []
     names = {split: class_names(folder, skipped) for split, [folder] in folders.items()}
     classes = card.classes or names["train"]
+    if len(classes) < 2:
+        raise InputError(f"{source.folder}: {len(classes)} class: expected two or more, with a folder for each")
     for split, present in names.items():
         if unknown := {*present} - {*classes} or ({*classes} - {*present} if split == "train" else ()):
             where = CARD if card.classes else "train"

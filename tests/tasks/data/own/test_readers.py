@@ -114,6 +114,14 @@ def test_image_folders(tmp_path: Path, write_image: Callable[[Path, int], None])
         write_image(tmp_path / "split" / split / folder / "1.png", 1)
     with pytest.raises(InputError, match="test: class 'cow' is in the folder or in train, but not in both"):
         read_any(locate("image-folder", folders={"image-folder": tmp_path / "split"}))
+    for number in range(12):
+        write_image(tmp_path / "single" / "cat" / f"{number}.png", number)
+    with pytest.raises(InputError, match="single: 1 class: expected two or more"):
+        read_any(locate("image-folder", folders={"image-folder": tmp_path / "single"}))
+    write_image(tmp_path / "single" / "dog" / "1.png", 1)
+    (tmp_path / "single" / "card.yaml").write_text("group: '#'\n")
+    with pytest.raises(InputError, match="group '#' is in no file's name"):
+        read_any(locate("image-folder", folders={"image-folder": tmp_path / "single"}))
 
 
 def test_boxes(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
@@ -148,11 +156,13 @@ def test_parallel_text(source: WriteSource) -> None:
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
-        ("csv", {"a.csv": b"text,label\na,0\nb,1,2\n"}, r"a\.csv:3: 3 columns: expected 2, named in line 1"),
+        ("csv", {"a.csv": b"text,label\na,0\nb,1,2\n"}, r"a\.csv:3: 3 columns: expected 2 of different names"),
         ("csv", {"a.csv": b"text;label\na;0\n"}, r"a\.csv:2: no text or integer 'text' among text;label"),
+        ("csv", {"a.csv": b"text,label,label\na,0\nb,1\n"}, r"a\.csv:2: 2 columns: expected 3 of different names"),
+        ("csv", {**CSV, "card.yml": b"text: text\n"}, r"card\.yml: rename the file to card\.yaml"),
         ("csv", {"a.csv": b'text,label\n"a,0\nb,1\n'}, r"a\.csv:2: unexpected end of data"),
         ("csv", {"a.csv": b"text,label\na,0\nb,\n"}, r"a\.csv:3: label '': not among 0, the classes of train"),
-        ("csv", {"a.csv": b"text,label\na,0\n"}, "two classes at least"),
+        ("csv", {"a.csv": b"text,label\na,0\n"}, "two classes or more, not 1"),
         ("csv", {"train.csv": b"text,label\na,0\nb,1\n", "test.csv": b"text,label\nb,2\n"}, r"test\.csv:2: label '2'"),
         ("csv", {"train.csv": b"x", "extra.csv": b"y"}, "extra.csv, train.csv: expected 1 for train"),
         ("csv", {"dev.csv": b"x"}, "dev.csv: expected 1 for train"),
@@ -169,6 +179,8 @@ def test_parallel_text(source: WriteSource) -> None:
         ("conll", {"a.conll": b"a O\n", "card.yaml": b"columns: [word]"}, "columns word: expected word and tag once"),
         ("conll", {"a.conll": b"a O\n", "card.yaml": b"group: word"}, "columns word, tag: expected word"),
         ("parallel", {"a.en": b"x\n", "a.de": b"x\n", "a.fr": b"x\n"}, "a.de, a.en, a.fr: expected 2 for train"),
+        ("parallel", {"train.en": b"x\n", "train.de": b"x\n", "test.de": b"x\n", "test.fr": b"x\n"},
+         "the languages differ between splits"),
         ("parallel", {"train.en": b"x\ny\n", "train.de": b"x\n"}, r"train\.en:2: train\.de has no line 2"),
     ],
 )  # fmt: skip
