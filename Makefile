@@ -13,8 +13,8 @@ READY := .venv/.ready
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-compile --no-build-isolation
 # Importing these once caches their bytecode, which makes all later starts faster.
 unexport PYTHONDONTWRITEBYTECODE
-FIRST_IMPORT := import accelerate, alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, timm, typer
-FIRST_IMPORT_2 := import fairseq, mmdet.models, pycocotools.cocoeval, sacrebleu, transformers.modeling_utils
+FIRST_IMPORT := import dropbench, accelerate, alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, timm, typer
+FIRST_IMPORT_2 := import dropbench, fairseq, mmdet.models, pycocotools.cocoeval, sacrebleu, transformers.modeling_utils
 
 # The tests of three SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
@@ -65,7 +65,7 @@ hooks: setup
 
 setup: $(READY)
 
-$(READY): requirements.lock requirements-no-deps.lock pyproject.toml adapters/dropbench-compat.pth
+$(READY): requirements.lock requirements-no-deps.lock pyproject.toml
 	@$(BIN)/python -c 'import pip; $(IS_311)' 2>/dev/null || { \
 		'$(PYTHON)' -c '$(IS_311)' 2>/dev/null || { \
 			echo "DropBench needs Python 3.11: $(if $(PYTHON),'$(PYTHON)' is not,python3.11 is not on the PATH)." \
@@ -81,7 +81,6 @@ $(READY): requirements.lock requirements-no-deps.lock pyproject.toml adapters/dr
 	@READTHEDOCS=1 $(INSTALL) --no-deps -r requirements-no-deps.lock
 	@echo "Installing DropBench"
 	@$(INSTALL) --no-deps --editable .
-	@cp adapters/dropbench-compat.pth "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@echo "Importing the libraries for the first time"
 	@$(BIN)/python -c '$(FIRST_IMPORT_2)' & $(BIN)/python -c '$(FIRST_IMPORT)' && wait $$!
 	@touch $@

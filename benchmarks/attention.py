@@ -1,9 +1,20 @@
-"""A regularized attention layer, forward and backward, against plain SDPA and common dropout implementations."""
+"""A regularized attention layer, forward and backward, against plain SDPA and common dropout implementations.
+
+``python -m benchmarks.attention`` prints our rows on this CPU as JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -26,6 +37,11 @@ SHAPES: dict[Shape, Grid] = {
 """(batch, heads, tokens, head dimension) → the tokens' grid, and the number of prefix tokens."""
 LONG = (1024, 2048, 4096, 16384)
 """Sequence lengths, for a batch of one sample and two heads."""
+LONG_LIMITS = {"dropkey": 1.3, "dropout": 1.4}
+MAX_LOADED_LENGTH = 4096
+LOAD_LIMIT = 1.2
+"""Of a ratio with one busy process per core, over the same ratio on an idle machine."""
+BUSY = "import torch; torch.set_num_threads(1); a = torch.randn(512, 512); print(flush=True)\nwhile True: a @ a"
 RATIO = 0.3
 GPU_LIMIT, MEMORY_LIMIT = 1.15, 1.05
 
@@ -35,7 +51,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object], float]] = {
     "dropattention-e, w=2": ("dropattention-e", {"window": 2}, 1.3),
     "dropkey-block, w=3": ("dropkey-block", {}, 1.3),
     "dropkey-cross, w=1": ("dropkey-cross", {}, 1.3),
-    "dropout": ("dropout", {}, 1.6),
+    "dropout": ("dropout", {}, 1.4),
 }
 """Name → regularizer, parameters, and the limit of its time over plain SDPA's."""
 
@@ -43,27 +59,76 @@ VARIANTS: dict[str, tuple[str, dict[str, object], float]] = {
 def attention() -> list[Measurement]:
     """Measure each regularizer, DropKey in torch operations and as in its Algorithm 1, and SDPA's own dropout."""
     torch.manual_seed(0)
-    return [*over_units(), *over_lengths(), *(on_a_gpu() if torch.cuda.is_available() else ())]
+    on_gpu = on_a_gpu() if torch.cuda.is_available() else ()
+    return [*on_this_cpu(), *on_avx2(), *over_peers(), *on_gpu]
 
 
-def over_units() -> Iterator[Measurement]:
-    """Measure every unit at the sequence lengths of two kinds of model."""
-    for shape, grid in SHAPES.items():
-        for name, (regularizer, params, limit) in VARIANTS.items():
-            yield over_sdpa(name, ours(regularizer, grid, params), shape, limit, 30)
+def on_this_cpu() -> list[Measurement]:
+    """Measure every unit at the sequence lengths of two kinds of model, and how time grows with the length.
+
+    Once as the machine is, and once with one busy process per core.
+    """
+    idle = [over_sdpa(name, call, shape, limit, rounds) for name, call, shape, limit, rounds in rows()]
+    loaded = []
+    with busy_cores():
+        for before, (name, call, shape, _, rounds) in zip(idle, rows(), strict=True):
+            if shape[2] <= MAX_LOADED_LENGTH:
+                limit = round(LOAD_LIMIT * before.ratio, 3)
+                loaded.append(over_sdpa(f"{name}, busy cores", call, shape, limit, rounds))
+    return [*idle, *loaded]
+
+
+def on_avx2() -> list[Measurement]:
+    """Measure the same in a process that is held at AVX2: torch, its BLAS, and our kernels."""
+    if platform.machine() != "x86_64":
+        return []
+    with TemporaryDirectory() as folder:
+        compiler = Path(folder, "cc")
+        compiler.write_text('#!/bin/sh\nexec cc "$@" -march=haswell\n', encoding="utf-8")
+        compiler.chmod(0o755)
+        avx2 = {
+            "CC": str(compiler), "XDG_CACHE_HOME": folder, "ATEN_CPU_CAPABILITY": "avx2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "benchmarks.attention"]
+        done = subprocess.run(command, env=os.environ | avx2, stdout=subprocess.PIPE, check=True)
+    measured = [Measurement(**fields) for fields in json.loads(done.stdout)]
+    return [replace(row, name=f"{row.name}, AVX2") for row in measured]
+
+
+def over_peers() -> Iterator[Measurement]:
+    """Measure the alternatives at the same sequence lengths."""
+    # Beyond these lengths each takes gigabytes.
+    for shape in (*SHAPES, *((1, 2, length, 64) for length in LONG if length <= MAX_LOADED_LENGTH)):
         for name, call in peers().items():
             yield over_sdpa(name, call, shape)
 
 
-def over_lengths() -> Iterator[Measurement]:
-    """Measure how time grows with the sequence length."""
+def rows() -> Iterator[tuple[str, Call, Shape, float, int]]:
+    """Yield name, call, shape, limit and rounds of our measurements on a CPU."""
+    for shape, grid in SHAPES.items():
+        for name, (regularizer, params, limit) in VARIANTS.items():
+            yield name, ours(regularizer, grid, params), shape, limit, 30
     for length in LONG:
-        shape, rounds = (1, 2, length, 64), 3 if length > 8000 else 10
-        yield over_sdpa("dropkey", ours("dropkey"), shape, 1.3, rounds)
-        yield over_sdpa("dropout", ours("dropout"), shape, 1.6, rounds)
-        if length <= 4096:  # beyond it each takes gigabytes
-            for name, call in peers().items():
-                yield over_sdpa(name, call, shape, None, rounds)
+        for name, limit in LONG_LIMITS.items():
+            yield name, ours(name), (1, 2, length, 64), limit, 3 if length > MAX_LOADED_LENGTH else 30
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Keep each core busy with a process of its own."""
+    command = [sys.executable, "-c", BUSY]
+    cores = os.sched_getaffinity(0)
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in cores]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 def on_a_gpu() -> Iterator[Measurement]:
@@ -179,3 +244,8 @@ def algorithm_1(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     logits = logits + torch.bernoulli(torch.full_like(logits, RATIO)) * -1e12
     out: Tensor = logits.softmax(dim=-1) @ v
     return out
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    print(json.dumps([asdict(measured) for measured in on_this_cpu()]))

@@ -157,7 +157,7 @@ class PresetTask(Task):
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
-            model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes))
+            model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))
         report = bind_trial(model, trial)
         window, unit = int(trial.regularizer.params.get("window", 1)), trial.regularizer.params.get("unit")
         for site in report.bound:

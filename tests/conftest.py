@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+import dropbench  # noqa: F401 - tests import libraries that need its shims
+
 # Imports and collected tests are no garbage: looking for it in them takes as long as collecting the tests.
 gc.disable()
 

@@ -4,8 +4,7 @@
 is imported for the first time. Then the library's shim, a context manager, is entered before the library's code runs
 and exited afterwards, even if the import fails. A shim does nothing for an intact library.
 
-An installed DropBench calls `install` at Python's startup (`adapters/dropbench-compat.pth`), because a program may
-import timm, and with it torchvision, before DropBench. This module must stay cheap: it runs at every start of Python.
+`import dropbench` calls `install`, so that a program may import timm, and with it torchvision, after it.
 """
 
 from __future__ import annotations

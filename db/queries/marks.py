@@ -36,10 +36,12 @@ def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...]:
 def versions_of(connection: Connection) -> dict[str, set[str]]:
     """Return library versions, such as ``torch 2.12``, by configuration; {} unless the database has different ones."""
     versions: dict[str, set[str]] = defaultdict(set)
-    known = {text: set(text.split(", ")) for text in distinct_values(connection, Trials.c.libraries)}
+    present = Trials.c.libraries.is_not(None)
+    known = {text: set(text.split(", ")) for text in distinct_values(connection, Trials.c.libraries, present)}
     if mark_text(set().union(*known.values())):
-        for libraries, id in connection.execute(select(Trials.c.libraries, Trials.c.config_id).distinct()):
-            versions[id] |= known.get(libraries, set())
+        query = select(Trials.c.libraries, Trials.c.config_id).where(present)
+        for libraries, id in connection.execute(query.distinct()):
+            versions[id] |= known[libraries]
     return versions
 
 

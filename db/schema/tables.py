@@ -66,6 +66,7 @@ Submissions = Table(
 """Jobs submitted to an executor. The row is written before the job exists ("intended"), so that no job is lost."""
 
 _submission = Column("submission_id", String(32), ForeignKey(Submissions.c.id))
+_libraries = Column("libraries", Text())
 
 Trials = Table(
     "trials",
@@ -78,8 +79,8 @@ Trials = Table(
     Column("reason", Text()),
     _submission,
     *_required(Time, "created_at", "updated_at"),
-    Column("libraries", Text()),
-    Index("ix_trials_libraries", "libraries", "config_id"),
+    _libraries,
+    Index("ix_trials_libraries", "libraries", "config_id", sqlite_where=_libraries.is_not(None)),
     # `results` reads the states of all configurations, and joins trials with metrics, both ordered by id.
     Index("ix_trials_config_id_state", "config_id", "state"),
     Index("ix_trials_submission_id", "submission_id", sqlite_where=_submission.is_not(None)),

@@ -1,9 +1,8 @@
 """Backends that compute attention with dropped keys: three implementations of one function of the same random bits.
 
 - ``eager``: torch operations on any device; masks and, for `inverse`, weights are stored.
-- ``cpu``: masks from a compiled C kernel. Small masks are kept for the backward pass. Others are recomputed tile by
-  tile in both passes, and SDPA reads them from the cache: nothing of size T × S is stored
-  (`harness.attention.kernels.cpu_blocked`). Needs a C compiler.
+- ``cpu``: compiled C kernels, which need a C compiler. One draws as it goes, so nothing of size T × S is stored
+  (`harness.attention.kernels.cpu_fused`). Others make masks, for short inputs and float64, or remove dropped columns.
 - ``triton``: one fused kernel on CUDA that samples as it goes (`harness.attention.kernels.triton_kernels`).
 
 The fastest backend that supports a call is used, unless one is requested.
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
+from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.c_library import build_error, load_library
 from harness.attention.reference.sdpa import is_transformed
 from harness.errors import InputError
@@ -110,8 +110,8 @@ def unsupported_reason(
     if rescale == "inverse":
         if spec.unit == "column":
             return "columns are dropped from the values"
-        if not q.dtype == k.dtype == v.dtype == torch.float32:
-            return "its softmax supports float32 only"
+        if not cpu_fused.supports(q):
+            return "its softmax needs float32 or half precision, and the function sgemm_ of torch's BLAS"
     if q.shape[-1] != v.shape[-1] or not q.dtype == k.dtype == v.dtype:
         return "torch's kernel needs one head dimension and dtype"
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:

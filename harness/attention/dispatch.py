@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from harness.attention.backends import select_backend
-from harness.attention.kernels.cpu_blocked import BlockedAttention, lse_dtype
+from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
-from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller
+from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
 from harness.attention.kernels.triton_launch import TritonAttention
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
 from harness.attention.reference.sdpa import autocast, sdpa, with_causal
 from harness.attention.reference.units import Rescale
 
-MAX_STORED_NUMEL = 2**24
-"""Cells of a mask that is stored for the backward pass, 64 MiB; recomputing it in tiles takes a tenth longer."""
+MIN_FUSED_PAIRS = 2**11
+"""(query, key) pairs per head: below this, storing the mask costs less than a fused kernel."""
 
 
 def drop_attention(
@@ -53,10 +53,10 @@ def drop_attention(
         keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, seqlen_k), q.device)
         return eager.drop_attention(q, k, v, keep_mask, rescale, ratio, mask=merged, scale=scale)
     out: Tensor
-    if _rows_share_keys(spec, mask, causal=causal):
-        rows, store_mask = 1, not should_gather(batch, heads, seqlen_q, seqlen_k)
-    else:
-        rows, store_mask = seqlen_q, batch * heads * seqlen_q * seqlen_k <= MAX_STORED_NUMEL
+    rows = 1 if _rows_share_keys(spec, mask, causal=causal) else seqlen_q
+    store_mask = not _is_gathered(q, k, spec, mask, causal=causal) and (
+        seqlen_q * seqlen_k < MIN_FUSED_PAIRS or not cpu_fused.supports(q)
+    )
     if backend == "cpu" and rescale == "renormalize" and store_mask:
         stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
         return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
@@ -69,6 +69,11 @@ def drop_attention(
 def _rows_share_keys(spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bool:
     """Return whether all queries of a head may attend to the same keys."""
     return spec.unit == "column" and not causal and (mask is None or mask.dim() < 2 or mask.shape[-2] == 1)
+
+
+def _is_gathered(q: Tensor, k: Tensor, spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bool:
+    """Return whether the CPU backend removes the dropped keys."""
+    return _rows_share_keys(spec, mask, causal=causal) and should_gather(q.shape[2], k.shape[2])
 
 
 @torch.library.custom_op(
@@ -97,14 +102,14 @@ INPUTS_SCHEMA = (
 
 def _kernel(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any
-) -> TritonAttention | GatheredAttention | BlockedAttention:
+) -> TritonAttention | GatheredAttention | cpu_fused.FusedAttention:
     *flat_spec, backend, keep_scale, causal, scale = arguments
     spec = unpack_spec(*flat_spec)
     if backend == "triton":
         return TritonAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
-    if _rows_share_keys(spec, mask, causal=causal):
+    if _is_gathered(q, k, spec, mask, causal=causal):
         return GatheredAttention(q, k, v, mask, spec, scale=scale)
-    return BlockedAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
+    return cpu_fused.FusedAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
 
 
 @torch.library.custom_op(
@@ -116,17 +121,16 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *flat_spec, backend, keep_scale, causal, _ = arguments
+    *flat_spec, backend, _, causal, _ = arguments
     batch, heads, seqlen_q, _ = q.shape
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
     lse_shape = batch, heads, seqlen_q
     if backend == "triton":
         return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
-    if _rows_share_keys(unpack_spec(*flat_spec), mask, causal=causal):  # the layout of torch's kernel
+    if _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal):  # the layout of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
         return torch.empty_like(q), lse, q.new_empty(0)
-    stats_shape = lse_shape if keep_scale is None else (2, *lse_shape)
-    return out, q.new_empty(stats_shape, dtype=lse_dtype(q)), q.new_empty(0)
+    return out, q.new_empty((2, *lse_shape), dtype=torch.float32), q.new_empty(0)
 
 
 @torch.library.custom_op(
@@ -145,7 +149,7 @@ def _(
     mask: Tensor | None, *arguments: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     *flat_spec, backend, _, causal, _ = arguments
-    if backend == "cpu" and _rows_share_keys(unpack_spec(*flat_spec), mask, causal=causal):
+    if backend == "cpu" and _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal):
         q, k, v = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 

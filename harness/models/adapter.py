@@ -24,7 +24,7 @@ contain such modules.
 Adapters registered later take precedence, so register general adapters before special ones.
 """
 
-ADAPTERS.add("dropbench", "harness.models.adapter:OwnModels", help="modules that call harness.attend", library="")
+ADAPTERS.add("dropbench", "harness.models.adapter:OwnModels", help="modules that call dropbench.attend", library="")
 for _library, _target, _help in (
     ("torch", "torch_attention:TorchModels", "torch's nn.MultiheadAttention"),
     ("timm", "timm_models:TimmModels", "timm's ViT, DeiT, EVA, Swin and VOLO"),

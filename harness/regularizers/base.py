@@ -93,7 +93,7 @@ class Regularizer(FiniteModel, ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         alias_renamed_methods(cls, RENAMED_METHODS)
-        if Regularizer in cls.__bases__ and not cls.__module__.startswith("harness."):
+        if Regularizer in cls.__bases__ and not cls.__module__.startswith(__name__.removesuffix("regularizers.base")):
             _inherit_ratio(cls)
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))

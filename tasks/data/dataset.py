@@ -5,6 +5,7 @@ Each card in `tasks/data/cards/` describes one; the file name is the name of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,8 @@ from harness.registry import Entry, Registry
 from harness.validation import StrictModel, validated
 
 SYNTHETIC = "-synthetic"
+LABELED = re.compile(rf"([^:]+):(\w[\w.-]*)(?<!{SYNTHETIC})")
+"""A set of the user's with a label: the name of the set whose format it has, a colon, the label."""
 Unit = Literal["rows", "tokens"]
 
 
@@ -79,6 +82,7 @@ class Dataset(StrictModel):
         splits: how train, dev and test are made, in words.
         synthetic: "module:function" that writes a small set in the first layout (folder, dataset, seed); "" for none.
         package: "package/sub/folder" of an installed package that includes the files; "" if the user provides them.
+        card: for a user's own files, the keys of their card (`tasks.data.card`); the layout has one pattern.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Dataset(StrictModel):
     columns: tuple[str, ...] = ()
     synthetic: Function = ""
     package: str = ""
+    card: tuple[str, ...] = ()
 
 
 class Catalog(Registry[Dataset]):
@@ -144,7 +149,10 @@ class Catalog(Registry[Dataset]):
 
     def _has(self, name: object) -> bool:
         if isinstance(name, str):
-            self._parse(name.removesuffix(SYNTHETIC))
+            labeled = LABELED.fullmatch(name)
+            self._parse(labeled[1] if labeled else name.removesuffix(SYNTHETIC))
+            if labeled and labeled[1] in self._entries:
+                self._aliases[name] = labeled[1]
         return super()._has(name)
 
 

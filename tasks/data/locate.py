@@ -10,7 +10,8 @@ from pathlib import Path
 
 from harness.errors import InputError
 from harness.settings import Settings
-from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset, Layout
+from tasks.data.card import describe
+from tasks.data.dataset import DATASETS, LABELED, SYNTHETIC, Dataset, Layout
 from tasks.data.fingerprint import fingerprint, partial_fingerprint
 
 PACKED = (".gz", ".bz2", ".xz", ".zip", ".tar", ".tgz", ".tar.gz")
@@ -66,7 +67,7 @@ def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | No
     """Find the files of a data set. A synthetic set is generated unless it is cached.
 
     Args:
-        name: a data name, optionally followed by "-synthetic".
+        name: a data name, optionally followed by "-synthetic", or by a colon and a label, which is the default folder.
         root: the folder of the data folders; default: `DROPBENCH_DATA`, else ./data.
         folders: data name → folder, for data sets outside the root.
 
@@ -74,6 +75,8 @@ def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | No
         InputError: the name is unknown, or files are missing; the message names them and their source.
     """
     dataset = DATASETS.get(name)
+    if labeled := LABELED.fullmatch(name):
+        dataset = dataset.model_copy(update={"folder": labeled[2]})
     synthetic = name.endswith(SYNTHETIC)
     user_folder = (folders or {}).get(name)
     if synthetic and user_folder is None:
@@ -82,6 +85,8 @@ def locate(name: str, root: Path | None = None, folders: Mapping[str, Path] | No
         folder = ensure_synthetic(dataset)
     else:
         folder = user_folder if user_folder is not None else default_folder(dataset, root)
+    if dataset.card:
+        dataset, _, _ = describe(dataset, folder)
     match = nearest_layout(dataset, folder)
     if match.missing:
         raise InputError(_missing_message(name, dataset, match))
@@ -152,7 +157,8 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         return f"{message}: unpack {', '.join(packed)}"
     if dataset.package:
         return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"
-    message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH); get it from {dataset.home}"
+    get_it = "see" if dataset.card else "get it from"
+    message += f" (set another folder by DROPBENCH_DATA or --data {name}=PATH); {get_it} {dataset.home}"
     if dataset.synthetic and not name.endswith(SYNTHETIC):
         message += f", or use the small generated set {name}{SYNTHETIC}"
     return message

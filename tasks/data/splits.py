@@ -6,12 +6,16 @@ because its stream is frozen (NEP 19); the newer generators do not guarantee the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tasks.data.classification import Labels, Rows, S
+from harness.errors import InputError
+from harness.trials.task import Split
+from tasks.data.classification import Labels, Rows
 
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 SPLIT_SEED = 2019
 
 
@@ -37,12 +41,45 @@ def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
     return [np.sort(np.concatenate(part or [np.empty(0, np.int64)])).astype(np.int64) for part in parts]
 
 
-def carve_dev(train: S) -> tuple[S, S]:
-    """Split the train rows of a set that was published without dev into 90 % train and 10 % dev."""
-    train_rows, dev_rows = stratified(train.labels, (90, 10))
-    return train.take(train_rows), train.take(dev_rows)
+def three_splits(
+    given: Mapping[Split, Any],
+    percent: Mapping[Any, int] = {},
+    groups: Mapping[Split, Sequence[str]] = {},
+    whole: str = "the published train",
+) -> tuple[tuple[Any, Any, Any], str]:
+    """Return train, dev and test, those that are not given carved from train (default: 10 % each), and a note on that.
+
+    Rows are split by `stratified`; those without labels are of one class. If `groups` has a name for each row of each
+    split, groups are split instead, by the labels of their first rows; raises InputError for one in two given splits.
+    """
+    split_of: dict[str, Split] = {}
+    for split, names in groups.items():
+        for name in names:
+            if split_of.setdefault(name, split) != split:
+                raise InputError(f"group '{name[:40]}' is in {split_of[name]} and {split}: move it, or drop `group`")
+    splits, note = dict(given), ""
+    if shares := {split: percent.get(split, 10) for split in SPLITS[1:] if split not in given}:
+        train, rest = given["train"], 100 - sum(shares.values())
+        labels = getattr(train, "labels", np.zeros(len(train), np.int64))
+        keys = groups["train"] if groups else np.arange(len(labels))
+        _, first_rows, numbers = np.unique(keys, return_index=True, return_inverse=True)
+        parts = stratified(labels[first_rows], (rest, *shares.values()))
+        rows = (np.flatnonzero(np.isin(numbers, part)) for part in parts)
+        splits |= {split: train.take(next(rows)) for split in SPLITS if split == "train" or split in shares}
+        how = "whole groups, " if groups else "stratified, " if labels.any() else ""
+        note = "".join(f"{split} is {share} %" for split, share in shares.items())
+        if len(shares) > 1:
+            note = ", ".join(f"{share} % {split}" for split, share in {"train": rest, **shares}.items())
+        note += f" of {whole} ({how}seed {SPLIT_SEED})"
+    return (splits["train"], splits["dev"], splits["test"]), note
 
 
-def split_note(percents: str) -> str:
-    """Return the note on a split that DropBench has made."""
-    return f"{percents} (stratified, seed {SPLIT_SEED})"
+def overlap_notes(splits: Iterable[Iterable[Hashable]]) -> Iterator[str]:
+    """Yield a note on the rows of dev that are in train, too, and one on those of test in train or dev."""
+    seen: set[int] = set()
+    for split, keys in zip(SPLITS, splits, strict=True):
+        hashes = [*map(hash, keys)]
+        if count := sum(value in seen for value in hashes):
+            earlier = "train or dev" if split == "test" else "train"
+            yield f"duplicates: {count:,} rows of {split} are also in {earlier}"
+        seen.update(hashes)

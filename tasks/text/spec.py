@@ -13,7 +13,7 @@ from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe
 from harness.trials.trial import Trial, TrialRequest
-from tasks.data import DATASETS, Source
+from tasks.data import Source, locate
 from tasks.metrics import ACCURACY
 from tasks.text.tokenizer import word_shape
 from tasks.trial_factory import PresetTask
@@ -110,7 +110,7 @@ class SequenceLabellingSpec(TextSpec):
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
         """See `Task.trial_for`; raises InputError also for features that neither words nor the data have."""
         trial = super().trial_for(request, settings)
-        valid = [*SPELLING, CHARACTERS, *DATASETS.get(request.data).columns]
+        valid = [*SPELLING, CHARACTERS, *locate(request.data, settings.data, settings.folders).dataset.columns]
         for name in trial.recipe["features"]:
             if "tokenizer" in MODELS.entry(trial.model).facts:
                 raise InputError(f"features={name}: model '{trial.model}' has its own tokenizer: expected no features")

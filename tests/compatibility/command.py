@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tests.patience import PATIENCE
 
 PRELOADED = (
-    "pytest", "torch", "accelerate", "timm", "sqlalchemy", "alembic.command", "matplotlib.backends.backend_agg",
+    "pytest", "dropbench", "torch", "accelerate", "timm", "sqlalchemy", "alembic.command", "matplotlib.backends.backend_agg",
     "harness.cli.main", "harness.trials.plugins", "harness.training.engine", "harness.analysis.run",
     "jobs.cli.run_commands", "jobs.cli.report_commands", "jobs.queue.run_loop", "db.store.store",
     "db.cli.query_commands", "tasks.trial_factory",

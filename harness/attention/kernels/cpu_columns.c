@@ -81,7 +81,7 @@ static inline int gather_rows(const GatherArgs *args, int64_t first, int64_t las
     return nonfinite;
 }
 
-static void process(void *arg, int64_t first, int64_t last) {
+static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
     GatherArgs *args = arg;
     /* With a constant size the copy is inlined. */
     int nonfinite = args->row_bytes == 256 ? gather_rows(args, first, last, 256)

@@ -13,19 +13,18 @@ import torch
 from torch import Tensor
 
 from harness.attention.kernels.c_library import load_library
-from harness.attention.kernels.cpu_blocked import lse_dtype
-from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, gomp_parallel, struct_fields
+from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, gomp_parallel, lse_dtype, struct_fields
 from harness.attention.reference.drop_masks import DropSpec
 
-MIN_SEQLEN, MIN_PAIRS = 192, 2**20
-"""Queries and keys per head, and (query, key) pairs in total: below this, masking costs less than gathering."""
+MIN_SEQLEN = 1024
+"""Queries and keys per head: below this, the fused kernel costs less than gathering."""
 ALIGN = 16
 """The number of gathered keys is a multiple of this: torch's kernel works on full vectors."""
 
 
-def should_gather(batch: int, heads: int, seqlen_q: int, seqlen_k: int) -> bool:
+def should_gather(seqlen_q: int, seqlen_k: int) -> bool:
     """Return whether `GatheredAttention` is faster than a mask."""
-    return min(seqlen_q, seqlen_k) >= MIN_SEQLEN and batch * heads * seqlen_q * seqlen_k >= MIN_PAIRS
+    return min(seqlen_q, seqlen_k) >= MIN_SEQLEN
 
 
 class GatheredAttention:

@@ -140,3 +140,20 @@ static void dilate(const DropSpec *spec, uint64_t *words, const uint64_t *valid,
         dilate_cross(spec, words, count, scratch);
     }
 }
+
+/* Drop decisions of `rows` consecutive rows: packed bytes of eight keys each, like those of `window_starts`, which also
+   gives the space that `bytes` needs. `valid` is the result of `valid_starts`, for blocks and crosses. */
+static void drop_rows(const DropSpec *spec, const uint64_t *valid, int64_t off_bh, int64_t row, int64_t rows,
+                      uint8_t *bytes) {
+    int64_t blocks = (spec->seqlen_k + 7) / 8, count = (spec->seqlen_k + 63) / 64;
+    uint8_t scratch[spec->grid_h + 1];
+    uint64_t words[count];
+    window_starts(spec, off_bh, row, rows, bytes);
+    if (spec->window == 1 && (spec->unit == ELEMENT || spec->unit == COLUMN)) return;
+    for (int64_t i = 0; i < rows; i++, bytes += blocks) {
+        words[count - 1] = 0;
+        memcpy(words, bytes, (size_t)blocks);
+        dilate(spec, words, valid, count, scratch);
+        memcpy(bytes, words, (size_t)blocks);
+    }
+}

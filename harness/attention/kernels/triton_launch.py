@@ -56,7 +56,7 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
 
 
 class TritonAttention:
-    """One call, forward or backward with the same spec; arguments as in `cpu_blocked.BlockedAttention`."""
+    """One call, forward or backward with the same spec; arguments as in `cpu_fused.FusedAttention`."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *,

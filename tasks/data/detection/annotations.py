@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 
 from harness.errors import InputError
+from tasks.data.classification import Rows
 from tasks.data.images.image_arrays import FileImages
 from tasks.data.splits import SPLIT_SEED
 
@@ -41,6 +42,10 @@ class AnnotatedSplit(Generic[Image]):
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def take(self, rows: Rows) -> Self:
+        """Return the images with those numbers, in that order."""
+        return replace(self, images=tuple(self.images[row] for row in rows))
 
     def path(self, index: int) -> Path:
         """Return the file of an image; raise InputError if the images are absent."""

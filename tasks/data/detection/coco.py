@@ -83,8 +83,8 @@ def read(source: Source) -> DetectionData:
         InputError: a file is damaged, or its parts do not fit together; the message names the entry.
     """
     train_file, test_file, train_folder, test_folder = source.files
-    categories, images, train_left_out = _read(train_file, train_folder)
-    test_categories, test_images, test_left_out = _read(test_file, test_folder)
+    categories, images, train_left_out = read_annotations(train_file, train_folder)
+    test_categories, test_images, test_left_out = read_annotations(test_file, test_folder)
     if categories != test_categories:
         raise InputError(f"{test_file}: categories differ from those of {train_file.name}: expected the same in both")
     train, dev = (DetectionSplit(train_file, train_folder, part) for part in hold_out_dev(images, MAX_DEV))
@@ -102,7 +102,7 @@ def read(source: Source) -> DetectionData:
     return DetectionData(source.name, names, train, dev, test, tuple(notes), category_ids=ids)
 
 
-def _read(path: Path, folder: Path) -> tuple[dict[int, str], tuple[BoxedImage, ...], int]:
+def read_annotations(path: Path, folder: Path) -> tuple[dict[int, str], tuple[BoxedImage, ...], int]:
     """Return the categories by id and the images of a file, and the number of boxes left out.
 
     Errors name the index of the entry in its list.

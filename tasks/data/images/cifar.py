@@ -24,7 +24,7 @@ from tasks.data.images.image_arrays import build_split
 from tasks.data.images.safe_pickle import read_plain_pickle
 from tasks.data.lines import read_file, read_lines
 from tasks.data.locate import Source
-from tasks.data.splits import carve_dev, split_note
+from tasks.data.splits import three_splits
 
 PLANES, SIDE = 3, 32
 PIXELS = PLANES * SIDE * SIDE
@@ -42,9 +42,8 @@ def _read(
     test = read_split(test_file, len(classes))
     pixels = np.concatenate([cast(Pixels, batch.images) for batch in batches])
     labels = np.concatenate([batch.labels for batch in batches])
-    train, dev = carve_dev(ImageSplit(pixels, labels))
-    notes = (split_note("dev is 10 % of the published train"),)
-    return ImageClassificationData(source.name, classes, train, dev, test, notes)
+    splits, note = three_splits({"train": ImageSplit(pixels, labels), "test": test})
+    return ImageClassificationData(source.name, classes, *splits, (note,))
 
 
 def _names_of_lines(path: Path) -> list[str]:

@@ -16,7 +16,7 @@ from tasks.data.classification import ImageClassificationData
 from tasks.data.images.image_arrays import build_split
 from tasks.data.lines import read_file
 from tasks.data.locate import Source
-from tasks.data.splits import split_note, stratified
+from tasks.data.splits import three_splits
 
 SIDE = 8
 MAX_VALUE = 16
@@ -34,6 +34,5 @@ def read(source: Source) -> ImageClassificationData:
     pixels = np.rint(table[:, :-1] * (255 / MAX_VALUE)).astype(np.uint8).reshape(-1, SIDE, SIDE, 1)
     names = source.dataset.class_names
     rows = build_split(path, pixels, table[:, -1].astype(np.int64), len(names))
-    train, dev, test = (rows.take(part) for part in stratified(rows.labels, (70, 10, 20)))
-    notes = (split_note("70 % train, 10 % dev, 20 % test of one file"),)
-    return ImageClassificationData(source.name, names, train, dev, test, notes)
+    splits, note = three_splits({"train": rows}, {"test": 20}, whole="one file")
+    return ImageClassificationData(source.name, names, *splits, (note,))

@@ -16,7 +16,7 @@ from tasks.data.classification import ImageClassificationData, ImageSplit
 from tasks.data.images.image_arrays import SUFFIXES, FileImages
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
-from tasks.data.splits import carve_dev, split_note
+from tasks.data.splits import three_splits
 
 ANNOTATIONS = "val_annotations.txt"
 
@@ -31,12 +31,12 @@ def read(source: Source) -> ImageClassificationData:
     """
     train_folder, test_folder = source.files
     skipped: list[Path] = []
-    classes = _class_names(train_folder, skipped)
-    train = _class_folders(train_folder, classes, skipped)
+    classes = class_names(train_folder, skipped)
+    train = class_folders(train_folder, classes, skipped)
     if (test_folder / ANNOTATIONS).is_file():
         test = _annotated(test_folder, classes, skipped)
     else:
-        test_classes = _class_names(test_folder, skipped)
+        test_classes = class_names(test_folder, skipped)
         if test_classes == ("images",) != classes:
             raise InputError(f"{test_folder / ANNOTATIONS}: no such file: expected it, or a folder per class")
         differences = sorted(set(classes) ^ set(test_classes))
@@ -46,16 +46,17 @@ def read(source: Source) -> ImageClassificationData:
                 f"{test_folder}: {len(differences)} class folders differ from those of {train_folder}: "
                 f"'{differences[0]}' is in {folder_with_it.name} only: expected the same classes in both"
             )
-        test = _class_folders(test_folder, classes, skipped)
-    train, dev = carve_dev(train)
-    notes = [split_note("dev is 10 % of train"), f"test is {test_folder.name}"]
+        test = class_folders(test_folder, classes, skipped)
+    splits, note = three_splits({"train": train, "test": test}, whole="train")
+    notes = [note, f"test is {test_folder.name}"]
     if skipped:
         first = skipped[0].relative_to(source.folder)
         notes.append(f"skipped, not images ({', '.join(SUFFIXES)}): {len(skipped)}, the first is {first}")
-    return ImageClassificationData(source.name, classes, train, dev, test, tuple(notes))
+    return ImageClassificationData(source.name, classes, *splits, tuple(notes))
 
 
-def _class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
+def class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
+    """Return the sorted names of the class folders, and append other entries to `skipped`; raise InputError if none."""
     entries = _entries(folder)
     names = tuple(entry.name for entry in entries if entry.is_dir())
     if not names:
@@ -64,10 +65,13 @@ def _class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
     return names
 
 
-def _class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
+def class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -> ImageSplit:
+    """Return the images of the class folders that are there, and append other files to `skipped`."""
     names: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
+        if not (folder / name).is_dir():
+            continue
         subfolder, not_images = name, list[Path]()
         images = _image_names(folder / subfolder, not_images)
         if not images and (folder / name / "images").is_dir():

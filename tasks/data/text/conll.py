@@ -8,17 +8,18 @@ readers raise InputError, which names file and line, if a line does not parse or
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from harness.errors import InputError
-from tasks.data.dataset import Unit
-from tasks.data.lines import read_lines
+from harness.trials.task import Split
+from tasks.data.lines import stream_lines
 from tasks.data.locate import Source
+from tasks.data.splits import SPLITS, three_splits
 from tasks.data.text.tag_schemes import Scheme, detect_scheme, to_bio
-from tasks.data.text.tagged import TaggedData, TaggedSplit, carve_sentences, sentence_split_note, tagged_data
+from tasks.data.text.tagged import Scored, TaggedData, TaggedSplit, tagged_data
 
 DOCUMENT = "-DOCSTART-"
 
@@ -32,8 +33,10 @@ class ColumnFile:
     documents: int
 
 
-def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
-    """Return the sentences of a file in UTF-8; the first of the names of its columns is "word", the last "tag".
+def read_columns(path: Path, names: Sequence[str], scored: Scored = "spans") -> ColumnFile:
+    """Return the sentences of a file in UTF-8, whose columns have these names, "word" and "tag" among them.
+
+    Tags that are scored as "tokens" are not changed.
 
     Raises:
         InputError: a line has other columns, the file has no sentence, or the tag scheme is unknown.
@@ -42,7 +45,7 @@ def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
     starts: list[int] = []
     documents = 0
     starts_sentence = True
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in stream_lines(path):
         # ASCII white space only: words of the published sets contain other kinds.
         text = line.rstrip(" \t\r")
         if text.startswith(DOCUMENT):
@@ -50,7 +53,7 @@ def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
         if not text or text.startswith(DOCUMENT):
             starts_sentence = True
             continue
-        fields = [field.strip(" ") for field in text.split("\t")] if "\t" in text else re.split(" +", text.strip(" "))
+        fields = [field.strip(" ") for field in re.split("\t" if "\t" in text else " +", text.strip(" "))]
         if len(fields) != len(names) or not all(fields):
             problem = f"{len(fields)} column{'s' * (len(fields) > 1)}" if all(fields) else "an empty column"
             raise InputError(f"{path}:{number}: {problem}: expected {len(names)}, {', '.join(names)}")
@@ -63,29 +66,28 @@ def read_columns(path: Path, names: Sequence[str]) -> ColumnFile:
         raise InputError(f"{path}: no sentences: expected one at least")
     columns = {name: tuple(tuple(row[index] for row in rows) for rows in sentences) for index, name in enumerate(names)}
     words, tags = columns.pop("word"), columns.pop("tag")
+    if scored == "tokens":
+        return ColumnFile(TaggedSplit(words, tags, columns), "BIO", documents)
     scheme = detect_scheme(path, tags, starts)
     return ColumnFile(TaggedSplit(words, tuple(to_bio(row) for row in tags), columns), scheme, documents)
 
 
 def _read(source: Source, names: Sequence[str]) -> TaggedData:
-    files = [read_columns(path, names) for path in source.files]
-    splits = [file.split for file in files]
-    split_note = "splits as published"
-    if len(splits) == 2:
-        splits[:1] = carve_sentences(splits[0])
-        split_note = sentence_split_note("dev is 10 % of the sentences of the published train")
-    schemes = ", ".join(f"{path.name} in {file.scheme}" for path, file in zip(source.files, files, strict=True))
-    if len({file.scheme for file in files}) == 1:
-        schemes = files[0].scheme
-    notes = [split_note, f"tags: {schemes}" + (", trained and scored as BIO" if schemes != "BIO" else "")]
-    documents = [file.documents for file in files]
-    if any(documents):
-        notes.append(f"{sum(documents):,} lines {DOCUMENT} are no sentences")
-    if len(files) == 2:
-        documents.insert(1, 0)
-    skipped = dict(zip(("train", "dev", "test"), documents, strict=True))
-    left_out: Mapping[Unit, Mapping[str, int]] = {"rows": skipped, "tokens": skipped}
-    return tagged_data(source, splits, notes, "spans", left_out)
+    present: tuple[Split, ...] = SPLITS if len(source.files) > 2 else ("train", "test")
+    files = {split: read_columns(path, names) for split, path in zip(present, source.files, strict=True)}
+    given = {split: file.split for split, file in files.items()}
+    splits, note = three_splits(given, whole="the sentences of the published train")
+    schemes = ", ".join(
+        f"{path.name} in {file.scheme}" for path, file in zip(source.files, files.values(), strict=True)
+    )
+    if len({file.scheme for file in files.values()}) == 1:
+        schemes = files["train"].scheme
+    scored_as = ", trained and scored as BIO" if schemes != "BIO" else ""
+    skipped: dict[str, int] = {split: files[split].documents if split in files else 0 for split in SPLITS}
+    count = sum(skipped.values())
+    documents = [f"{count:,} lines {DOCUMENT} are no sentences"] if count else []
+    notes = [note or "splits as published", f"tags: {schemes}{scored_as}", *documents]
+    return tagged_data(source, splits, notes, "spans", {"rows": skipped, "tokens": skipped})
 
 
 read_conll2003 = partial(_read, names=("word", "pos", "chunk", "tag"))

@@ -14,17 +14,18 @@ All readers raise InputError, which names file and line, for a row that does not
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from harness.errors import InputError
+from harness.trials.task import Split
 from tasks.data.classification import TextClassificationData, TextSplit
 from tasks.data.lines import read_lines, single_spaces
 from tasks.data.locate import Source
-from tasks.data.splits import carve_dev, split_note, stratified
+from tasks.data.splits import SPLITS, three_splits
 
 SENTENCE_MARK = "<sssss>"
 NotedSplit = tuple[TextSplit, tuple[str, ...]]
@@ -33,42 +34,22 @@ Row = tuple[int, str, str]
 """Line number, label, text."""
 
 
-def read_one_file(source: Source) -> TextClassificationData:
-    """Read a set of `label text` in one file, split into 80 % train, 10 % dev, 10 % test."""
-    names = source.dataset.class_names
-    rows, notes = read_label_text(source.files[0], len(names))
-    train, dev, test = (rows.take(part) for part in stratified(rows.labels, (80, 10, 10)))
-    notes = (split_note("80 % train, 10 % dev, 10 % test of one file"), *notes)
-    return TextClassificationData(source.name, names, train, dev, test, notes)
-
-
-def read_train_test(source: Source) -> TextClassificationData:
-    """Read a set of `label text` with a published test file; dev is 10 % of the train file."""
-    return _with_carved_dev(source, source.dataset.class_names, read_label_text)
+def _read(
+    read_split: Callable[[Path, int], NotedSplit], splits: Sequence[Split], source: Source, names: Sequence[str] = ()
+) -> TextClassificationData:
+    names = tuple(names or source.dataset.class_names)
+    parts = {split: read_split(file, len(names)) for split, file in zip(splits, source.files, strict=False)}
+    given = {split: rows for split, (rows, _) in parts.items()}
+    whole = "the published train" if len(splits) > 1 else "one file"
+    three, note = three_splits(given, whole=whole)
+    notes = (note or "splits as published", *(note for _, notes in parts.values() for note in notes))
+    return TextClassificationData(source.name, names, *three, notes)
 
 
 def read_news(source: Source) -> TextClassificationData:
     """Read AG's train.csv, test.csv and classes.txt; dev is 10 % of train.csv."""
     names = tuple(line.strip() for line in read_lines(source.files[2]) if line.strip())
-    return _with_carved_dev(source, names, read_news_csv)
-
-
-def read_rated_reviews(source: Source) -> TextClassificationData:
-    """Read three files of rated reviews; the splits are the published ones."""
-    names = source.dataset.class_names
-    splits, notes = zip(*(read_reviews(file, len(names)) for file in source.files), strict=True)
-    train, dev, test = splits
-    return TextClassificationData(source.name, names, train, dev, test, ("splits as published", *sum(notes, ())))
-
-
-def _with_carved_dev(
-    source: Source, names: tuple[str, ...], read_split: Callable[[Path, int], NotedSplit]
-) -> TextClassificationData:
-    published, train_notes = read_split(source.files[0], len(names))
-    test, test_notes = read_split(source.files[1], len(names))
-    train, dev = carve_dev(published)
-    notes = (split_note("dev is 10 % of the published train"), *train_notes, *test_notes)
-    return TextClassificationData(source.name, names, train, dev, test, notes)
+    return _read(read_news_csv, ("train", "test"), source, names)
 
 
 def _split(rows: Callable[[Path], Iterable[Row]], first: int, path: Path, classes: int) -> NotedSplit:
@@ -101,8 +82,9 @@ def _label_text_rows(path: Path) -> Iterator[Row]:
         yield number, label, text
 
 
-def _news_rows(path: Path) -> Iterator[Row]:
-    reader = csv.reader((f"{line}\n" for line in read_lines(path)), strict=True)
+def csv_rows(path: Path, lines: Iterable[str], separator: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the fields of each row; raise InputError for a quote in the wrong place."""
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=separator)
     while True:
         # The line at which the row starts: an open quote is detected many lines later.
         number = reader.line_num + 1
@@ -112,6 +94,11 @@ def _news_rows(path: Path) -> Iterator[Row]:
             raise InputError(f'{path}:{number}: {error}: expected quoted fields with " doubled inside') from None
         if row is None:
             return
+        yield number, row
+
+
+def _news_rows(path: Path) -> Iterator[Row]:
+    for number, row in csv_rows(path, read_lines(path)):
         if len(row) not in (2, 3):
             raise InputError(f"{path}:{number}: {len(row)} columns: expected class, title, description or class, text")
         yield number, row[0], " ".join(row[1:]).replace("\\", " ")
@@ -134,3 +121,9 @@ read_news_csv = partial(_split, _news_rows, 1)
 """Read one csv file (path, number of classes) of AG's News: its split, and notes."""
 read_reviews = partial(_split, _review_rows, 1)
 """Read one file (path, number of classes) of rated reviews: its split, and notes."""
+read_one_file = partial(_read, read_label_text, ("train",))
+"""Read a set of `label text` in one file, split into 80 % train, 10 % dev, 10 % test."""
+read_train_test = partial(_read, read_label_text, ("train", "test"))
+"""Read a set of `label text` with a published test file; dev is 10 % of the train file."""
+read_rated_reviews = partial(_read, read_reviews, SPLITS)
+"""Read three files of rated reviews; the splits are the published ones."""

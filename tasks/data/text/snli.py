@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -84,7 +84,8 @@ def _split(path: Path, pairs: Iterator[Pair], classes: tuple[str, ...]) -> tuple
     return PairSplit(tuple(premises), tuple(hypotheses), np.array(labels, np.int64)), missing_counts
 
 
-def _json_pairs(path: Path) -> Iterator[Pair]:
+def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the object of each line; raise InputError for a line that is no JSON object."""
     for number, line in stream_lines(path):
         if not line.strip():
             continue
@@ -92,7 +93,14 @@ def _json_pairs(path: Path) -> Iterator[Pair]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}:{number}: not valid JSON: {error}") from None
-        if not (isinstance(row, dict) and all(isinstance(row.get(name), str) for name in FIELDS)):
+        if not isinstance(row, dict):
+            raise InputError(f"{path}:{number}: expected a JSON object")
+        yield number, row
+
+
+def _json_pairs(path: Path) -> Iterator[Pair]:
+    for number, row in json_rows(path):
+        if not all(isinstance(row.get(name), str) for name in FIELDS):
             raise InputError(f"{path}:{number}: expected a JSON object with the strings {', '.join(FIELDS)}")
         yield number, row[LABEL], row[PREMISE], row[HYPOTHESIS]
 

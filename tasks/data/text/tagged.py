@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
-import numpy as np
-
 from tasks.data.classification import RowSplit
 from tasks.data.dataset import Unit
 from tasks.data.locate import Source
 from tasks.data.read import ThreeSplits
-from tasks.data.splits import SPLIT_SEED, stratified
 
 TaggedSentence = tuple[tuple[str, ...], tuple[str, ...]]
 """The words of a sentence, and a tag for each."""
@@ -87,14 +84,3 @@ def tagged_data(
     train, dev, test = splits
     classes = tuple(sorted({tag for split in splits for tags in split.tags for tag in tags}))
     return TaggedData(source.name, classes, train, dev, test, tuple(notes), scored=scored, left_out=left_out)
-
-
-def carve_sentences(train: TaggedSplit) -> tuple[TaggedSplit, TaggedSplit]:
-    """Split the sentences of a set that was published without dev into 90 % train and 10 % dev."""
-    train_rows, dev_rows = stratified(np.zeros(len(train), np.int64), (90, 10))
-    return train.take(train_rows), train.take(dev_rows)
-
-
-def sentence_split_note(percents: str) -> str:
-    """Return the note on a split of sentences, which is not stratified because they have no classes."""
-    return f"{percents} (seed {SPLIT_SEED})"

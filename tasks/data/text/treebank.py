@@ -17,8 +17,8 @@ import numpy as np
 from harness.errors import InputError
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
-from tasks.data.splits import stratified
-from tasks.data.text.tagged import TaggedData, TaggedSplit, sentence_split_note, tagged_data
+from tasks.data.splits import SPLIT_SEED, stratified
+from tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
 
 TRACE = "-NONE-"
 SECTIONS = (range(19), range(19, 22), range(22, 25))
@@ -52,7 +52,7 @@ def read_trees(source: Source) -> TaggedData:
     else:
         rows = stratified(np.zeros(len(paths), np.int64), (80, 10, 10))
         parts = [[paths[row] for row in part] for part in rows]
-        note = sentence_split_note(f"80 % train, 10 % dev, 10 % test of {len(paths)} files of the sample")
+        note = f"80 % train, 10 % dev, 10 % test of {len(paths)} files of the sample (seed {SPLIT_SEED})"
     return _data(source, [[tree for path in part for tree in _trees(path)] for part in parts], note)
 
 

@@ -68,7 +68,7 @@ def prepare(data: TranslationData, fingerprint: str, *, bpe_size: int, max_symbo
     libraries = {name: version(name) for name in ("fairseq", "tokenizers")}
     key_fields = {"version": VERSION, "form": data.form, **settings, **libraries}
     digest = hashlib.sha256(canonical_json(key_fields).encode()).hexdigest()
-    folder = cache_folder(data.name) / f"{data.name}-{fingerprint}-{digest[:8]}"
+    folder = cache_folder(data.name) / f"{data.name.replace(os.pathsep, '-')}-{fingerprint}-{digest[:8]}"
     if os.pathsep in str(folder):
         raise InputError(f"{folder}: fairseq splits paths at '{os.pathsep}': set another folder by XDG_CACHE_HOME")
     try:

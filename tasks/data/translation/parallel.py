@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from harness.errors import InputError
+from tasks.data.classification import Rows
 from tasks.data.dataset import Unit
 from tasks.data.lines import single_spaces, stream_lines
 from tasks.data.locate import Source
@@ -35,17 +36,30 @@ class TranslationData(Data):
 
 @dataclass(frozen=True)
 class PairFiles:
-    """The two files of a split, plain or gzipped; every call reads them line by line."""
+    """The two files of a split, plain or gzipped; every call reads them line by line.
+
+    `rows` (N,) selects lines, counted from 0 in ascending order; default: all.
+    """
 
     source: Path
     target: Path
+    rows: Rows | None = field(default=None, compare=False)
+
+    def __len__(self) -> int:
+        """Return the number of pairs, those with an empty side included."""
+        return sum(self.counts)
+
+    def take(self, rows: Rows) -> PairFiles:
+        """Return the pairs of some lines, in their order."""
+        return replace(self, rows=rows)
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Yield every pair, with single spaces; a side without text is "".
+        """Yield every selected pair, with single spaces; a side without text is "".
 
         Raises:
             InputError: a file is missing, empty, damaged or binary, a line is not UTF-8, or one file is longer.
         """
+        selected = None if self.rows is None else {*self.rows.tolist()}
         for number, (source, target) in enumerate(zip_longest(_lines(self.source), _lines(self.target)), 1):
             if source is None or target is None:
                 longer, shorter = (self.target, self.source) if source is None else (self.source, self.target)
@@ -54,7 +68,8 @@ class PairFiles:
                 raise InputError(
                     f"{longer}:{number}: {shorter.name} has no line {number}: expected as many lines in both"
                 )
-            yield source, target
+            if selected is None or number - 1 in selected:
+                yield source, target
 
     @cached_property
     def counts(self) -> tuple[int, int]:
@@ -80,6 +95,7 @@ class ParallelText(TranslationData):
 
     files: dict[str, PairFiles]
     form: Literal["raw", "bpe"]
+    split_notes: tuple[str, ...] = ()
 
     def rows(self) -> dict[str, int]:
         """Return the number of pairs with text on both sides."""
@@ -92,12 +108,13 @@ class ParallelText(TranslationData):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on pairs left out."""
-        return tuple(
+        """How the splits were made, and pairs left out."""
+        left_out = (
             f"{count:,} pair{'s' * (count > 1)} of {split} with an empty side left out"
             for split, count in self.left_out["rows"].items()
             if count
         )
+        return (*self.split_notes, *left_out)
 
 
 def _text(source: Source, form: Literal["raw", "bpe"]) -> ParallelText:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.paths import ROOT
-
 Run = Callable[..., str]
 
 
@@ -41,14 +39,10 @@ assert not {"torch", "torchvision"} & set(sys.modules)
 
 
 @pytest.mark.slow
-def test_the_pth_file_makes_timm_importable_before_dropbench(run_fresh: Run, tmp_path: Path) -> None:
-    source = ROOT / "adapters" / "dropbench-compat.pth"
-    write(tmp_path / "site" / source.name, source.read_text())
+def test_timm_can_be_imported_after_dropbench(run_fresh: Run) -> None:
     out = run_fresh(
         """
-import site, sys
-site.addsitedir("site")
-assert "adapters.compat" in sys.modules, "the start file did nothing"
+import dropbench
 import timm, torch
 from torchvision.extension import _has_ops
 from torchvision.ops import nms, roi_pool
@@ -69,12 +63,6 @@ except RuntimeError as error:
     assert kept == "[2, 1]"
     # Other missing operators keep torchvision's own message.
     assert remaining == "True\n" or remaining.startswith("Couldn't load custom C++ ops")
-
-
-def test_the_pth_file_is_silent_without_the_project(run_fresh: Run, tmp_path: Path) -> None:
-    source = ROOT / "adapters" / "dropbench-compat.pth"
-    write(tmp_path / "site" / source.name, source.read_text())
-    run_fresh("import sys; sys.modules['adapters'] = None; import site; site.addsitedir('site')", "-W", "error")
 
 
 def test_torchvision_with_operators_is_unchanged(run_fresh: Run, tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ from harness.attention.reference.units import Rescale
 from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop, needs_compiler
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["fused columns", "gathered columns"])
+def gather(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "should_gather", lambda *_: request.param)
+
+
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ def test_compiles_to_one_graph(drop: Drop, rescale: Rescale) -> None:
 @pytest.mark.parametrize("drop", [DROPS[0], LONG_COLUMNS], ids=str)
 def test_fake_tensors_match_real_ones(drop: Drop, transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compilers rely on the shapes, strides and dtypes of both passes' results."""
-    monkeypatch.setattr(dispatch, "MAX_STORED_NUMEL", 0)
+    monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
     case = Case(drop, "renormalize", seqlen_q=200, batch_heads=(5, 6), transposed=transposed)
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
     inputs: Any = q, k, v, None, *case.spec.flatten(), "cpu", None, False, 0.25

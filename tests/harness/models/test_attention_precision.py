@@ -111,7 +111,7 @@ def test_training_is_exact_up_to_rounding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if storage == "recomputed":
-        monkeypatch.setattr(dispatch, "MAX_STORED_NUMEL", 0)
+        monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
         monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
     with backend("eager" if storage == "eager" else "cpu"):
         check(dtype, mask_dtype, unit, rescale)

@@ -33,7 +33,7 @@ jvp: Any = torch.func.jvp  # of two results, or three with `has_aux`
 def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls of which kernels would keep the mask, and calls of which they would recompute it."""
     if request.param == "recomputed":
-        monkeypatch.setattr(dispatch, "MAX_STORED_NUMEL", 0)
+        monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
         monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from tasks.data.classification import Labels, TextClassificationData, TextSplit
-from tasks.data.splits import carve_dev, stratified
+from tasks.data.splits import stratified, three_splits
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda rows: np.array(rows, np.int64))
 PERCENTS = st.sampled_from([(80, 10, 10), (70, 10, 20), (90, 10), (100,), (34, 33, 33)])
@@ -75,7 +75,8 @@ def test_percents_that_do_not_sum_to_100_are_refused() -> None:
 
 def test_carving_keeps_texts_and_labels_together() -> None:
     labels = np.arange(50, dtype=np.int64) % 5
-    train, dev = carve_dev(TextSplit(tuple(f"class {label}" for label in labels), labels))
+    rows = TextSplit(tuple(f"class {label}" for label in labels), labels)
+    (train, dev, _), _ = three_splits({"train": rows, "test": rows})
     assert (len(train), len(dev)) == (45, 5)
     for split in (train, dev):
         assert list(split.texts) == [f"class {label}" for label in split.labels]

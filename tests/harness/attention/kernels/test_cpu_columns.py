@@ -6,11 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.attention import dispatch
 from harness.attention.kernels import cpu_columns
 from harness.attention.reference.drop_masks import drop_mask
 from tests.harness.attention.attention_case import LONG_COLUMNS, Case, needs_compiler
 
 SHAPE = 5, 6, 1, LONG_COLUMNS.seqlen_k
+
+
+@pytest.fixture(autouse=True)
+def always_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
 
 
 @needs_compiler

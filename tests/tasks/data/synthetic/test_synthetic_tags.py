@@ -13,7 +13,7 @@ from tasks.data import DATASETS, locate, read
 from tasks.data.text.snli import PairData
 from tasks.data.text.tagged import TaggedData
 
-TAGGED = [name for name in DATASETS if DATASETS.get(name).kind == TaggedData.kind]
+TAGGED = [name for name in DATASETS if (dataset := DATASETS.get(name)).synthetic and dataset.kind == TaggedData.kind]
 
 
 def accuracy(data: TaggedData, context: bool) -> float:

@@ -126,7 +126,7 @@ def test_what_is_written_is_read(
         (b"caf\xc3\xa9 NN O\n\ncaf\xe9 NN O\n", r"train\.txt:3: byte 0xe9 is not valid utf-8: expected utf-8 text"),
         ("the DT O\n".encode("utf-16"), r"train\.txt:1: zero byte"),
         ("", r"train\.txt: the file is empty"),
-        ("\n \n", r"train\.txt: the file is empty"),
+        ("\n \n", r"train\.txt: no sentences: expected one at least"),
         ("-DOCSTART- -X- O\n\n", r"train\.txt: no sentences"),
     ],
 )

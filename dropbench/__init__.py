@@ -1,0 +1,69 @@
+"""DropBench: attention regularizers, and a harness that benchmarks them on nine tasks.
+
+Importing it makes libraries importable whose releases do not fit together (`adapters.compat`), and nothing else: each
+name below is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import adapters  # noqa: F401 - installs the shims
+from dropbench.top_level_names import install
+from harness.registry import load
+
+if TYPE_CHECKING:
+    from harness.analysis import ANALYSES as ANALYSES
+    from harness.analysis import Findings as Findings
+    from harness.errors import InputError as InputError
+    from harness.models.attention import attend as attend
+    from harness.models.catalog import MODELS as MODELS
+    from harness.models.regularize import regularize as regularize
+    from harness.models.regularize import sites as sites
+    from harness.models.regularize import unregularize as unregularize
+    from harness.regularizers import REGULARIZERS as REGULARIZERS
+    from harness.regularizers.base import Regularizer as Regularizer
+    from harness.regularizers.base import Site as Site
+    from harness.regularizers.drop import AttentionDrop as AttentionDrop
+    from harness.trials.metric import Metric as Metric
+    from harness.trials.task import TASKS as TASKS
+    from harness.trials.trial import Trial as Trial
+    from tasks.data import DATASETS as DATASETS
+    from tasks.data import Dataset as Dataset
+    from tasks.data import Layout as Layout
+    from tasks.data.classification import ImageClassificationData as ImageClassificationData
+    from tasks.data.classification import ImageSplit as ImageSplit
+    from tasks.data.classification import TextClassificationData as TextClassificationData
+    from tasks.data.classification import TextSplit as TextSplit
+    from tasks.data.read import ThreeSplits as ThreeSplits
+    from tasks.trial_factory import PresetTask as PresetTask
+
+_NAMES = {
+    "harness.analysis": ("ANALYSES", "Findings"),
+    "harness.errors": ("InputError",),
+    "harness.models.attention": ("attend",),
+    "harness.models.catalog": ("MODELS",),
+    "harness.models.regularize": ("regularize", "sites", "unregularize"),
+    "harness.regularizers": ("REGULARIZERS",),
+    "harness.regularizers.base": ("Regularizer", "Site"),
+    "harness.regularizers.drop": ("AttentionDrop",),
+    "harness.trials.metric": ("Metric",),
+    "harness.trials.task": ("TASKS",),
+    "harness.trials.trial": ("Trial",),
+    "tasks.data": ("DATASETS", "Dataset", "Layout"),
+    "tasks.data.classification": ("ImageClassificationData", "ImageSplit", "TextClassificationData", "TextSplit"),
+    "tasks.data.read": ("ThreeSplits",),
+    "tasks.trial_factory": ("PresetTask",),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = list(_MODULES)
+
+install()
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'dropbench' has no attribute '{name}'")
+    value = load(f"{_MODULES[name]}:{name}")
+    globals()[name] = value
+    return value

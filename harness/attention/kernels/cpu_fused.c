@@ -1,0 +1,259 @@
+/* Attention with dropped keys or weights, forward and backward, without a stored mask: called by cpu_fused.py.
+
+   Each thread computes blocks of queries of one head from start to end, matrix products included: threads wait for each
+   other once per call, so one that loses its core for a while delays the others little. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "drop_bits.h"
+#include "mask.h"
+#include "threads.h"
+#include "vectors.h"
+
+enum { Q, K, V, OUT, D_OUT, DQ, DK, DV, NUM_TENSORS };
+
+/* BLAS, with column-major matrices. */
+typedef void (*Sgemm)(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
+                      const int *, const float *, const int *, const float *, float *, const int *);
+
+typedef struct {
+    DropSpec spec;
+    Mask mask;
+    int64_t strides[NUM_TENSORS][4]; /* part, batch, head, row, in elements */
+    float *tensors[NUM_TENSORS];     /* dk and dv: one sum per part; without gradients, forward */
+    float *row_max, *row_scale; /* (batch, heads, seqlen_q): the softmax is exp(logit - row_max) * row_scale */
+    float *scratch;
+    Sgemm sgemm;
+    int64_t num_bh, num_heads, seqlen_q, head_dim, head_dim_v;
+    int64_t rows_per_part;             /* the queries of each head are split into parts, one thread's work; */
+    int64_t rows_per_block;            /* and those of a part into blocks, ... */
+    int64_t keys_per_block;            /* ... whose logits with so many keys, a multiple of WIDTH, are in memory */
+    int64_t logits_numel, bits_numel;  /* scratch memory of a thread: logits, bits, and logits again for backward */
+    float softmax_scale, keep_scale; /* factors of logits, and of kept weights */
+    int32_t renormalize; /* whether keys are dropped before the softmax; a row without any other keeps them */
+    int32_t causal;      /* whether query i attends to keys 0 to i only */
+    int32_t num_threads;
+} FusedArgs;
+
+typedef struct {
+    const FusedArgs *args;
+    int64_t off_bh, row, rows; /* queries */
+    int64_t key, keys;         /* keys, a block of those of the head */
+    float *logits, *dp;        /* (rows, keys_per_block) */
+    uint8_t *bits;             /* drop decisions of the rows, for all keys of the head */
+    float *matrix[NUM_TENSORS];
+} Block;
+
+static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* c (m, n) = scale * a @ b + beta * c, row-major; a transposed matrix 'T' is stored as its transpose. */
+static inline void matmul(Sgemm sgemm, char trans_a, char trans_b, int64_t m, int64_t n, int64_t k, float scale,
+                          const float *a, int64_t stride_a, const float *b, int64_t stride_b, float beta, float *c,
+                          int64_t stride_c) {
+    int sizes[] = {(int)n, (int)m, (int)k}, strides[] = {(int)stride_b, (int)stride_a, (int)stride_c};
+    sgemm(&trans_b, &trans_a, &sizes[0], &sizes[1], &sizes[2], &scale, b, &strides[0], a, &strides[1], &beta, c,
+          &strides[2]);
+}
+
+static inline float dot(const float *a, const float *b, int64_t count) {
+    Floats lanes = {0};
+    float sum = 0.0f;
+    int64_t n = 0;
+    for (; n + WIDTH <= count; n += WIDTH) lanes += load(a + n) * load(b + n);
+    for (; n < count; n++) sum += a[n] * b[n];
+    for (int l = 0; l < WIDTH; l++) sum += lanes[l];
+    return sum;
+}
+
+/* Row stride of a tensor. */
+static inline int64_t stride(const Block *block, int tensor) { return block->args->strides[tensor][3]; }
+
+static inline const void *block_mask_row(const Block *block, int64_t i) {
+    int64_t num_heads = block->args->num_heads;
+    return mask_row(&block->args->mask, block->off_bh / num_heads, block->off_bh % num_heads, block->row + i);
+}
+
+/* Draw the drop decisions of the block's rows. */
+static void draw(const Block *block, const uint64_t *valid) {
+    const FusedArgs *args = block->args;
+    int64_t seqlen_k = args->spec.seqlen_k, blocks = (seqlen_k + 7) / 8;
+    int is_column = args->spec.unit == COLUMN;
+    drop_rows(&args->spec, valid, block->off_bh, is_column ? 0 : block->row, is_column ? 1 : block->rows, block->bits);
+    for (int64_t i = 1; is_column && i < block->rows; i++) memcpy(block->bits + i * blocks, block->bits, (size_t)blocks);
+    for (int64_t i = 0; args->renormalize && i < block->rows; i++) {
+        int64_t seqlen = args->causal ? min(seqlen_k, block->row + i + 1) : seqlen_k;
+        uint8_t *bits = block->bits + i * blocks;
+        if (!any_kept(&args->mask, block_mask_row(block, i), bits, seqlen)) memset(bits, 0, (size_t)blocks);
+    }
+}
+
+/* Logits of the block, scaled and masked; -inf past the last key of a row. NaN stays NaN. */
+static void compute_logits(const Block *block) {
+    const FusedArgs *args = block->args;
+    int64_t ld = args->keys_per_block, keys = block->keys, key_stride = args->mask.strides[3];
+    matmul(args->sgemm, 'N', 'T', block->rows, keys, args->head_dim, args->softmax_scale, block->matrix[Q],
+           stride(block, Q), block->matrix[K], stride(block, K), 0.0f, block->logits, ld);
+    for (int64_t i = 0; i < block->rows; i++) {
+        float *logits = block->logits + i * ld;
+        const void *mask = block_mask_row(block, i);
+        if (args->mask.type == BOOLEAN) {
+            const uint8_t *allowed = (const uint8_t *)mask + block->key * key_stride;
+            for (int64_t j = 0; j < keys; j++) logits[j] += allowed[j * key_stride] ? 0.0f : -INFINITY;
+        } else if (args->mask.type == ADDITIVE) {
+            const float *bias = (const float *)mask + block->key * key_stride;
+            for (int64_t j = 0; j < keys; j++) logits[j] += bias[j * key_stride];
+        }
+        if (args->renormalize) {
+            const uint8_t *bits = block->bits + i * ((args->spec.seqlen_k + 7) / 8);
+            for (int64_t j = 0; j < keys; j += WIDTH)
+                store(logits + j, load(logits + j) + where(dropped_from(bits, block->key + j), splat(-INFINITY),
+                                                           splat(0.0f)));
+        }
+        int64_t allowed_keys = args->causal ? min(keys, block->row + i + 1 - block->key) : keys;
+        for (int64_t j = allowed_keys > 0 ? allowed_keys : 0; j % WIDTH || j < keys; j++) logits[j] = -INFINITY;
+    }
+}
+
+/* Overwrite a row of logits with their exponentials, 0 for dropped keys; update the row's maximum and sum. Returns the
+   factor of what was summed with the old maximum. */
+static float exponentiate(float *logits, const uint8_t *bits, int64_t key, int64_t keys, float *row_max,
+                          float *row_sum) {
+    Floats lane_max = splat(*row_max), lane_sum = {0};
+    for (int64_t j = 0; j < keys; j += WIDTH) {
+        Floats x = load(logits + j);
+        lane_max = where(x > lane_max, x, lane_max);
+    }
+    float new_max = -INFINITY, sum = 0.0f;
+    for (int l = 0; l < WIDTH; l++) new_max = lane_max[l] > new_max ? lane_max[l] : new_max;
+    float origin = new_max == -INFINITY ? 0.0f : new_max;
+    float rescale = exponential(splat(*row_max - origin))[0];
+    for (int64_t j = 0; j < keys; j += WIDTH) {
+        Floats p = exponential(load(logits + j) - origin);
+        lane_sum += p;
+        store(logits + j, (Floats)(~dropped_from(bits, key + j) & (Ints)p));
+    }
+    for (int l = 0; l < WIDTH; l++) sum += lane_sum[l];
+    *row_max = new_max;
+    *row_sum = *row_sum * rescale + sum;
+    return rescale;
+}
+
+/* Add a block of keys to the output, which is the sum over the keys of exponential times value. */
+static void forward(const Block *block, float *row_max, float *row_sum) {
+    const FusedArgs *args = block->args;
+    int64_t ld = args->keys_per_block, head_dim = args->head_dim_v, blocks = (args->spec.seqlen_k + 7) / 8;
+    compute_logits(block);
+    for (int64_t i = 0; i < block->rows; i++) {
+        float rescale = exponentiate(block->logits + i * ld, block->bits + i * blocks, block->key, block->keys,
+                                     row_max + i, row_sum + i);
+        float *out = block->matrix[OUT] + i * stride(block, OUT);
+        if (block->key && rescale != 1.0f)
+            for (int64_t e = 0; e < head_dim; e++) out[e] *= rescale;
+    }
+    matmul(args->sgemm, 'N', 'N', block->rows, head_dim, block->keys, 1.0f, block->logits, ld, block->matrix[V],
+           stride(block, V), block->key ? 1.0f : 0.0f, block->matrix[OUT], stride(block, OUT));
+}
+
+/* Scale the output, and store the statistics of the softmax. */
+static void finish_forward(const Block *block, const float *row_max, const float *row_sum) {
+    const FusedArgs *args = block->args;
+    int64_t stat = block->off_bh * args->seqlen_q + block->row;
+    for (int64_t i = 0; i < block->rows; i++) {
+        /* A row without an allowed key has no weights; NaN is not equal to 0. */
+        float row_scale = row_sum[i] == 0.0f ? 0.0f : 1.0f / row_sum[i];
+        args->row_max[stat + i] = row_max[i] == -INFINITY ? 0.0f : row_max[i];
+        args->row_scale[stat + i] = row_scale;
+        float *out = block->matrix[OUT] + i * stride(block, OUT);
+        for (int64_t e = 0; e < args->head_dim_v; e++) out[e] *= row_scale * args->keep_scale;
+    }
+}
+
+/* Add a block of keys to the gradients; delta = sum(output * gradient) per row. */
+static void backward(const Block *block, const float *delta) {
+    const FusedArgs *args = block->args;
+    int64_t ld = args->keys_per_block, blocks = (args->spec.seqlen_k + 7) / 8;
+    int64_t rows = block->rows, keys = block->keys, stat = block->off_bh * args->seqlen_q + block->row;
+    float *const *matrix = block->matrix;
+    compute_logits(block);
+    matmul(args->sgemm, 'N', 'T', rows, keys, args->head_dim_v, 1.0f, matrix[D_OUT], stride(block, D_OUT), matrix[V],
+           stride(block, V), 0.0f, block->dp, ld);
+    Floats keep = splat(args->keep_scale);
+    for (int64_t i = 0; i < rows; i++) {
+        float *logits = block->logits + i * ld, *dp = block->dp + i * ld;
+        float row_max = args->row_max[stat + i], row_scale = args->row_scale[stat + i];
+        for (int64_t j = 0; j < keys; j += WIDTH) {
+            Floats p = exponential(load(logits + j) - row_max) * row_scale;
+            Floats factors = (Floats)(~dropped_from(block->bits + i * blocks, block->key + j) & (Ints)keep);
+            store(dp + j, p * (load(dp + j) * factors - delta[i]));
+            store(logits + j, p * factors);
+        }
+    }
+    matmul(args->sgemm, 'N', 'N', rows, args->head_dim, keys, args->softmax_scale, block->dp, ld, matrix[K],
+           stride(block, K), block->key ? 1.0f : 0.0f, matrix[DQ], stride(block, DQ));
+    matmul(args->sgemm, 'T', 'N', keys, args->head_dim, rows, args->softmax_scale, block->dp, ld, matrix[Q],
+           stride(block, Q), 1.0f, matrix[DK], stride(block, DK));
+    matmul(args->sgemm, 'T', 'N', keys, args->head_dim_v, rows, 1.0f, block->logits, ld, matrix[D_OUT],
+           stride(block, D_OUT), 1.0f, matrix[DV], stride(block, DV));
+}
+
+/* Point to the block's first row of each tensor: of queries, or of keys. */
+static void locate(Block *block, int64_t part) {
+    const FusedArgs *args = block->args;
+    int64_t batch = block->off_bh / args->num_heads, head = block->off_bh % args->num_heads;
+    for (int t = 0; t < NUM_TENSORS; t++) {
+        const int64_t *strides = args->strides[t];
+        int64_t row = t == K || t == V || t == DK || t == DV ? block->key : block->row;
+        if (args->tensors[t])
+            block->matrix[t] =
+                args->tensors[t] + part * strides[0] + batch * strides[1] + head * strides[2] + row * strides[3];
+    }
+}
+
+/* Process parts `first` to `last` of all num_bh * parts. */
+static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
+    const FusedArgs *args = arg;
+    int64_t seqlen_k = args->spec.seqlen_k, parts = (args->seqlen_q + args->rows_per_part - 1) / args->rows_per_part;
+    float *scratch = args->scratch + thread * (2 * args->logits_numel + args->bits_numel);
+    Block block = {args, .logits = scratch, .dp = scratch + args->logits_numel,
+                   .bits = (uint8_t *)(scratch + 2 * args->logits_numel)};
+    float row_max[args->rows_per_block], row_sum[args->rows_per_block]; /* backward: row_sum is delta */
+    uint64_t valid[(seqlen_k + 63) / 64];
+    if (args->spec.unit == BLOCK || args->spec.unit == CROSS) valid_starts(&args->spec, valid, (seqlen_k + 63) / 64);
+    for (int64_t n = first; n < last; n++) {
+        int64_t part = n % parts, end = min(args->seqlen_q, (part + 1) * args->rows_per_part);
+        block.off_bh = n / parts;
+        for (block.row = part * args->rows_per_part; block.row < end; block.row += block.rows) {
+            block.rows = min(args->rows_per_block, end - block.row);
+            block.key = 0;
+            locate(&block, part);
+            draw(&block, valid);
+            for (int64_t i = 0; i < block.rows; i++) {
+                row_max[i] = -INFINITY;
+                row_sum[i] = 0.0f;
+                if (!args->tensors[DQ]) continue;
+                row_sum[i] = dot(block.matrix[OUT] + i * stride(&block, OUT),
+                                 block.matrix[D_OUT] + i * stride(&block, D_OUT), args->head_dim_v);
+            }
+            int64_t allowed_keys = args->causal ? min(seqlen_k, block.row + block.rows) : seqlen_k;
+            for (; block.key < allowed_keys; block.key += block.keys) {
+                block.keys = min(args->keys_per_block, allowed_keys - block.key);
+                locate(&block, part);
+                if (args->tensors[DQ])
+                    backward(&block, row_sum);
+                else
+                    forward(&block, row_max, row_sum);
+            }
+            block.key = 0;
+            locate(&block, part);
+            if (!args->tensors[DQ]) finish_forward(&block, row_max, row_sum);
+        }
+    }
+}
+
+/* Compute `out`, `row_max` and `row_scale`, or the gradients. */
+void attend(FusedArgs *args, Parallel parallel) {
+    int64_t parts = (args->seqlen_q + args->rows_per_part - 1) / args->rows_per_part;
+    process_rows(process, args, args->num_bh * parts, 1, args->num_threads, parallel);
+}

@@ -1,0 +1,132 @@
+"""Attention with dropped keys or weights on a CPU in one pass: the Python side of ``cpu_fused.c``."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from harness.attention.kernels import cpu_masks
+from harness.attention.kernels.c_library import load_library
+from harness.attention.reference.drop_masks import DropSpec
+
+MAX_ROWS, MAX_KEYS = 128, 512
+"""Queries and keys whose logits a thread holds: 256 KiB in float32, twice for the gradients."""
+NUM_TENSORS = 8
+SGEMM = ctypes.cast(getattr(ctypes.CDLL(torch._C.__file__), "sgemm_", 0), ctypes.c_void_p).value
+"""Address of the matrix product of the BLAS that torch uses; None without one."""
+
+
+class _FusedArgs(ctypes.Structure):
+    """`FusedArgs` of ``cpu_fused.c``."""
+
+    _fields_ = (
+        ("spec", cpu_masks.DropBits), ("mask", cpu_masks.MaskView), ("strides", ctypes.c_int64 * 4 * NUM_TENSORS),
+        ("tensors", ctypes.c_void_p * NUM_TENSORS),
+        *cpu_masks.struct_fields(void_p="row_max row_scale scratch sgemm"),
+        *cpu_masks.struct_fields(
+            int64="num_bh num_heads seqlen_q head_dim head_dim_v rows_per_part rows_per_block keys_per_block "
+            "logits_numel bits_numel",
+            float="softmax_scale keep_scale", int32="renormalize causal num_threads",
+        ),
+    )  # fmt: skip
+
+
+class FusedAttention:
+    """One call, forward or backward with the same spec. Half precision is computed in float32.
+
+    Arguments are those of `harness.attention.dispatch.drop_attention`, except `keep_scale`: 1 / (1 − ratio)
+    for `inverse` and None for `renormalize`.
+    """
+
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *,
+        causal: bool, scale: float,
+    ) -> None:  # fmt: skip
+        self.dtype, self.inputs = q.dtype, (q.float(), k.float(), v.float())
+        batch, heads, seqlen_q, head_dim = q.shape
+        seqlen_k = k.shape[2]
+        view, self._mask = cpu_masks.mask_view(mask, (batch, heads, seqlen_q, seqlen_k))
+        self.blocks = -(-seqlen_q // MAX_ROWS)
+        rows, keys = -(-seqlen_q // self.blocks), min(MAX_KEYS, _align(seqlen_k))
+        self.args = _FusedArgs(
+            spec=cpu_masks.drop_bits(spec, seqlen_k), mask=view, sgemm=SGEMM, num_bh=batch * heads, num_heads=heads,
+            seqlen_q=seqlen_q, head_dim=head_dim, head_dim_v=v.shape[-1], rows_per_block=rows, keys_per_block=keys,
+            logits_numel=_align(rows * keys), bits_numel=_align(rows * -(-seqlen_k // 8) // 4 + 16),
+            softmax_scale=scale, keep_scale=keep_scale or 1.0, renormalize=keep_scale is None, causal=causal,
+            num_threads=torch.get_num_threads(),
+        )  # fmt: skip
+
+    def forward(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output (B, H, T, e), the softmax statistics (2, B, H, T), and an empty tensor.
+
+        The statistics are each row's maximum and scale, such that the softmax is exp(logit − maximum) · scale. The
+        log-sum-exp, which combines them, would lose all digits for masks that add −10⁹.
+        """
+        q, _, v = self.inputs
+        batch, heads, seqlen_q, _ = q.shape
+        # SDPA's layout, in which models merge the heads without a copy.
+        out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
+        stats = q.new_empty(2, batch, heads, seqlen_q)
+        self._run(stats, 1, *self.inputs, out)
+        return out.to(self.dtype), stats, torch.empty(0, dtype=self.dtype)
+
+    def backward(self, d_out: Tensor, out: Tensor, stats: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of q, k and v."""
+        q, k, v = self.inputs
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        # With few heads, several threads share one, and sum its gradients of keys and values by part.
+        parts = min(self.blocks, -(-2 * self.args.num_threads // self.args.num_bh))
+        blocks_per_part = -(-self.blocks // parts)
+        parts = -(-self.blocks // blocks_per_part)
+        by_part = [dk[None], dv[None]]
+        if parts > 1:
+            by_part = [cpu_masks.BUFFERS.take(parts * grad.numel()).view(parts, *grad.shape) for grad in (dk, dv)]
+        for grads in by_part:
+            grads.zero_()
+        self._run(stats, blocks_per_part, q, k, v, out.float(), d_out.float(), dq, *by_part)
+        if parts > 1:
+            for total, grads in zip((dk, dv), by_part, strict=True):
+                torch.sum(grads, 0, out=total)
+        return dq.to(self.dtype), dk.to(self.dtype), dv.to(self.dtype)
+
+    def _run(self, stats: Tensor, blocks_per_part: int, *tensors: Tensor) -> None:
+        args = self.args
+        args.rows_per_part = blocks_per_part * args.rows_per_block
+        args.row_max, args.row_scale = (stat.data_ptr() for stat in stats)
+        rows = [_with_rows(tensor) for tensor in tensors]  # keeps copies alive
+        for index, tensor in enumerate(rows):
+            args.tensors[index] = tensor.data_ptr()
+            *outer, row_stride, _ = tensor.stride()
+            # BLAS checks the stride even of a single row.
+            strides = *(0,) * (3 - len(outer)), *outer, max(row_stride, tensor.shape[-1])
+            args.strides[index] = (ctypes.c_int64 * 4)(*strides)
+        scratch = cpu_masks.BUFFERS.take(args.num_threads * (2 * args.logits_numel + args.bits_numel) + 16)
+        args.scratch = scratch.data_ptr() + -scratch.data_ptr() % 64  # aligned to vectors
+        _kernel()(ctypes.byref(args), cpu_masks.gomp_parallel())
+
+
+def supports(q: Tensor) -> bool:
+    """Return whether `FusedAttention` can compute a call with queries like these, in keys and values of their dtype."""
+    return q.dtype != torch.float64 and SGEMM is not None
+
+
+def _align(numel: int) -> int:
+    """Round up to vectors of 16 floats."""
+    return -(-numel // 16) * 16
+
+
+def _with_rows(tensor: Tensor) -> Tensor:
+    """Return (…, n, d) such that rows are contiguous and do not overlap, as BLAS needs."""
+    is_valid = tensor.stride(-1) == 1 and (tensor.shape[-2] == 1 or tensor.stride(-2) >= tensor.shape[-1])
+    return tensor if is_valid else tensor.contiguous()
+
+
+@cache
+def _kernel() -> ctypes._NamedFuncPointer:
+    library = load_library("cpu_fused")
+    assert library is not None, "`select_backend` checks that C libraries can be built"
+    library.attend.restype = None
+    return library.attend

@@ -1,0 +1,89 @@
+"""The card of a user's own data, `card.yaml`, and the files of its splits, by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from harness.errors import InputError, unknown_name
+from harness.files import read_yaml, yaml_line
+from harness.trials.task import Split
+from harness.validation import StrictModel, validated
+from tasks.data.dataset import Dataset, Layout
+
+CARD = "card.yaml"
+SPLIT_NAMES: dict[str, Split] = {
+    "train": "train", "dev": "dev", "valid": "dev", "val": "dev", "validation": "dev", "test": "test",
+}  # fmt: skip
+"""Names up to the first dot, in lower case → split."""
+OneOrMore = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+
+
+class Card(StrictModel):
+    """A card, as docs/data.md describes; `Dataset.card` lists the keys of a set."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+    percent: dict[Literal["dev", "test"], Annotated[int, Field(ge=1, le=49)]] = Field(default={})
+    text: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=2)] = ("text",)
+    label: str = "label"
+    group: str = ""
+    classes: tuple[str, ...] = ()
+    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    columns: tuple[str, ...] = ("word", "tag")
+    scored: Literal["spans", "tokens"] = "spans"
+    languages: tuple[str, ...] = ()
+
+
+def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split, list[str]]]:
+    """Return a set as it is in a user's folder, its card, and the files of each split.
+
+    Raises:
+        InputError: the card is not valid, or the names do not give the splits.
+    """
+    file = folder / CARD
+    content = (read_yaml(file) if file.is_file() else None) or {}
+    if not isinstance(content, dict):
+        raise InputError(f"{file}: expected a mapping, such as `group: author`")
+    for key in content:
+        if key not in dataset.card:
+            raise unknown_name(f"key in {file}:{yaml_line(file, [key])}", str(key), dataset.card)
+    card = validated(Card, content, file)
+    features = tuple(name for name in card.columns if name not in ("word", "tag"))
+    group_fits = "columns" not in dataset.card or card.group in ("", *features)
+    if len({"word", "tag", *features}) != len(card.columns) or not group_fits:
+        columns = ", ".join(card.columns)
+        raise InputError(f"{file}: columns {columns}: expected word and tag once, and others, one of them the group")
+    [pattern], number = dataset.layouts[0].files, 2 if "languages" in dataset.card else 1
+    splits = _by_name(folder, pattern, card)
+    if splits and ("train" not in splits or any(len(names) != number for names in splits.values())):
+        names = ", ".join(name for names in splits.values() for name in names)[:200]
+        raise InputError(f"{folder}: {names}: expected {number} for train, and for dev and test as many or none")
+    if dataset.kind == "object-detection":
+        for parts in splits.values():  # images: in a folder with the same name, or in images/, or next to the file
+            near = (f"{Path(parts[0]).stem}/", "images/", "./")
+            parts.append(next(name for name in near if (folder / name).is_dir()))
+    files = tuple(dict.fromkeys(name for names in splits.values() for name in names)) or (pattern,)
+    facts = {
+        "layouts": (Layout(files=files, optional=(CARD,), reader=dataset.layouts[0].reader),),
+        "kind": "textual-entailment" if len(card.text) > 1 else dataset.kind,
+        "columns": features,
+    }
+    return dataset.model_copy(update=facts), card, splits
+
+
+def _by_name(folder: Path, pattern: str, card: Card) -> dict[Split, list[str]]:
+    """Return the names that match the pattern by split; the other names belong to train.
+
+    For the pattern "*/" the only split is the folder itself if no folder in it has a split's name.
+    """
+    end, suffixes = "/" * pattern.endswith("/"), [f".{language}" for language in card.languages] or [""]
+    paths = {path for gz in ("", ".gz") for path in folder.glob(pattern + gz) if path.is_dir() == bool(end)}
+    names = sorted(path.name for path in paths if path.name[0] != "." and path.name != CARD)
+    if end and names and not SPLIT_NAMES.keys() & {*map(str.lower, names)}:
+        return {"train": ["./"]}
+    splits: dict[Split, list[str]] = {"train": [], "dev": [], "test": []}
+    for name in (name for suffix in suffixes for name in names if name.removesuffix(".gz").endswith(suffix)):
+        splits[SPLIT_NAMES.get(name.partition(".")[0].lower(), "train")].append(name + end)
+    return {split: names for split, names in splits.items() if names}

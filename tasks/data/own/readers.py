@@ -1,0 +1,167 @@
+"""Readers of a user's own data. All raise InputError, which names file and line, for what does not parse or fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from itertools import combinations
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from harness.errors import InputError
+from harness.files import read_bytes
+from harness.trials.task import Split
+from tasks.data.card import CARD, Card, describe
+from tasks.data.classification import ImageClassificationData, TextClassificationData, TextSplit
+from tasks.data.dataset import DATASETS
+from tasks.data.detection.annotations import AnnotatedSplit
+from tasks.data.detection.coco import BoxedImage, DetectionData, read_annotations
+from tasks.data.images.image_folder import class_folders, class_names
+from tasks.data.lines import single_spaces, stream_lines
+from tasks.data.locate import Source
+from tasks.data.read import Data
+from tasks.data.splits import SPLITS, overlap_notes, three_splits
+from tasks.data.text.conll import read_columns
+from tasks.data.text.labeled_text import csv_rows
+from tasks.data.text.snli import PairData, PairSplit, json_rows
+from tasks.data.text.tagged import TaggedData, tagged_data
+from tasks.data.translation.parallel import PairFiles, ParallelText
+
+FILES = "splits as in the files"
+TABLES: dict[int, Any] = {1: (TextClassificationData, TextSplit), 2: (PairData, PairSplit)}
+"""Number of columns of text → types of the data and of a split."""
+Row = tuple[int, Mapping[str, Any]]
+"""Line number, and values by column."""
+
+
+def _open(source: Source) -> tuple[Card, dict[Split, list[Path]]]:
+    """Return the card of a set, and the files of each split that has some."""
+    _, card, splits = describe(DATASETS.get(source.name), source.folder)
+    return card, {split: [source.folder / name for name in names] for split, names in splits.items()}
+
+
+def _csv(path: Path, card: Card) -> Iterator[Row]:
+    _, names = next(rows := csv_rows(path, (line for _, line in stream_lines(path)), card.separator))
+    for number, row in rows:
+        if row and len(row) != len({*names}):
+            raise InputError(f"{path}:{number}: {len(row)} columns: expected {len({*names})}, named in line 1")
+        yield number, dict(zip(names, row, strict=False))
+
+
+def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
+    if not isinstance(value := row.get(name), str | int):
+        columns = ", ".join(row)[:200]
+        raise InputError(f"{path}:{line}: no text or integer '{name}' among {columns}: name the columns in {CARD}")
+    return single_spaces(str(value))
+
+
+def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) -> Data:
+    card, files = _open(source)
+    data_type, split_type = TABLES[len(card.text)]
+    names, label = [*card.text, card.label, *filter(None, [card.group])], len(card.text)
+    tables = {
+        split: [(line, [_value(path, line, row, name) for name in names]) for line, row in rows_of(path, card) if row]
+        for split, [path] in files.items()
+    }
+    words = sorted({values[label] for _, values in tables["train"]} - {""})
+    by_value = sorted(words, key=lambda name: (not name.isdecimal(), len(name) * name.isdecimal()))
+    classes = card.classes or tuple(by_value)
+    numbers = {name: number for number, name in enumerate(classes)}
+    given, groups, notes = dict[Split, Any](), dict[Split, Sequence[str]](), list[str]()
+    for split, table in tables.items():
+        for line, values in table:
+            if values[label] not in numbers:
+                known = f"{', '.join(classes)[:200]}, the classes of {'the card' if card.classes else 'train'}"
+                raise InputError(f"{files[split][0]}:{line}: {card.label} '{values[label][:40]}': not among {known}")
+        columns = list(zip(*(values for _, values in table if all(values[:label])), strict=True))
+        if not columns or len(numbers) < 2:
+            raise InputError(f"{files[split][0]}: expected rows with text, and two classes at least")
+        if left_out := len(table) - len(columns[0]):
+            notes.append(f"{left_out:,} rows of {files[split][0].name} without text left out")
+        labels = np.array([numbers[name] for name in columns[label]], np.int64)
+        given[split] = split_type(*columns[:label], labels)
+        groups |= {split: columns[-1]} if card.group else {}
+    splits, split_note = three_splits(given, card.percent, groups, "your files")
+    duplicates = overlap_notes(zip(*list(vars(rows).values())[:label], strict=True) for rows in splits)
+    return cast(Data, data_type(source.name, classes, *splits, (split_note or FILES, *notes, *duplicates)))
+
+
+read_csv = partial(_read_table, _csv)
+"""Read labeled texts or pairs from files of separated values with the columns' names in the first line."""
+read_jsonl = partial(_read_table, lambda path, card: json_rows(path))
+"""Read labeled texts or pairs from lines of JSON objects."""
+
+
+def read_conll(source: Source) -> TaggedData:
+    """Read tagged sentences; the group of a sentence is that of its first word."""
+    card, files = _open(source)
+    given = {split: read_columns(path, card.columns, card.scored).split for split, [path] in files.items()}
+    groups = {split: [row[0] for row in rows.columns[card.group]] for split, rows in given.items() if card.group}
+    splits, split_note = three_splits(given, card.percent, groups, "your files")
+    notes = (split_note or FILES, *overlap_notes(rows.words for rows in splits))
+    return tagged_data(source, splits, notes, card.scored)
+
+
+def _split_images(card: Card, given: Mapping[Split, Any]) -> tuple[tuple[Any, Any, Any], list[str]]:
+    """Return train, dev and test, and notes. A file is read only if one of another split has its size."""
+
+    def paths(rows: Any) -> list[Path]:
+        files = rows.files() if isinstance(rows, AnnotatedSplit) else rows.images
+        return [files.path(row) for row in range(len(files))]
+
+    given_paths = {split: paths(rows) for split, rows in given.items() if card.group}
+    groups = {split: [path.name.partition(card.group)[0] for path in files] for split, files in given_paths.items()}
+    splits, note = three_splits(given, card.percent, groups, "your files")
+    sizes = [{path: path.stat().st_size for path in paths(rows)} for rows in splits]
+    common = {size for one, other in combinations(sizes, 2) for size in {*one.values()} & {*other.values()}}
+    keys = ([sha256(read_bytes(path)).digest() for path in part if part[path] in common] for part in sizes)
+    return splits, [note or FILES, *overlap_notes(keys)]
+
+
+def read_image_folder(source: Source) -> ImageClassificationData:
+    """Read images in a folder per class; dev and test may lack classes."""
+    card, folders = _open(source)
+    skipped: list[Path] = []
+    names = {split: class_names(folder, skipped) for split, [folder] in folders.items()}
+    classes = card.classes or names["train"]
+    for split, present in names.items():
+        if unknown := {*present} - {*classes} or ({*classes} - {*present} if split == "train" else ()):
+            where = CARD if card.classes else "train"
+            raise InputError(
+                f"{folders[split][0]}: class '{min(unknown)}' is in the folder or in {where}, but not in both"
+            )
+    given = {split: class_folders(folder, classes, skipped) for split, [folder] in folders.items()}
+    splits, notes = _split_images(card, given)
+    if count := len({*skipped} - {source.folder / CARD}):
+        notes.append(f"{count:,} files that are no images skipped")
+    return ImageClassificationData(source.name, classes, *splits, tuple(notes))
+
+
+def read_coco_json(source: Source) -> DetectionData:
+    """Read images with boxes in COCO's format."""
+    card, files = _open(source)
+    given, notes, categories = dict[Split, AnnotatedSplit[BoxedImage]](), list[str](), dict[int, str]()
+    for split, [path, folder] in files.items():
+        names, images, left_out = read_annotations(path, folder)
+        if names != (categories := categories or names):
+            raise InputError(f"{path}: categories differ from those of another split: expected the same in all")
+        given[split] = AnnotatedSplit(path, folder, images)
+        notes += [f"{left_out} boxes of {path.name} outside of their image, or narrower than a pixel, left out"] * (
+            left_out > 0
+        )
+    splits, split_notes = _split_images(card, given)
+    classes = tuple(categories.values())
+    return DetectionData(source.name, classes, *splits, (*split_notes, *notes), category_ids=tuple(categories))
+
+
+def read_parallel(source: Source) -> ParallelText:
+    """Return raw parallel text, which is read on access, and here for its duplicates."""
+    card, files = _open(source)
+    given = {split: PairFiles(first, second) for split, [first, second] in files.items()}
+    splits, split_note = three_splits(given, card.percent, whole="your files")
+    first, second = (path.name.removesuffix(".gz").rpartition(".")[2] for path in files["train"])
+    notes = (split_note or FILES, *overlap_notes((pair for pair in files.pairs() if all(pair)) for files in splits))
+    return ParallelText(source.name, first, second, dict(zip(SPLITS, splits, strict=True)), "raw", notes)

@@ -1,0 +1,133 @@
+"""The fused CPU kernel computes the same function of the same random bits as torch operations, in one pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.attention import dispatch
+from harness.attention.kernels import cpu_fused
+from harness.attention.kernels.cpu_masks import BUFFERS
+from harness.attention.reference.units import Rescale
+from tests.harness.attention.attention_case import DROPS, MASKS, Case, Drop, needs_compiler
+
+RESCALES: tuple[Rescale, ...] = "renormalize", "inverse"
+DROPS_AND_RESCALES = [
+    (drop, rescale) for drop in DROPS for rescale in RESCALES if (drop.unit, rescale) != ("column", "inverse")
+]
+
+pytestmark = [
+    needs_compiler,
+    pytest.mark.skipif(cpu_fused.SGEMM is None, reason="torch's BLAS has no function sgemm_"),
+]
+
+
+@pytest.fixture(autouse=True)
+def always_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
+
+
+@pytest.fixture(params=["one block", "blocks"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows and keys of a head at a time, or some."""
+    if request.param == "blocks":
+        monkeypatch.setattr(cpu_fused, "MAX_ROWS", 16)
+        monkeypatch.setattr(cpu_fused, "MAX_KEYS", 48)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("mask_type", MASKS)
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+@pytest.mark.parametrize(("drop", "rescale"), DROPS_AND_RESCALES, ids=str)
+def test_fused_matches_eager(drop: Drop, rescale: Rescale, causal: bool, mask_type: str) -> None:
+    Case(drop, rescale, mask_type, causal=causal).assert_matches_eager("cpu")
+    Case(drop, rescale, mask_type, causal=causal, transposed=False, ratio=0.9).assert_matches_eager("cpu")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rescale", RESCALES)
+def test_threads_that_share_a_head_match_eager(
+    rescale: Rescale, threads: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    before = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(before))
+    torch.set_num_threads(threads)
+    monkeypatch.setattr(cpu_fused, "MAX_ROWS", 16)
+    case = Case(DROPS[0], rescale, seqlen_q=90, batch_heads=(1, 1))
+    case.assert_matches_eager("cpu")
+    for first, second in zip(case.run("cpu"), case.run("cpu"), strict=True):
+        assert torch.equal(first, second), "results are a function of the number of threads"
+
+
+def test_one_region_of_threads_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that waited for each other by tile would all stall when one of them loses its core."""
+    calls: list[object] = []
+    kernel = cpu_fused._kernel()
+
+    def recording_kernel(*args: object) -> None:
+        calls.append(args)
+        kernel(*args)
+
+    monkeypatch.setattr(cpu_fused, "_kernel", lambda: recording_kernel)
+    Case(DROPS[0], "inverse", seqlen_q=1000, batch_heads=(4, 2)).run("cpu")
+    assert len(calls) == 2, "one forward, one backward"
+
+
+@pytest.mark.parametrize("rescale", RESCALES)
+def test_memory_is_not_quadratic_in_the_tokens(rescale: Rescale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,096 tokens of two heads: a mask would take 128 MiB."""
+    case = Case(Drop("element", seqlen_k=4096), rescale, seqlen_q=4096, batch_heads=(1, 2))
+    sizes: list[int] = []
+    take = BUFFERS.take
+
+    def recording_take(numel: int) -> Tensor:
+        sizes.append(numel)
+        return take(numel)
+
+    monkeypatch.setattr(BUFFERS, "take", recording_take)
+    case.run("cpu")
+    assert 0 < max(sizes) <= torch.get_num_threads() * 2**18
+
+
+@pytest.mark.parametrize("rescale", RESCALES)
+def test_rows_that_are_masked_by_a_large_number_keep_their_gradients(rescale: Rescale) -> None:
+    """Logits of about -1e9 are equal in float32, so the weights are those of queries of 0."""
+    case = Case(DROPS[0], rescale)
+    case.mask = torch.full((1, 1, 1, DROPS[0].seqlen_k), -1e9)
+    out, _, _, dv = case.run("cpu")
+    case.q, case.mask = torch.zeros_like(case.q, requires_grad=True), None
+    expected_out, _, _, expected_dv = case.run("cpu")
+    torch.testing.assert_close((out, dv), (expected_out, expected_dv))
+
+
+@pytest.mark.parametrize("rescale", RESCALES)
+def test_nan_propagates_as_in_eager(rescale: Rescale) -> None:
+    case = Case(DROPS[0], rescale)
+    with torch.no_grad():
+        case.q[0, 0, 3, 2] = torch.nan
+        case.v[1, 1, 5, 0] = torch.nan
+    actual, expected = case.run("cpu")[0], case.run("eager")[0]
+    assert torch.equal(actual.isnan(), expected.isnan())
+    assert actual.isnan().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rescale", RESCALES)
+def test_half_precision_matches_eager(rescale: Rescale, dtype: torch.dtype) -> None:
+    Case(DROPS[0], rescale, "additive", dtype=dtype).assert_matches_eager("cpu", 2e-2)
+
+
+def test_expanded_inputs_match_eager() -> None:
+    """Rows that share memory, and gradients that are all one number."""
+    case = Case(DROPS[0], "inverse")
+    with torch.no_grad():
+        case.k = case.k[:, :, :1].expand_as(case.k).requires_grad_()
+    case.d_out = torch.ones(()).expand_as(case.d_out)
+    case.assert_matches_eager("cpu")
+
+
+def test_without_a_blas_function_the_others_compute_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_fused, "SGEMM", None)
+    Case(DROPS[0], "renormalize").assert_matches_eager("cpu")
+    Case(DROPS[0], "inverse").assert_matches_eager("eager")
