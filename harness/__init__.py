@@ -1,23 +1,12 @@
-"""DropBench: attention regularizers, and a harness that benchmarks them on nine tasks."""
+"""The engine: regularizers, attention, trials and runs.
+
+Plug-ins of 0.1 import the names below from here. The public package is `dropbench`, which has them all.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harness import moved
 from harness.registry import load
-
-if TYPE_CHECKING:
-    from harness.errors import InputError as InputError
-    from harness.models.attention import attend as attend
-    from harness.models.regularize import regularize as regularize
-    from harness.models.regularize import sites as sites
-    from harness.models.regularize import unregularize as unregularize
-    from harness.regularizers import REGULARIZERS as REGULARIZERS
-    from harness.regularizers.base import Regularizer as Regularizer
-    from harness.regularizers.base import Site as Site
-    from harness.regularizers.drop import AttentionDrop as AttentionDrop
-    from harness.trials.trial import Trial as Trial
 
 _MODULES = {
     "REGULARIZERS": "harness.regularizers",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from harness import REGULARIZERS, InputError, Regularizer, Site, unregularize
+from dropbench import REGULARIZERS, InputError, Regularizer, Site, unregularize
 from harness.models.adapter import ADAPTERS
 from harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
 from harness.regularizers.spec import build_regularizer

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adapters.text.text_transformer import build_text_transformer
-from harness import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
+from dropbench import REGULARIZERS, AttentionDrop, InputError, Site, regularize, sites, unregularize
 from harness.models.adapter import Patch
 from harness.models.regularize import DEFAULT_KINDS, bind, find_patches, watch
 from harness.regularizers.spec import build_regularizer

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from harness import regularize, sites, unregularize
+from dropbench import regularize, sites, unregularize
 from harness.models.regularize import bind, watch
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES

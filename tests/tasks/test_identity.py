@@ -26,7 +26,7 @@ from tasks.trial_factory import resolve_data
 from tasks.weights import weights_ref
 
 PLUGIN = """
-from harness import REGULARIZERS
+from dropbench import REGULARIZERS
 from harness.regularizers.drop import UnitDrop
 
 @REGULARIZERS.register("one-line")

@@ -31,6 +31,16 @@ def load_library(name: str) -> ctypes.CDLL | None:
         return None
 
 
+@cache
+def load_function(library: str, name: str) -> ctypes._NamedFuncPointer:
+    """Return a function without a result of a library that can be compiled, as `select_backend` checks."""
+    loaded = load_library(library)
+    assert loaded is not None, build_error(library)
+    function: ctypes._NamedFuncPointer = getattr(loaded, name)
+    function.restype = None
+    return function
+
+
 def build_error(name: str) -> str:
     """Return the reason why `load_library` returns None, as a message for users; empty if it does not."""
     try:

@@ -9,10 +9,12 @@
 enum { ROWS_PER_CHUNK = 64 };
 
 /* For each row of an additive mask (rows, seqlen): `order`, of the same shape, lists the keys that are not masked, then
-   the others; `position` is the index of each key in `order`, -1 for masked keys. Returns the most keys that a row
-   keeps. */
-int64_t order_keys(int64_t rows, int64_t seqlen, const float *mask, int32_t *order, int32_t *position) {
-    int64_t max_kept = 0;
+   the others; `position` is the index of each key in `order`, -1 for masked keys; `max_kept` is the most keys that a
+   row keeps. */
+void order_keys(
+    int64_t rows, int64_t seqlen, const float *mask, int32_t *order, int32_t *position, int64_t *max_kept
+) {
+    *max_kept = 0;
     for (int64_t n = 0; n < rows; n++, mask += seqlen, order += seqlen, position += seqlen) {
         int32_t kept = 0, next;
         for (int64_t j = 0; j < seqlen; j++) {
@@ -25,9 +27,8 @@ int64_t order_keys(int64_t rows, int64_t seqlen, const float *mask, int32_t *ord
         for (int64_t j = 0; j < seqlen; j++) {
             if (position[j] < 0) order[next++] = (int32_t)j;
         }
-        if (kept > max_kept) max_kept = kept;
+        if (kept > *max_kept) *max_kept = kept;
     }
-    return max_kept;
 }
 
 typedef struct {

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.c_library import load_library
+from harness.attention.kernels.c_library import load_function
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, gomp_parallel, lse_dtype, struct_fields
 from harness.attention.reference.drop_masks import DropSpec
 
@@ -41,10 +40,11 @@ class GatheredAttention:
         MaskFiller(spec, (batch, heads, 1, seqlen_k), mask).fill(full_mask, 0, 0)
         full_mask = full_mask.view(batch, heads, seqlen_k)
         order, self.position = torch.empty((2, *full_mask.shape), dtype=torch.int32)
-        order_keys, _ = _kernels()
-        pointers = full_mask.data_ptr(), order.data_ptr(), self.position.data_ptr()
-        max_kept = order_keys(batch * heads, seqlen_k, *pointers)
-        count = min(-(-max(max_kept, 1) // ALIGN) * ALIGN, seqlen_k)
+        pointers = map(ctypes.c_void_p, (full_mask.data_ptr(), order.data_ptr(), self.position.data_ptr()))
+        max_kept = ctypes.c_int64()
+        sizes = map(ctypes.c_int64, (batch * heads, seqlen_k))
+        load_function("cpu_columns", "order_keys")(*sizes, *pointers, ctypes.byref(max_kept))
+        count = min(-(-max(max_kept.value, 1) // ALIGN) * ALIGN, seqlen_k)
         gathered = [_gather(tensor, order, count, _scratch(tensor, count)) for tensor in (k, v)]
         if any(nonfinite for _, nonfinite in gathered):  # Plain attention propagates NaN through weights of 0.
             count = seqlen_k
@@ -103,8 +103,7 @@ def _gather(source: Tensor, index: Tensor, count: int, out: Tensor) -> tuple[Ten
         strides, batch, heads, count, itemsize * source.shape[-1], num_index, source.data_ptr(), index.data_ptr(),
         out.data_ptr(), itemsize, -round(math.log2(dtype.eps)), torch.get_num_threads(), 0,
     )  # fmt: skip
-    _, gather_keys = _kernels()
-    gather_keys(ctypes.byref(args), gomp_parallel())
+    load_function("cpu_columns", "gather_keys")(ctypes.byref(args), gomp_parallel())
     return out.transpose(1, 2), bool(args.any_nonfinite)
 
 
@@ -114,13 +113,3 @@ def _scratch(tensor: Tensor, count: int) -> Tensor:
     if tensor.dtype == torch.float32:
         return BUFFERS.take(batch * count * heads * head_dim).view(batch, count, heads, head_dim)
     return tensor.new_empty(batch, count, heads, head_dim)
-
-
-@cache
-def _kernels() -> tuple[ctypes._NamedFuncPointer, ctypes._NamedFuncPointer]:
-    library = load_library("cpu_columns")
-    assert library is not None, "`select_backend` checks that C libraries can be built"
-    library.order_keys.restype = ctypes.c_int64
-    library.order_keys.argtypes = *(ctypes.c_int64,) * 2, *(ctypes.c_void_p,) * 3
-    library.gather_keys.restype = None
-    return library.order_keys, library.gather_keys

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 
 import torch
 from torch import Tensor
 
 from harness.attention.kernels import cpu_masks
-from harness.attention.kernels.c_library import load_library
+from harness.attention.kernels.c_library import load_function
 from harness.attention.reference.drop_masks import DropSpec
 
 MAX_ROWS, MAX_KEYS = 128, 512
@@ -105,7 +104,7 @@ class FusedAttention:
             args.strides[index] = (ctypes.c_int64 * 4)(*strides)
         scratch = cpu_masks.BUFFERS.take(args.num_threads * (2 * args.logits_numel + args.bits_numel) + 16)
         args.scratch = scratch.data_ptr() + -scratch.data_ptr() % 64  # aligned to vectors
-        _kernel()(ctypes.byref(args), cpu_masks.gomp_parallel())
+        load_function("cpu_fused", "attend")(ctypes.byref(args), cpu_masks.gomp_parallel())
 
 
 def supports(q: Tensor) -> bool:
@@ -122,11 +121,3 @@ def _with_rows(tensor: Tensor) -> Tensor:
     """Return (…, n, d) such that rows are contiguous and do not overlap, as BLAS needs."""
     is_valid = tensor.stride(-1) == 1 and (tensor.shape[-2] == 1 or tensor.stride(-2) >= tensor.shape[-1])
     return tensor if is_valid else tensor.contiguous()
-
-
-@cache
-def _kernel() -> ctypes._NamedFuncPointer:
-    library = load_library("cpu_fused")
-    assert library is not None, "`select_backend` checks that C libraries can be built"
-    library.attend.restype = None
-    return library.attend

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harness.attention.kernels.c_library import load_library
+from harness.attention.kernels.c_library import load_function
 from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
 from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
@@ -100,7 +100,7 @@ class MaskFiller:
         """Fill `out`, contiguous float32 (heads, rows, S), from head b · H + h = `off_bh` and row `off_m` on."""
         args = self.args
         args.out, args.off_bh, args.off_m, args.num_bh, args.num_m = out.data_ptr(), off_bh, off_m, *out.shape[:2]
-        _kernel()(ctypes.byref(args), gomp_parallel())
+        load_function("cpu_masks", "fill_mask")(ctypes.byref(args), gomp_parallel())
 
 
 def lse_dtype(q: Tensor) -> torch.dtype:
@@ -148,14 +148,6 @@ class BufferPool:
 
 
 BUFFERS = BufferPool()
-
-
-@cache
-def _kernel() -> ctypes._NamedFuncPointer:
-    library = load_library("cpu_masks")
-    assert library is not None, "`select_backend` checks that the library can be built"
-    library.fill_mask.restype = None
-    return library.fill_mask
 
 
 @cache

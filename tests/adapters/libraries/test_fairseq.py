@@ -11,7 +11,7 @@ from fairseq.modules.sparse_multihead_attention import SparseMultiheadAttention
 from torch import nn
 
 from adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
-from harness import InputError, unregularize
+from dropbench import InputError, unregularize
 from harness.models.regularize import bind, find_patches, watch
 from tests.adapters.families import Inputs, tokens
 from tests.adapters.libraries.fairseq_families import FAMILIES, OneAttention, sentences, stock, translation

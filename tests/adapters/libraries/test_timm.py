@@ -14,7 +14,7 @@ from timm.models.volo import OutlookAttention
 from torch import Tensor, nn
 
 from adapters.libraries.timm_models import build_vit
-from harness import InputError, Site, regularize
+from dropbench import InputError, Site, regularize
 from harness.models.regularize import bind, watch
 from tests.adapters.libraries.torch_families import eva, vit, volo
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from adapters.libraries.torch_attention import RegularizedMultiheadAttention
-from harness import InputError, Site, regularize, unregularize
+from dropbench import InputError, Site, regularize, unregularize
 from harness.models.regularize import bind, watch
 
 SAMPLES, QUERIES, KEYS, HEADS = 2, 3, 5, 2

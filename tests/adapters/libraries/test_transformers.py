@@ -13,7 +13,7 @@ import transformers as tf
 from torch import Tensor, nn
 
 from adapters.libraries.transformers_attention import InterfaceSite
-from harness import InputError, Site, regularize, sites, unregularize
+from dropbench import InputError, Site, regularize, sites, unregularize
 from harness.models.regularize import bind, watch
 from tests.adapters.families import tokens
 from tests.adapters.libraries.transformers_families import BART, BERT, FAMILIES, LLAMA, VIT, build_model

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from adapters.vision.image_weights import load_image_weights
-from harness import InputError
+from dropbench import InputError
 from harness.models.catalog import IMAGENET, MODELS
 from tests.paths import GOLDEN_FILES
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from adapters.vision.t2t_module import SOFT_SPLITS, TokenPerformer
 from adapters.vision.t2t_vit import T2TViT, build_t2t_vit, positions
-from harness import InputError, Site, sites
+from dropbench import InputError, Site, sites
 from harness.analysis import ANALYSES
 from harness.analysis.options import Options
 from harness.analysis.trained import Trained

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adapters.vision.volo import Box, Volo, build_volo, random_box
-from harness import InputError, Site
+from dropbench import InputError, Site
 from harness.models.catalog import CIFAR, IMAGENET, MODELS
 from harness.models.regularize import bind, watch
 from jobs.cli.listing import list_sites

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from harness.attention import dispatch
 from harness.attention.kernels import cpu_fused
+from harness.attention.kernels.c_library import load_function
 from harness.attention.kernels.cpu_masks import BUFFERS
 from harness.attention.reference.units import Rescale
 from tests.harness.attention.attention_case import DROPS, MASKS, Case, Drop, needs_compiler
@@ -63,13 +64,13 @@ def test_threads_that_share_a_head_match_eager(
 def test_one_region_of_threads_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that waited for each other by tile would all stall when one of them loses its core."""
     calls: list[object] = []
-    kernel = cpu_fused._kernel()
+    kernel = load_function("cpu_fused", "attend")
 
     def recording_kernel(*args: object) -> None:
         calls.append(args)
         kernel(*args)
 
-    monkeypatch.setattr(cpu_fused, "_kernel", lambda: recording_kernel)
+    monkeypatch.setattr(cpu_fused, "load_function", lambda *names: recording_kernel)
     Case(DROPS[0], "inverse", seqlen_q=1000, batch_heads=(4, 2)).run("cpu")
     assert len(calls) == 2, "one forward, one backward"
 

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from harness.attention.kernels import c_library, cpu_masks
+from harness.attention.kernels import c_library
 from harness.attention.kernels.cpu_masks import MaskFiller
 from harness.attention.reference.drop_masks import DropSpec, drop_mask, sample_spec, start_threshold
 from harness.attention.reference.eager import merge_keep_mask
@@ -173,14 +173,14 @@ def test_other_instruction_sets_generate_the_same_mask(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(c_library, "FLAGS", tuple(f for f in c_library.FLAGS if f != "-march=native") + flags)
     try:
-        for cached in (c_library.load_library, cpu_masks._kernel):
+        for cached in (c_library.load_library, c_library.load_function):
             cached.cache_clear()
         assert c_library.build_error("cpu_masks") == ""
         assert len(list(tmp_path.rglob("cpu_masks-*.so"))) == 1
         for spec, shape, mask in zip(specs, shapes, expected, strict=True):
             assert torch.equal(filled(spec, shape), mask)
     finally:
-        for cached in (c_library.load_library, cpu_masks._kernel):
+        for cached in (c_library.load_library, c_library.load_function):
             cached.cache_clear()
 
 
