@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-import torch
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from harness.attention.reference.sdpa import additive, attention_weights, masked_softmax
+from adapters.libraries.torch_attention import merge_masks
+from harness.attention.reference.sdpa import attention_weights, masked_softmax
 from harness.models.adapter import (
     Adapter,
     Patch,
@@ -20,7 +20,6 @@ from harness.models.adapter import (
     has_no_hooks,
     number_layers,
     patched_class,
-    stack_of,
 )
 from harness.models.attention import attend, attend_logits
 from harness.regularizers.base import Site, SiteKind
@@ -67,7 +66,8 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
             assert key is not None
             assert value is not None
             q, k, v = self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
-            mask = _mask(attn_mask, key_padding_mask, q.dtype)
+            padding = key_padding_mask.bool() if key_padding_mask is not None and key_padding_mask.dim() else None
+            mask = merge_masks(attn_mask, padding, q.dtype)
             heads = attend(q, k, v, self.site, training=self.training, mask=mask)
             weights = attention_weights(q, k, mask=mask) if needed else None
         joined: Tensor = self.out_proj(heads.permute(2, 0, 1, 3).flatten(2))
@@ -98,18 +98,6 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         allowed = logits != float("-inf")  # NaN is allowed, and stays NaN
         heads = attend_logits(logits.masked_fill(~allowed, 0.0), v, self.site, training=self.training, mask=allowed)
         return heads, masked_softmax(logits) if need_weights else None
-
-
-def _mask(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Merge fairseq's masks for `attend`: an additive one (T, S) and a boolean one (B, S), True for padding."""
-    if padding is None or padding.dim() == 0:
-        return None if attn_mask is None else _additive(attn_mask, dtype)
-    hidden = padding.to(torch.bool)[:, None, None, :]
-    return ~hidden if attn_mask is None else _additive(attn_mask, dtype).masked_fill(hidden, float("-inf"))
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    return additive(~mask, dtype) if mask.dtype == torch.bool else mask.to(dtype)
 
 
 @dataclass(frozen=True)
@@ -155,10 +143,8 @@ class FairseqModels(Adapter):
 
     def patches(self, model: nn.Module) -> Iterator[Patch]:
         """Yield each module; subclasses with their own forward are refused."""
-        modules = [(path, module) for path, module in model.named_modules() if isinstance(module, MultiheadAttention)]
-        kinds = [_kind(path, module) for path, module in modules]
-        layers = number_layers(zip([stack_of(model, path) for path, _ in modules], kinds, strict=True))
-        for (path, module), kind, (layer, depth) in zip(modules, kinds, layers, strict=True):
+        modules = {path: module for path, module in model.named_modules() if isinstance(module, MultiheadAttention)}
+        for path, module, kind, layer, depth in number_layers(model, modules, _kind):
             owner = model.get_submodule(path.rpartition(".")[0])
             yield FairseqPatch(
                 module,

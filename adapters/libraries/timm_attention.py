@@ -13,12 +13,12 @@ from timm.models.eva import EvaAttention
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.models.adapter import can_use_original_forward, patched_class
+from harness.models.adapter import patched_class
 from harness.models.attention import attend, attend_logits
 from harness.regularizers.base import Site
 
 
-@patched_class(Attention)
+@patched_class(Attention, bypass=True)
 class RegularizedAttention(Attention):
     """Plain self-attention, as in ViT and DeiT."""
 
@@ -26,8 +26,6 @@ class RegularizedAttention(Attention):
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Attend within tokens (B, N, C) → (B, N, C_out)."""
-        if can_use_original_forward(self):
-            return super().forward(x, attn_mask, is_causal)
         q, k, v = _heads(self.qkv(x), self.num_heads)
         q, k = self.q_norm(q), self.k_norm(k)
         out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
@@ -41,8 +39,6 @@ class RotaryAttention(nn.Module):
         self: Any, x: Tensor, rope: Tensor | None = None, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """Attend within tokens (B, N, C) → (B, N, C_out)."""
-        if can_use_original_forward(self):
-            return cast(Tensor, super().forward(x, rope, attn_mask, is_causal))
         if self.qkv is not None:
             q, k, v = _heads(self.joint_projection(x), self.num_heads)
         else:
@@ -71,12 +67,12 @@ class RotaryAttention(nn.Module):
         return torch.cat([prefix, apply_rot_embed_cat(image, rope, half=self.rotate_half)], dim=2)
 
 
-@patched_class(AttentionRope)
+@patched_class(AttentionRope, bypass=True)
 class RegularizedAttentionRope(RotaryAttention, AttentionRope):
     """timm's attention with rotary positions."""
 
 
-@patched_class(EvaAttention)
+@patched_class(EvaAttention, bypass=True)
 class RegularizedEvaAttention(RotaryAttention, EvaAttention):
     """EVA's attention without a bias of keys."""
 
@@ -85,7 +81,7 @@ class RegularizedEvaAttention(RotaryAttention, EvaAttention):
         return F.linear(x, self.qkv.weight, torch.cat(biases) if biases else None)
 
 
-@patched_class(swin_transformer.WindowAttention)
+@patched_class(swin_transformer.WindowAttention, bypass=True)
 class RegularizedWindowAttention(swin_transformer.WindowAttention):
     """Swin's attention within windows: a sample of `attend` is one window, and its keys are the window's tokens."""
 
@@ -93,8 +89,6 @@ class RegularizedWindowAttention(swin_transformer.WindowAttention):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend within windows (B·windows, N, C); the mask (windows, N, N) is -100 for pairs apart in the image."""
-        if can_use_original_forward(self):
-            return super().forward(x, mask)
         q, k, v = _heads(self.qkv(x), self.num_heads)
         bias = self._get_rel_pos_bias()
         if mask is not None:
@@ -103,7 +97,7 @@ class RegularizedWindowAttention(swin_transformer.WindowAttention):
         return _project(self, x, _join(out))
 
 
-@patched_class(volo.Attention)
+@patched_class(volo.Attention, bypass=True)
 class RegularizedVoloAttention(volo.Attention):
     """VOLO's self-attention over a feature map."""
 
@@ -111,14 +105,12 @@ class RegularizedVoloAttention(volo.Attention):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend within (B, rows, columns, C) → (B, rows, columns, C)."""
-        if can_use_original_forward(self):
-            return super().forward(x)
         tokens = x.flatten(1, 2)
         out = attend(*_heads(self.qkv(tokens), self.num_heads), self.site, training=self.training)
         return _project(self, tokens, _join(out)).view_as(x)
 
 
-@patched_class(volo.ClassAttention)
+@patched_class(volo.ClassAttention, bypass=True)
 class RegularizedClassAttention(volo.ClassAttention):
     """VOLO's class attention: the class token attends to itself and to the patches."""
 
@@ -126,15 +118,13 @@ class RegularizedClassAttention(volo.ClassAttention):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend from the class token: tokens (B, 1 + N, C) → class token (B, 1, C)."""
-        if can_use_original_forward(self):
-            return super().forward(x)
         k, v = self.kv(x).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q = self.q(x[:, :1]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         out = attend(q, k, v, self.site, training=self.training)
         return _project(self, x, _join(out))
 
 
-@patched_class(volo.OutlookAttention)
+@patched_class(volo.OutlookAttention, bypass=True)
 class RegularizedOutlookAttention(volo.OutlookAttention):
     """VOLO's outlook attention: a linear layer computes the weights within the k × k neighborhood of each position.
 
@@ -145,8 +135,6 @@ class RegularizedOutlookAttention(volo.OutlookAttention):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend within (B, rows, columns, C) → (B, rows, columns, C)."""
-        if can_use_original_forward(self):
-            return super().forward(x)
         batch, rows, columns, width = x.shape
         keys, positions = self.kernel_size**2, ceil(rows / self.stride) * ceil(columns / self.stride)
         # unfold orders channels before the neighborhood: (B, heads · d · keys, positions).

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import timm
 from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
@@ -15,7 +15,7 @@ from torch import nn
 
 from adapters.libraries.timm_attention import PATCHED
 from harness.errors import InputError, unknown_name
-from harness.models.adapter import Adapter, Patch, number_layers
+from harness.models.adapter import Adapter, Patch, number_layers, parents_of
 from harness.regularizers.base import Site, SiteKind
 
 DROPS = (PatchDropout, PatchDropoutWithIndices)
@@ -35,34 +35,30 @@ class TimmModels(Adapter):
     def patches(self, model: nn.Module) -> Iterator[Patch]:
         """Yield every attention module of the classes in `PATCHED`."""
         originals = {patched: original for original, patched in PATCHED.items()} | {cls: cls for cls in PATCHED}
-        modules = [(path, module) for path, module in model.named_modules() if type(module) in originals]
-        networks = _networks(model, [path for path, _ in modules])
-        kinds: list[SiteKind] = [KINDS.get(originals[type(module)], "encoder-self") for _, module in modules]
-        layers = number_layers(zip(networks, kinds, strict=True))
-        for (path, module), network, kind, (layer, depth) in zip(modules, networks, kinds, layers, strict=True):
-            grid, prefix = _key_grid(model.get_submodule(network), module, kind)
-            site = Site(path, kind, layer, depth, cast(int, module.num_heads), grid, prefix)
+        modules = {path: module for path, module in model.named_modules() if type(module) in originals}
+        networks = _networks(model, modules)
+
+        def kind_of(_: str, module: nn.Module) -> SiteKind:
+            return KINDS.get(originals[type(module)], "encoder-self")
+
+        for path, module, kind, layer, depth in number_layers(model, modules, kind_of, lambda _, path: networks[path]):
+            grid, prefix = _key_grid(model.get_submodule(networks[path]), module, kind)
+            site = Site(path, kind, layer, depth, module.num_heads, grid, prefix)
             yield Patch(module, site, PATCHED[originals[type(module)]])
 
 
-def _networks(model: nn.Module, paths: list[str]) -> list[str]:
+def _networks(model: nn.Module, paths: Iterable[str]) -> dict[str, str]:
     """Return the path of the network of each attention module: the outermost timm model with several of them above it.
 
     For a block that a model of another library takes from timm, the network is the whole model.
     """
-    count = Counter(parent for path in paths for parent in _parents(path))
+    count = Counter(parent for path in paths for parent in parents_of(path))
     networks = {parent for parent in count if count[parent] > 1 and _of_timm(model.get_submodule(parent))}
-    return [next((parent for parent in _parents(path) if parent in networks), "") for path in paths]
+    return {path: next((parent for parent in parents_of(path) if parent in networks), "") for path in paths}
 
 
 def _of_timm(module: nn.Module) -> bool:
     return any(cls.__module__.startswith("timm.models.") for cls in type(module).__mro__)
-
-
-def _parents(path: str) -> list[str]:
-    """Return the paths of the modules above a path, the model itself first."""
-    steps = path.split(".")
-    return [".".join(steps[:end]) for end in range(len(steps))]
 
 
 def _key_grid(network: Any, module: Any, kind: SiteKind) -> tuple[tuple[int, int] | None, int]:

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from harness.attention.reference.sdpa import additive, attention_weights
 from harness.errors import InputError
-from harness.models.adapter import Adapter, Patch, can_use_original_forward, number_layers, patched_class, stack_of
+from harness.models.adapter import Adapter, Patch, can_use_original_forward, number_layers, parents_of, patched_class
 from harness.models.attention import attend
 from harness.regularizers.base import Site, SiteKind
 
 
-@patched_class(nn.MultiheadAttention)
+@patched_class(nn.MultiheadAttention, bypass=True)
 class RegularizedMultiheadAttention(nn.MultiheadAttention):
     """Every form of torch's multi-head attention: self and cross, batched or not, either order, any of its masks.
 
@@ -46,10 +46,6 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with shapes and masks of nn.MultiheadAttention."""
-        if can_use_original_forward(self):
-            return super().forward(
-                query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
-            )
         if query.is_nested:
             raise InputError(
                 f"{self.site.name}: nested tensors work only in torch's own fast path: expected"
@@ -63,7 +59,9 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         if not batched:
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         q, k, v = self._heads(query, key, value, batch_axis=0 if self.batch_first or not batched else 1)
-        mask = self._mask(attn_mask, key_padding_mask, q, k)
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.view(-1, self.num_heads, q.shape[2], k.shape[2])
+        mask = merge_masks(attn_mask, key_padding_mask, q.dtype)
         if self.bias_k is not None and self.bias_v is not None:
             k, v = (
                 torch.cat([part, bias.view(1, self.num_heads, 1, -1).expand(len(part), -1, -1, -1)], dim=2)
@@ -99,19 +97,19 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         biases = (None,) * 3 if bias is None else bias.chunk(3)
         return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
 
-    def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-        """Merge both masks for `attend`: True masks a key in torch and allows it in `attend`; floats are added."""
-        if attn_mask is not None and attn_mask.dim() == 3:
-            attn_mask = attn_mask.view(-1, self.num_heads, q.shape[2], k.shape[2])
-        if padding is not None:
-            padding = padding[:, None, None, :]
-        masks = [mask for mask in (attn_mask, padding) if mask is not None]
-        if not masks:
-            return None
-        if all(mask.dtype == torch.bool for mask in masks):
-            return ~reduce(torch.logical_or, masks)
-        floats = [additive(~mask, q.dtype) if mask.dtype == torch.bool else mask.to(q.dtype) for mask in masks]
-        return reduce(torch.add, floats)
+
+def merge_masks(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Merge torch's masks for `attend`: one of pairs (…, T, S), and one of keys (B, S).
+
+    True masks a key in torch and allows it in `attend`; floats are added.
+    """
+    padding = padding if padding is None else padding[:, None, None, :]
+    masks = [mask for mask in (attn_mask, padding) if mask is not None]
+    if not masks:
+        return None
+    if all(mask.dtype == torch.bool for mask in masks):
+        return ~reduce(torch.logical_or, masks)
+    return reduce(torch.add, [additive(~mask, dtype) if mask.dtype == torch.bool else mask.to(dtype) for mask in masks])
 
 
 class TorchModels(Adapter):
@@ -127,12 +125,8 @@ class TorchModels(Adapter):
     def patches(self, model: nn.Module) -> Iterator[Patch]:
         """Yield each module; subclasses with their own forward are refused."""
         modules = {path: child for path, child in model.named_modules() if isinstance(child, nn.MultiheadAttention)}
-        kinds = [_kind(model, path) for path in modules]
-        layers = number_layers(zip([stack_of(model, path) for path in modules], kinds, strict=True))
-        grids = _grids(model)
-        for (path, module), kind, (layer, depth) in zip(modules.items(), kinds, layers, strict=True):
-            grid, prefix = next((keys for owner, keys in grids.items() if path.startswith(owner)), (None, 0))
-            site = Site(path, kind, layer, depth, module.num_heads, grid, prefix)
+        for path, module, kind, layer, depth in number_layers(model, modules, lambda path, _: _kind(model, path)):
+            site = Site(path, kind, layer, depth, module.num_heads, *_key_grid(model, path))
             plain = type(module) in (nn.MultiheadAttention, RegularizedMultiheadAttention)
             refusal = None if plain else f"{type(module).__name__} overrides nn.MultiheadAttention"
             yield Patch(module, site, RegularizedMultiheadAttention, refusal)
@@ -150,12 +144,11 @@ def _kind(model: nn.Module, path: str) -> SiteKind:
     return "decoder-self" if "decoder" in path else "encoder-self"
 
 
-def _grids(model: nn.Module) -> dict[str, tuple[tuple[int, int], int]]:
-    """Return the token grid and the number of prefix tokens of torchvision's Vision Transformers, by path."""
-    grids: dict[str, tuple[tuple[int, int], int]] = {}
+def _key_grid(model: nn.Module, path: str) -> tuple[tuple[int, int] | None, int]:
+    """Return the token grid and the number of prefix tokens of the keys in torchvision's Vision Transformers."""
     module: Any
-    for path, module in model.named_modules():
+    for module in map(model.get_submodule, parents_of(path)):
         if type(module).__module__ == "torchvision.models.vision_transformer" and hasattr(module, "patch_size"):
             side = module.image_size // module.patch_size
-            grids[path] = ((side, side), 1)
-    return grids
+            return (side, side), 1
+    return None, 0

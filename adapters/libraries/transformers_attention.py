@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from harness.attention.reference.sdpa import additive, attention_logits, attention_weights, masked_softmax, with_causal
+from harness.attention.reference.sdpa import attention_logits, attention_weights, mask_logits, masked_softmax
 from harness.errors import InputError
 from harness.models.adapter import can_use_original_forward, site_of
 from harness.models.attention import attend, attend_logits
@@ -142,23 +142,14 @@ def _attend(
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q.dtype)
     if position_bias is not None:
-        mask, causal = _add_mask(position_bias.to(q.dtype), mask, causal), False
+        mask, causal = mask_logits(position_bias.to(q.dtype), mask, causal=causal), False
     if softcap is None:
         out = attend(q, k, v, site, training=training, mask=mask, causal=causal, scale=scaling)
         undropped = attention_weights(q, k, mask=mask, causal=causal, scale=scaling) if weights else None
         return out.transpose(1, 2), undropped
     logits = softcap * (attention_logits(q, k, scale=scaling) / softcap).tanh()
     out = attend_logits(logits, v, site, training=training, mask=mask, causal=causal)
-    return out.transpose(1, 2), masked_softmax(_add_mask(logits, mask, causal)) if weights else None
-
-
-def _add_mask(bias: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Add a mask to logits or to a bias of logits."""
-    if causal:
-        mask = with_causal(mask, bias.shape[-2], bias.shape[-1], bias.device)
-    if mask is None:
-        return bias
-    return bias + (additive(mask, bias.dtype) if mask.dtype == torch.bool else mask)
+    return out.transpose(1, 2), masked_softmax(mask_logits(logits, mask, causal=causal)) if weights else None
 
 
 for _name, _mask in (("sdpa", sdpa_mask), ("eager", eager_mask)):

@@ -20,7 +20,7 @@ from adapters.libraries.transformers_attention import (
     original_function,
     uses_interface,
 )
-from harness.models.adapter import Adapter, Patch, number_layers, site_of, stack_of
+from harness.models.adapter import Adapter, Patch, number_layers, parents_of, site_of
 from harness.regularizers.base import Site, SiteKind
 
 
@@ -73,8 +73,7 @@ class TransformersModels(Adapter):
         """Yield each module; modules that bypass the interface or extend its computation are refused with a reason."""
         owners: dict[str, PreTrainedModel] = {}
         for path, module in model.named_modules():
-            below = any(owner == "" or path.startswith(f"{owner}.") for owner in owners)
-            if isinstance(module, PreTrainedModel) and not below:
+            if isinstance(module, PreTrainedModel) and not owners.keys() & parents_of(path):
                 owners[path] = module
         for path, owner in owners.items():
             yield from _patches(owner, path)
@@ -85,9 +84,7 @@ def _patches(owner: PreTrainedModel, prefix: str) -> Iterator[Patch]:
     bypassed = not modules
     if bypassed:
         modules = {path: module for path, module in owner.named_modules() if _is_attention(module)}
-    kinds = [_kind(path, module) for path, module in modules.items()]
-    layers = number_layers(zip((stack_of(owner, path) for path in modules), kinds, strict=True))
-    for (path, module), kind, (layer, depth) in zip(modules.items(), kinds, layers, strict=True):
+    for path, module, kind, layer, depth in number_layers(owner, modules, _kind):
         grid, num_prefix_tokens = _key_grid(owner, path)
         fields = (f"{prefix}.{path}".strip("."), kind, layer, depth, _heads(module), grid, num_prefix_tokens)
         reason = f"{type(owner).__name__} bypasses transformers' AttentionInterface" if bypassed else _refusal(module)
@@ -136,8 +133,8 @@ def _key_grid(owner: nn.Module, path: str) -> tuple[tuple[int, int] | None, int]
     window = getattr(getattr(owner.get_submodule(path), "relative_position_bias", None), "window_size", None)
     if "Swin" in type(owner.get_submodule(path)).__name__ and window is not None:
         return tuple(window), 0
-    ancestor: Any = owner
-    for step in path.split("."):
+    ancestor: Any
+    for ancestor in map(owner.get_submodule, parents_of(path)):
         embeddings: Any = getattr(ancestor, "embeddings", None)
         patches: Any = getattr(embeddings, "patch_embeddings", None)
         positions = getattr(embeddings, "position_embeddings", None)
@@ -147,7 +144,6 @@ def _key_grid(owner: nn.Module, path: str) -> tuple[tuple[int, int] | None, int]
             num_prefix_tokens = positions.shape[1] - rows * columns + registers
             masked = getattr(ancestor.config, "mask_ratio", 0)  # a masked autoencoder drops most tokens
             return ((rows, columns), num_prefix_tokens) if num_prefix_tokens >= 0 and not masked else (None, 0)
-        ancestor = getattr(ancestor, step)
     return None, 0
 
 

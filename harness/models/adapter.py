@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any, ClassVar, cast
 
 from torch import nn
 
@@ -91,12 +93,23 @@ class OwnModels(Adapter):
                 yield Patch(module, site)
 
 
-def patched_class(original: type[nn.Module]) -> Any:
-    """Class decorator for patched classes: set the class that `unregularize` restores."""
+def patched_class(original: type[nn.Module], *, bypass: bool = False) -> Any:
+    """Class decorator for patched classes: set the class that `unregularize` restores.
 
-    def decorate(patched: type[nn.Module]) -> type[nn.Module]:
-        patched.unpatched = original  # type: ignore[attr-defined]
-        return patched
+    With `bypass`, a module calls the forward of `original` if `can_use_original_forward`.
+    """
+
+    def decorate(patched: Any) -> type[nn.Module]:
+        patched.unpatched = original
+        regularized = patched.forward
+
+        @wraps(regularized)
+        def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return (original.forward if can_use_original_forward(self) else regularized)(self, *args, **kwargs)
+
+        if bypass:
+            patched.forward = forward
+        return cast("type[nn.Module]", patched)
 
     return decorate
 
@@ -151,33 +164,43 @@ def has_no_hooks(module: nn.Module) -> bool:
     return all(hook is None for hook in (site.probe, site.module, site.masked_keys, site.mc_samples or None))
 
 
+def parents_of(path: str) -> list[str]:
+    """Return the paths of the modules above a path, the model itself first."""
+    names = path.split(".")
+    return [".".join(names[:end]) for end in range(len(names))]
+
+
 def stack_of(model: nn.Module, path: str) -> str:
     """Return the path of the outermost nn.ModuleList that contains a module, as its stack of layers; "" for none."""
-    module = model
-    names = path.split(".") if path else []
-    for index, name in enumerate(names):
-        if isinstance(module, nn.ModuleList):
-            return ".".join(names[:index])
-        module = getattr(module, name)
-    return ""
+    return next((parent for parent in parents_of(path) if isinstance(model.get_submodule(parent), nn.ModuleList)), "")
 
 
-def number_layers(modules: Iterable[tuple[str, SiteKind]]) -> list[tuple[int, int]]:
+def number_layers(
+    model: nn.Module,
+    modules: Mapping[str, nn.Module],
+    kind_of: Callable[[str, Any], SiteKind],
+    stack_of: Callable[[nn.Module, str], str] = stack_of,
+) -> list[tuple[str, Any, SiteKind, int, int]]:
     """Number the attention modules of a model for the schedules.
 
     Outlook and self attention of an encoder are counted together, every other kind separately: the third cross
     attention of a decoder and its third self attention both are in its layer 3.
 
     Args:
-        modules: the stack and the kind of each module, in order of execution.
+        model: the model.
+        modules: its attention modules by path, in order of execution.
+        kind_of: (path, module) -> the kind of its attention.
+        stack_of: (model, path) -> the stack of layers of a module.
 
     Returns:
-        the layer of each module, from 0, and the depth: the number of layers of this kind in this stack.
+        the path, module and kind of each, its layer, from 0, and the depth: the number of layers of this kind in this
+        stack.
     """
-    depths: dict[tuple[str, str], int] = {}
+    depths: Counter[tuple[str, str]] = Counter()
     layers = []
-    for stack, kind in modules:
-        key = (stack, "encoder-self" if kind == "outlook" else kind)
-        layers.append((key, depths.get(key, 0)))
-        depths[key] = layers[-1][1] + 1
-    return [(layer, depths[key]) for key, layer in layers]
+    for path, module in modules.items():
+        kind = kind_of(path, module)
+        key = (stack_of(model, path), "encoder-self" if kind == "outlook" else kind)
+        layers.append((path, module, kind, depths[key], key))
+        depths[key] += 1
+    return [(path, module, kind, layer, depths[key]) for path, module, kind, layer, key in layers]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.attention.reference.sdpa import allowed_keys, attention_weights, fit_mask, plain_attention, with_causal
-from harness.regularizers.base import Regularizer, Site
+from harness.attention.reference import sdpa
+from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_heads
 
 
@@ -55,43 +55,36 @@ def attend(
         )
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"attention '{site.name}': expected a boolean or floating mask, got {mask.dtype}")
-    mask = fit_mask(mask, q.dtype)
+    mask = sdpa.fit_mask(mask, q.dtype)
     if site.masked_keys is not None and not training:
-        mask = _mask_keys(mask, site.masked_keys)
+        mask = sdpa.with_allowed(mask, ~site.masked_keys[:, None, None, :])
     regularizer = site.regularizer if site.ratio > 0.0 else None
     if not k.shape[-2]:  # without keys nothing is masked or dropped: the output is 0
         mask, causal, regularizer = None, False, None
     if site.mc_samples and not training and regularizer is not None:
-        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        weights = _expected_weights(q, k, site, regularizer, mask=merged, scale=scale)
+        merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        added = merged if merged is None or merged.dtype == torch.bool else merged.to(dtype)
+        with torch.autocast(q.device.type, enabled=False):
+            weights = regularizer.expected_weights(q.to(dtype), k.to(dtype), site, mask=added, scale=scale)
         if site.probe is not None:
             site.probe(site, _probe_weights(weights, merged))
         return weights.to(v.dtype) @ v
     if site.probe is not None:
         with torch.no_grad():
-            merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-            site.probe(site, _probe_weights(attention_weights(q, k, mask=merged, scale=scale), merged))
+            merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            site.probe(site, _probe_weights(sdpa.attention_weights(q, k, mask=merged, scale=scale), merged))
     if training and regularizer is not None:
         fused = regularizer.attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
         if fused is None:
-            merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+            merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
             fused = regularizer.attend(q, k, v, site, mask=merged, scale=scale)
         out = fused
     else:
-        out = plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
+        out = sdpa.plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
     if site.module is not None:
         out = regularized_heads(out, site, training=training, keys=k.shape[-2], mask=mask, causal=causal)
     return out
-
-
-def _expected_weights(
-    q: Tensor, k: Tensor, site: Site, regularizer: Regularizer, *, mask: Tensor | None, scale: float | None
-) -> Tensor:
-    """Return `Regularizer.expected_weights`, computed at least in float32."""
-    dtype = torch.promote_types(q.dtype, torch.float32)
-    with torch.autocast(q.device.type, enabled=False):
-        mask = mask if mask is None or mask.dtype == torch.bool else mask.to(dtype)
-        return regularizer.expected_weights(q.to(dtype), k.to(dtype), site, mask=mask, scale=scale)
 
 
 def _probe_weights(weights: Tensor, mask: Tensor | None) -> Tensor:
@@ -101,15 +94,7 @@ def _probe_weights(weights: Tensor, mask: Tensor | None) -> Tensor:
     """
     weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
     weights = weights.clamp_min(torch.finfo(weights.dtype).tiny)
-    return weights if mask is None else weights * allowed_keys(mask)
-
-
-def _mask_keys(mask: Tensor | None, masked_keys: Tensor) -> Tensor:
-    """Combine `mask` with keys that no query may attend to, (B or 1, S), True if masked."""
-    masked_keys = masked_keys[:, None, None, :]
-    if mask is None:
-        return ~masked_keys
-    return mask & ~masked_keys if mask.dtype == torch.bool else mask.masked_fill(masked_keys, float("-inf"))
+    return weights if mask is None else weights * sdpa.allowed_keys(mask)
 
 
 def attend_logits(

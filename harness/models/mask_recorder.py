@@ -9,8 +9,7 @@ from typing import Any
 from torch import nn
 
 from harness.models.regularize import sites
-from harness.regularizers.learned_dropout.mask import LearnedMask
-from harness.regularizers.learned_dropout.statistics import MaskStatistics
+from harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
 
 
 @contextmanager

@@ -9,14 +9,13 @@ from pydantic import Field
 
 from harness.attention.reference.units import Rescale, Unit
 from harness.errors import InputError
-from harness.regularizers.base import RATIO, Regularizer
+from harness.regularizers.base import RATIO, Regularizer, Site
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from harness.attention.reference.drop_masks import DropSpec
-    from harness.regularizers.base import Site
 
 
 class AttentionDrop(Regularizer):

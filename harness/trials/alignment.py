@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from harness.errors import InputError
+from harness.regularizers.base import Regularizer
 from harness.regularizers.spec import RegularizerSpec
 from harness.trials.trial import Trial
 
@@ -32,8 +33,6 @@ def validate_alignment(align: str, regularizer: RegularizerSpec) -> str:
     Raises:
         InputError: the alignment is unknown, or the regularizer is on in evaluation, too.
     """
-    from harness.regularizers.base import Regularizer
-
     if align not in ("none", FINETUNE) and not 0 < num_mc_samples(align) <= MAX_DRAWS:
         raise InputError(
             f"align '{align}': expected none, finetune, or monte-carlo-<draws> such as monte-carlo-2000"

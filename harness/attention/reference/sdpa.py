@@ -71,10 +71,14 @@ def plain_attention(
 
 def with_causal(mask: Tensor | None, seqlen_q: int, seqlen_k: int, device: torch.device) -> Tensor:
     """Merge `mask` with the causal mask (T, S), aligned at the first query and key; the mask's dtype is preserved."""
-    lower = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=device).tril()
+    return with_allowed(mask, torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=device).tril())
+
+
+def with_allowed(mask: Tensor | None, allowed: Tensor) -> Tensor:
+    """Merge `mask` with the allowed pairs, boolean; the mask's dtype is preserved."""
     if mask is None:
-        return lower
-    return mask & lower if mask.dtype == torch.bool else mask.masked_fill(~lower, float("-inf"))
+        return allowed
+    return mask & allowed if mask.dtype == torch.bool else mask.masked_fill(~allowed, float("-inf"))
 
 
 def allowed_keys(mask: Tensor) -> Tensor:
@@ -98,9 +102,14 @@ def attention_logits(
     q: Tensor, k: Tensor, *, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
 ) -> Tensor:
     """Return q kᵀ · scale with the mask applied, (B, H, T, S)."""
-    if causal:
-        mask = with_causal(mask, q.shape[-2], k.shape[-2], q.device)
     logits = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-2, -1)
+    return mask_logits(logits, mask, causal=causal)
+
+
+def mask_logits(logits: Tensor, mask: Tensor | None, *, causal: bool = False) -> Tensor:
+    """Add a mask to logits or to a bias of logits, (…, T, S)."""
+    if causal:
+        mask = with_causal(mask, logits.shape[-2], logits.shape[-1], logits.device)
     if mask is None:
         return logits
     # Add -inf instead of filling with it: filling would hide a NaN.

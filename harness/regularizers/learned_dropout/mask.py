@@ -1,7 +1,8 @@
-"""Modules of Learned Dropout: the learned mask and the input of pre-computed masks (Yan 2024, "LearnedDropout")."""
+"""Modules of Learned Dropout: the learned mask, its statistics and the input of pre-computed masks (Yan 2024)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,16 +11,55 @@ from torch import Tensor, nn
 from harness.attention.reference.sdpa import sdpa, with_causal
 from harness.errors import InputError
 from harness.regularizers.auxiliary_loss import coefficient
-from harness.regularizers.learned_dropout.statistics import entropy
 from harness.regularizers.output import SiteModule
 
 if TYPE_CHECKING:
     from harness.regularizers.learned_dropout.options import MaskOptions
-    from harness.regularizers.learned_dropout.statistics import MaskStatistics
 
 INIT_STD = 0.02
 MAX_PENDING = 32
 """Forward passes whose penalty may wait to be collected."""
+
+
+@dataclass
+class MaskStatistics:
+    """Sums over the elements of all masks of one site, as their author logged them (ibid., "Results").
+
+    `means` divides them.
+
+    Attributes:
+        entropy: −M log2 M.
+        l1_norm: M²/2 or |M|, as in the penalty.
+        near_one: M > 0.9.
+        near_zero: M < 0.1.
+        kept: the rounded mask, which multiplies the output; its mean is the share of ones.
+        elements: number of elements.
+    """
+
+    entropy: Tensor | float = 0.0
+    l1_norm: Tensor | float = 0.0
+    near_one: Tensor | float = 0.0
+    near_zero: Tensor | float = 0.0
+    kept: Tensor | float = 0.0
+    elements: int = 0
+
+    def add(self, values: Tensor, rounded: Tensor, l1_norm: Tensor) -> None:
+        """Add one forward pass: the mask, the rounded mask, and the mean L1 norm; without synchronizing a device."""
+        count = values.numel()
+        for name, mean in (
+            ("entropy", entropy(values)),
+            ("l1_norm", l1_norm),
+            ("near_one", (values > 0.9).sum() / max(1, count)),
+            ("near_zero", (values < 0.1).sum() / max(1, count)),
+            ("kept", rounded.sum() / max(1, count)),
+        ):
+            setattr(self, name, getattr(self, name) + mean.double() * count)
+        self.elements += count
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of each figure over all elements; NaN without elements."""
+        names = [field.name for field in fields(self) if field.name != "elements"]
+        return {name: float(getattr(self, name)) / self.elements if self.elements else float("nan") for name in names}
 
 
 class LearnedMask(SiteModule):
@@ -157,6 +197,12 @@ def attention_of(qkv: Tensor, heads: int, *, mask: Tensor | None, causal: bool) 
         mask, causal = with_causal(mask, tokens, tokens, qkv.device), False
     out = sdpa(q, k, v, mask=mask, causal=causal)
     return out.transpose(1, 2).reshape(batch, tokens, width // 3)
+
+
+def entropy(values: Tensor) -> Tensor:
+    """Return the mean of −M log2 M, 0 for an empty batch. The ε that keeps it finite at M = 0 is the source's, 1e-9."""
+    positive = values.clamp_min(0.0)
+    return (-positive * torch.log2(positive + 1e-9)).sum() / max(1, values.numel())
 
 
 def straight_through(value: Tensor, gradient: Tensor) -> Tensor:

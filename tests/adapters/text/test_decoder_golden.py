@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from adapters.text.decoder import Decoder, build_decoder
 from harness.models.regularize import bind
 from harness.regularizers.auxiliary_loss import coefficient
-from harness.regularizers.learned_dropout.mask import LearnedMask
+from harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics
 from harness.regularizers.learned_dropout.regularizer import LearnedDropout
-from harness.regularizers.learned_dropout.statistics import MaskStatistics
 from tasks.language.language_modelling import count_parameters
 from tests.paths import GOLDEN_FILES
 
