@@ -70,5 +70,5 @@ def marks_of(connection: Connection) -> Mapping[str, set[str]]:
 
 def mark_text(marks: Collection[str]) -> str | None:
     """Return marks as text, or None; a version of a library counts if there is another version of it."""
-    libraries = Counter(mark.split()[0] for mark in marks if " " in mark)
-    return ", ".join(sorted(mark for mark in marks if libraries.get(mark.split()[0], 2) > 1)) or None
+    libraries = Counter(mark.partition(" ")[0] for mark in marks if " " in mark)
+    return ", ".join(sorted(mark for mark in marks if libraries.get(mark.partition(" ")[0], 2) > 1)) or None
