@@ -36,6 +36,8 @@ LARGE = 2**28
 """Number of bytes from which a progress bar is shown."""
 
 _recent: dict[str, tuple[float, str]] = {}
+_small: dict[str, tuple[list[str], str]] = {}
+"""Stamps of folders and the fingerprint, of sets whose files are too small to be worth a file in the cache."""
 
 
 class _Folder(NamedTuple):
@@ -62,8 +64,7 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
     if time.monotonic() - examined < EXAMINED_S:
         return value
     cache_file = cache_folder() / "fingerprints" / key
-    cache = _read_cache(cache_file)
-    if trust_cache and "fingerprint" in cache:
+    if trust_cache and "fingerprint" in (cache := _read_cache(cache_file)):
         return str(cache["fingerprint"])
     settled = time.time_ns() - TIMER_NS
     try:
@@ -72,7 +73,14 @@ def fingerprint(folder: Path, files: Iterable[Path], *, trust_cache: bool = Fals
         parts = [_examine("", str(folder), plain), *(part for tree in trees for part in tree)]
         few = all(sum(len(part.files) for part in tree) <= SAMPLE for tree in trees)
         if few and all(size <= 2 * BLOCK for part in parts for size in part.sizes):
-            return partial_fingerprint(folder, paths)
+            stamps = [part.stamp for part in parts]
+            if _small.get(key, ([], ""))[0] != stamps:
+                value = partial_fingerprint(folder, paths)
+                if any(part.newest >= settled for part in parts):
+                    return value
+                _small[key] = stamps, value
+            return _small[key][1]
+        cache = _read_cache(cache_file)
         hashes = cache.get("folders", {})
         changed = [part for part in parts if hashes.get(part.name, [""])[0] != part.stamp]
         hashes |= {part.name: [part.stamp, content] for part, content in _hash(changed)}
