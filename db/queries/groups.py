@@ -113,33 +113,46 @@ class Groups:
         self.group_by = group_by = separate_data(connection, filter, group_by)
         self.keys, self.marks = GroupKeys(filter, group_by), marks_of(connection)
         self.config_keys = [key for key in group_by if key not in TRIAL_KEYS] if group_by else COLUMNS
+        self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.config_keys)
         self.configs = configs(connection, filter, self.config_keys)
-        self.by_label: dict[Any, Group] = {}
-        self._by_key: dict[Any, Group] = {}
+        self.by_key: dict[Any, Group] = {}
 
     def at(self, key: Sequence[Any]) -> Group:
         """Return the group of a key."""
-        return self._by_key.get(key) or self._at(key)
+        config_id, suite, seed = self.keys.parts(key)
+        values = self.configs.get(config_id, ())
+        if self.plain:
+            key = values, suite, seed
+        elif self.group_by:  # equal numbers of different types are different values: 1 is not true
+            key = values, suite, seed, *map(type, values)
+        group = self.by_key.get(key) or self._group(values, suite, seed, key)
+        if config_id in self.marks:
+            group.marks.update(self.marks[config_id])
+        return group
 
     def add_states(self, connection: Connection) -> None:
         """Create all groups with the states of their trials, in the order of their keys."""
-        query = self.keys.select(Trials.c.state).distinct().order_by(*self.keys.columns, Trials.c.state)
-        for *key, state in _raw_rows(connection, query):
-            self.at(tuple(key)).states.add(state)
+        columns = self.keys.columns
+        query = self.keys.select(Trials.c.state).distinct().order_by(*columns, Trials.c.state)
+        if not self.plain:
+            for row in _raw_rows(connection, query):
+                self.at(row[:-1]).states.add(row[-1])
+            return
+        # A million trials may have a hundred labels. The database joins them: it reads configurations in order.
+        inner = query.order_by(None).subquery()
+        labels = [Configs.c[key] for key in self.config_keys]
+        _, *others = inner.columns
+        joined = select(*labels, *others).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
+        for row in _raw_rows(connection, joined.distinct().order_by(*labels, *others)):
+            values, (*key, state) = row[: len(labels)], row[len(labels) :]
+            _, suite, seed = self.keys.parts((None, *key))
+            self._group(values, suite, seed, (values, suite, seed)).states.add(state)
 
-    def _at(self, key: Sequence[Any]) -> Group:
-        config_id, suite, seed = self.keys.parts(key)
-        values = self.configs.get(config_id, ())
-        # Equal numbers of different types are different values: 1 is not true.
-        label = (values, suite, seed, *map(type, values)) if self.group_by else key
-        group = self.by_label.get(label)
+    def _group(self, values: tuple[Any, ...], suite: Any, seed: Any, key: Any) -> Group:
+        group = self.by_key.get(key)
         if group is None:
-            columns = {"suite": suite, "seed": seed, **dict(zip(self.config_keys, values, strict=True))}
-            names = self.group_by or ("suite", *COLUMNS)
-            group = self.by_label[label] = Group({name: columns[name] for name in names})
-        group.marks.update(self.marks.get(config_id, ()))
-        if not self.keys.by_seed:  # a key for each trial would fill the memory
-            self._by_key[key] = group
+            label = {"suite": suite, "seed": seed, **dict(zip(self.config_keys, values, strict=True))}
+            group = self.by_key[key] = Group({name: label[name] for name in self.group_by or ("suite", *COLUMNS)})
         return group
 
 
@@ -162,7 +175,7 @@ def grouped(
     for name in resolve_names(connection, metrics):
         for key, values in groups.keys.finals(connection, name):
             groups.at(key).values[name].add(key[0], values)
-    return list(groups.by_label.values())
+    return list(groups.by_key.values())
 
 
 def separate_data(connection: Connection, filter: Filter, group_by: Sequence[str]) -> Sequence[str]:
