@@ -15,7 +15,7 @@ from harness.attention.kernels.c_library import load_function
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, gomp_parallel, lse_dtype, struct_fields
 from harness.attention.reference.drop_masks import DropSpec
 
-MIN_SEQLEN = 1024
+MIN_SEQLEN = 512
 """Queries and keys per head: below this, the fused kernel costs less than gathering."""
 ALIGN = 16
 """The number of gathered keys is a multiple of this: torch's kernel works on full vectors."""
