@@ -37,6 +37,8 @@ DROPS = [
 ]  # fmt: skip
 LONG_COLUMNS = Drop("column", 2, seqlen_k=260)
 """Some vectors of keys more than each head keeps."""
+MASKED = -1e4
+"""What additive masks add to masked keys."""
 
 
 class Case:
@@ -78,7 +80,7 @@ class Case:
             return allowed
         if mask_type == "additive":
             masked = torch.rand(seqlen_q, seqlen_k)
-            return torch.randn(1, seqlen_q, seqlen_k).masked_fill(masked < 0.3, -200.0).to(dtype)
+            return torch.randn(1, seqlen_q, seqlen_k).masked_fill(masked < 0.3, MASKED).to(dtype)
         return None
 
     def run(self, name: Backend) -> list[Tensor]:
