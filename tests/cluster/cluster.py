@@ -211,7 +211,9 @@ class Cluster:
 
     def _start_database(self) -> None:
         data, shell = self.folder / "mysql", self.folder / "run/mysql.socket"
-        common = ("--no-defaults", "--user=root", f"--datadir={data}", "--innodb-log-file-size=8M")
+        # A server that starts removes the temporary tables of all others from a shared folder.
+        common = ("--no-defaults", "--user=root", f"--datadir={data}", f"--tmpdir={shell.parent}")
+        common += ("--innodb-log-file-size=8M",)
         self._daemon(
             *("mariadb-install-db", *common, "--skip-test-db", "--auth-root-authentication-method=socket"),
             "--auth-root-socket-user=root",

@@ -54,7 +54,7 @@ memory = 1.8
 [profiles.few]
 partition = "few"
 time = 5
-memory = 0.9
+memory = 1.2  # SLURM counts a worker twice while it starts a program
 
 [profiles.nowhere]
 partition = "nowhere"

@@ -38,7 +38,7 @@ DROPS = [
 LONG_COLUMNS = Drop("column", 2, seqlen_k=260)
 """Some vectors of keys more than each head keeps."""
 MASKED = -1e4
-"""What additive masks add to masked keys."""
+"""Number that additive masks add to masked keys."""
 
 
 class Case:
