@@ -211,9 +211,7 @@ class Cluster:
 
     def _start_database(self) -> None:
         data, shell = self.folder / "mysql", self.folder / "run/mysql.socket"
-        # A server that starts removes the temporary tables of all others from a shared folder.
-        common = ("--no-defaults", "--user=root", f"--datadir={data}", f"--tmpdir={shell.parent}")
-        common += ("--innodb-log-file-size=8M",)
+        common = ("--no-defaults", "--user=root", f"--datadir={data}", "--innodb-log-file-size=8M")
         self._daemon(
             *("mariadb-install-db", *common, "--skip-test-db", "--auth-root-authentication-method=socket"),
             "--auth-root-socket-user=root",
@@ -253,7 +251,8 @@ class Cluster:
             )
 
     def _daemons(self) -> dict[str, str]:
-        return {**self.environment, "PATH": SYSTEM}
+        # A MariaDB that starts would remove the temporary tables of another from a shared TMPDIR.
+        return {**self.environment, "PATH": SYSTEM, "TMPDIR": str(self.folder)}
 
     def _answers(self, *command: str) -> bool:
         done = subprocess.run(command, env=self.environment, capture_output=True, timeout=PATIENCE, check=False)
@@ -271,8 +270,7 @@ class Cluster:
                 os.kill(pid, number)
 
     def _end(self, name: str) -> None:
-        pid = self._pid(name)
-        self._kill(pid, signal.SIGTERM)
+        self._kill(pid := self._pid(name), signal.SIGTERM)
         wait(lambda: pid is None or not self._owns(pid), f"the end of {name}")
         (self.folder / f"run/{name}.pid").unlink(missing_ok=True)
 
