@@ -44,7 +44,7 @@ def examine() -> list[Finding]:
 
     settings = Settings.from_environment()
     python = ".".join(map(str, sys.version_info[:3]))
-    findings = [Finding("Python", "ok" if sys.version_info[:2] == (3, 11) else "missing", f"{python}, expected 3.11")]
+    findings = [Finding("Python", "ok", python)]
     for name in LIBRARIES:
         installed, state = installed_version(name), "absent" if EXTRAS[name] else "missing"
         findings.append(Finding(name, "ok" if installed else state, installed or f"run {install_commands(name)}"))

@@ -106,6 +106,14 @@ def test_other_libraries_and_unknown_versions_are_no_mark(
     assert marks(store) == [None]
 
 
+def test_a_minor_version_of_python_counts(write: Callable[..., Trial], store: Store, folder: Path) -> None:
+    """Since Python 3.12, `sum` rounds floats less."""
+    for seed, python in enumerate(("3.11.7", "3.11.9", "3.13.0")):
+        write(seed, {**installed("2.12.0"), "python": python})
+    rebuild(store, folder / "runs")
+    assert marks(store) == ["Python 3.11, Python 3.13"]
+
+
 def test_the_library_of_the_models_counts(write: Callable[..., Trial], store: Store, folder: Path) -> None:
     for seed, version in enumerate(("5.1.0", "5.2.0")):
         write(seed, installed("2.12.0", transformers=version))
