@@ -1,0 +1,105 @@
+"""Configuration of the documentation site, which `make docs` builds with Sphinx, without a network.
+
+The source folder is the repository, so that README.md and the relative links of every page are the same here and on a
+forge. Pages stay plain Markdown: the table of contents and the API reference are added while they are read.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+from pygments.lexers.special import TextLexer
+
+ROOT = Path(__file__).parents[2]
+
+project = "DropBench"
+author = "The DropBench authors"
+copyright = author
+release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "README"
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md", "docs/**.md"]
+myst_heading_anchors = 4
+myst_fence_as_directive = ["math"]
+html_math_renderer = "mathml"
+
+html_theme = "furo"
+html_title = f"DropBench {release}"
+html_copy_source = False
+html_show_sphinx = False
+
+default_role = "literal"
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+
+CONTENTS = {
+    "Start": "docs/tutorial docs/pictures docs/reading-tables docs/tasks",
+    "Regularizers": "docs/gallery docs/regularizers",
+    "Your model": "docs/your-model docs/api",
+    "Your data and tasks": "docs/data docs/plug-ins docs/image-models",
+    "Science": "docs/results docs/selection docs/analyses docs/parity benchmarks/RESULTS",
+    "Clusters": "docs/cluster docs/scale",
+    "Project": "docs/design CONTRIBUTING CHANGELOG",
+}
+"""The navigation: caption → pages."""
+NAME = re.compile(r"^### `(\w+)`\n\n(.*?)\n(?=\n#|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def add_contents(app: Any, page: str, source: list[str]) -> None:
+    """Add the navigation to README.md and docs/tasks.md, and the reference to each name of docs/api.md."""
+    if page == root_doc:
+        source[0] += "".join(map(toctree, CONTENTS, CONTENTS.values()))
+    elif page == "docs/tasks":
+        source[0] += toctree("Tasks", "tasks/*")
+    elif page == "docs/api":
+        source[0] = NAME.sub(reference, source[0])
+
+
+def toctree(caption: str, pages: str) -> str:
+    """Return a hidden table of contents."""
+    return f"\n\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n" + pages.replace(" ", "\n") + "\n```\n"
+
+
+def reference(heading: re.Match[str]) -> str:
+    """Return a heading of docs/api.md, its text, and what autodoc knows of the name."""
+    import dropbench
+
+    value = getattr(dropbench, heading[1])
+    if isinstance(value, type):
+        directive = f"autoclass:: dropbench.{heading[1]}\n   :members:\n   :show-inheritance:"
+    elif callable(value):
+        directive = f"autofunction:: dropbench.{heading[1]}"
+    else:
+        directive = f"autodata:: dropbench.{heading[1]}\n   :no-value:"
+    return f"{heading[0]}\n```{{eval-rst}}\n.. {directive}\n```\n"
+
+
+def typeset(writer: Any, node: Any) -> None:
+    """Write a formula as MathML, which needs no script."""
+    block = node.tagname == "math_block"
+    formula = tex2mathml(node.astext(), as_block=block)
+    writer.body.append(f'<div style="overflow-x: auto">{formula}</div>' if block else formula)
+    raise SkipNode
+
+
+def write_index(app: Any, error: Exception | None) -> None:
+    """Make the front page the site's index."""
+    if error is None:
+        page = (Path(app.outdir) / "README.html").read_text(encoding="utf-8")
+        (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    """Register the functions above."""
+    app.add_lexer("csv", TextLexer)  # Pygments has none
+    app.add_html_math_renderer("mathml", (typeset, None), (typeset, None))
+    app.connect("source-read", add_contents)
+    app.connect("build-finished", write_index)
