@@ -46,7 +46,7 @@ CONTENTS = {
     "Your model": "docs/your-model docs/api",
     "Your data and tasks": "docs/data docs/plug-ins docs/image-models",
     "Science": "docs/results docs/selection docs/analyses docs/parity benchmarks/RESULTS",
-    "Clusters": "docs/cluster docs/scale",
+    "Clusters": "docs/cluster docs/scale docs/containers/README",
     "Project": "docs/design CONTRIBUTING CHANGELOG",
 }
 """The navigation: caption → pages."""
