@@ -25,10 +25,11 @@ INTRODUCTION = """# Gallery of regularizers
 Every registered regularizer: the units it drops (blue) and keeps (yellow), its formula, its source and one line to use
 it. [regularizers.md](regularizers.md) has the definitions and all details.
 
-For one query of one head, λ_j is the attention weight of key j, λ'_j its regularized weight in training, and m_j is 1
-if the key is kept and 0 if it is dropped. p is the drop ratio, w or s the window. Each start s_j is an independent
-draw, 1 with probability γ. `learned-dropout` multiplies an output X by a mask with one learned shift B per channel, in
-evaluation, too; in evaluation, all others leave λ unchanged.
+For key j of query i, λ_j is the attention weight, λ'_j the regularized weight in training, and m_ij is 1 if the key is
+kept and 0 if it is dropped. p is the drop ratio, and w or s is the window. b_ij is 1 if a window starts at the key,
+which happens with probability γ, independently of other keys. In a grid of n_h × n_w keys, j is the row and column
+(y, x). `learned-dropout` multiplies an output X by a mask with one learned shift B per channel, in evaluation, too. The
+others do not change λ in evaluation.
 
 `dropbench run SUITE` trains a suite, and `dropbench report SUITE` prints its results next to the published ones.
 """
@@ -39,11 +40,11 @@ PAPERS = {
     "Yan 2024": "https://github.com/yiphei/yif-AI/tree/main/learned_dropout",
 }
 KEPT = {
-    "element": r"m_{ij} = \prod_{u=0}^{w-1} (1 - s_{i,j-u}) \qquad \gamma = \frac{p}{w}",
-    "column": r"m_{j} = \prod_{u=0}^{w-1} (1 - s_{j-u}) \qquad \gamma = \frac{p}{w}",
-    "block": r"m_{i,(y,x)} = \prod_{a=0}^{s-1} \prod_{b=0}^{s-1} (1 - s_{i,(y-a,x-b)}) \qquad "
+    "element": r"m_{ij} = \prod_{u=0}^{w-1} (1 - b_{i,j-u}) \qquad \gamma = \frac{p}{w}",
+    "column": r"m_{j} = \prod_{u=0}^{w-1} (1 - b_{j-u}) \qquad \gamma = \frac{p}{w}",
+    "block": r"m_{i,(y,x)} = \prod_{u=0}^{s-1} \prod_{v=0}^{s-1} (1 - b_{i,(y-u,x-v)}) \qquad "
     r"\gamma = \frac{p}{s^2} \cdot \frac{n_h n_w}{(n_h - s + 1)(n_w - s + 1)}",
-    "cross": r"m_{i,(y,x)} = \prod_{a=0}^{s-1} \prod_{v} (1 - s_{i,(y-a,v)}) (1 - s_{i,(v,x-a)}) \qquad "
+    "cross": r"m_{i,(y,x)} = \prod_{u=0}^{s-1} \prod_{v} (1 - b_{i,(y-u,v)}) (1 - b_{i,(v,x-u)}) \qquad "
     r"\gamma = \frac{p}{s (n_h + n_w - s)} \cdot \frac{n_h n_w}{(n_h - s + 1)(n_w - s + 1)}",
 }
 """Unit → which keys are kept: query i, key j, or the key in row y and column x of an n_h × n_w grid."""

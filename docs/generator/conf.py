@@ -25,6 +25,7 @@ release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md", "docs/**.md"]
+exclude_patterns = [".*", "build", "data", "runs", "site"]
 myst_heading_anchors = 4
 myst_fence_as_directive = ["math"]
 html_math_renderer = "mathml"
@@ -37,8 +38,10 @@ html_show_sphinx = False
 default_role = "literal"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_class_signature = "separated"
+autodoc_default_options = {"exclude-members": "model_config, attend_fast, dropped"}  # the last two: renamed
 autodoc_preserve_defaults = True
+napoleon_use_ivar = True
+napoleon_custom_sections = [("Class attributes", "params_style")]
 
 CONTENTS = {
     "Start": "docs/tutorial docs/pictures docs/reading-tables docs/tasks",
@@ -78,8 +81,16 @@ def reference(heading: re.Match[str]) -> str:
     elif callable(value):
         directive = f"autofunction:: dropbench.{heading[1]}"
     else:
-        directive = f"autodata:: dropbench.{heading[1]}\n   :no-value:"
+        directive = f"py:data:: dropbench.{heading[1]}\n   :type: {type(value).__name__}"
     return f"{heading[0]}\n```{{eval-rst}}\n.. {directive}\n```\n"
+
+
+def name_fields(app: Any, what: str, name: str, value: Any, options: Any, signature: str, returns: str) -> Any:
+    """Return the signature of a pydantic model as in its source; that of the class has validators in it."""
+    if what != "class" or not (fields := getattr(value, "model_fields", None)):
+        return None
+    types = {key: text for base in value.__mro__[::-1] for key, text in vars(base).get("__annotations__", {}).items()}
+    return f"(*, {', '.join(f'{field}: {types[field]}' for field in fields)})", None
 
 
 def typeset(writer: Any, node: Any) -> None:
@@ -102,4 +113,5 @@ def setup(app: Any) -> None:
     app.add_lexer("csv", TextLexer)  # Pygments has none
     app.add_html_math_renderer("mathml", (typeset, None), (typeset, None))
     app.connect("source-read", add_contents)
+    app.connect("autodoc-process-signature", name_fields)
     app.connect("build-finished", write_index)
