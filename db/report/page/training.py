@@ -76,7 +76,9 @@ def _plotted_trials(cells: Sequence[CellResult]) -> dict[tuple[str, str], list[s
     cells = cells[:MAX_TRIALS]
     max_seeds = max(1, min(MAX_SEEDS, MAX_TRIALS // max(1, len(cells))))
     trials = {
-        (cell.row, cell.column): [seed.id for seed in cell.seeds if seed.state not in ("queued", "not run", "skipped")]
+        (cell.row, cell.column): [
+            seed.id for seed in cell.averaged if seed.state not in ("queued", "not run", "skipped")
+        ]
         for cell in cells
     }
     return {position: ids[:max_seeds] for position, ids in trials.items() if ids}
