@@ -52,9 +52,7 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
                 " `nn.TransformerEncoder(…, enable_nested_tensor=False)`"
             )
         if is_causal and attn_mask is None:
-            raise RuntimeError(
-                "is_causal is only a hint on attn_mask in nn.MultiheadAttention: expected attn_mask, too"
-            )
+            raise RuntimeError("is_causal is only a hint on attn_mask in nn.MultiheadAttention: expected attn_mask too")
         batched = query.dim() == 3
         if not batched:
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]

@@ -75,10 +75,8 @@ class ThreeSplits(Generic[P]):
         """Return the counts of `count_classes` of each split; {} without classes."""
         if not self.classes:
             return {}
-        return {
-            name: dict(zip(self.classes, self.count_classes(split), strict=True))
-            for name, split in self.splits().items()
-        }
+        counts = {name: self.count_classes(split) for name, split in self.splits().items()}
+        return {name: dict(zip(self.classes, numbers, strict=True)) for name, numbers in counts.items()}
 
     def count_classes(self, split: P) -> Sequence[int]:
         """Return the number of rows of each class in a split."""

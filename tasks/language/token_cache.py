@@ -184,9 +184,7 @@ class TokenWriter:
 def _open_cache(folder: Path) -> CachedTokens:
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-        tokens: dict[Split, Tokens] = {
-            split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS
-        }
+        tokens = {split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS}
         sizes = {split: SplitSize(**about["splits"][split]) for split in SPLITS}
         return CachedTokens(tokens, sizes, bpe.load(folder / "tokenizer.json"), about["notes"])
     except (ValueError, LookupError, TypeError):

@@ -119,9 +119,8 @@ def _words(title: str, samples: Sequence[SampleView], maps: Sequence[Array]) -> 
         truncated = len(sample.words or ()) > len(text)
         axes.set_title(short(sample.label) + (f" (the first {len(text)} words)" if truncated else ""), fontsize=10)
     assert drawn is not None
-    figure.colorbar(drawn, ax=all_axes[: len(samples)], shrink=0.6).set_label(
-        "attention weight (row: query, column: key)", fontsize=9
-    )
+    color_bar = figure.colorbar(drawn, ax=all_axes[: len(samples)], shrink=0.6)
+    color_bar.set_label("attention weight (row: query, column: key)", fontsize=9)
     figure.suptitle(title, fontsize=10)
     return figure
 

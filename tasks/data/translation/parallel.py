@@ -66,9 +66,7 @@ class PairFiles:
                 longer, shorter = (self.target, self.source) if source is None else (self.source, self.target)
                 if not (source or target):
                     continue  # an empty line after the last sentence
-                raise InputError(
-                    f"{longer}:{number}: {shorter.name} has no line {number}: expected as many lines in both"
-                )
+                raise InputError(f"{longer}:{number}: {shorter.name} has no line {number}: expected as many in both")
             if selected is None or number - 1 in selected:
                 yield source, target
 
