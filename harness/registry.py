@@ -47,13 +47,7 @@ class Entry:
 
 
 def load(target: str) -> Any:
-    """Import ``"module:attribute"``.
-
-    Raises:
-        ValueError: the target is not of that form.
-        ImportError: the module cannot be imported.
-        AttributeError: the module has no such attribute.
-    """
+    """Import ``"module:attribute"``; raise ValueError for another form, ImportError, or AttributeError."""
     module, separator, attribute = target.partition(":")
     if not separator:
         raise ValueError(f"'{target}' is not of the form 'module:attribute'")
@@ -85,11 +79,7 @@ class Registry(Generic[T]):
         self._aliases: dict[str, str] = {}
 
     def add(self, name: str, target: T | str, *aliases: str, help: str = "", **facts: Any) -> None:
-        """Register `target` (the item, or ``"module:attribute"``) under a name.
-
-        Raises:
-            ValueError: the name or an alias is taken by something else.
-        """
+        """Register `target` (the item, or ``"module:attribute"``); raise ValueError if something else has the name."""
         present = self._entries.get(name)
         if present is not None and present.target == target:
             return
@@ -112,11 +102,7 @@ class Registry(Generic[T]):
         return decorate
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of a name or alias, without importing anything.
-
-        Raises:
-            InputError: the name is unknown; the message has the nearest ones.
-        """
+        """Return the entry of a name or alias, without importing anything; raise InputError for an unknown name."""
         if name not in self:
             raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
         return self._entries[self._aliases.get(name, name)]

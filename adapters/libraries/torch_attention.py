@@ -97,10 +97,7 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
 
 
 def merge_masks(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Merge torch's masks for `attend`: one of pairs (…, T, S), and one of keys (B, S).
-
-    True masks a key in torch and allows it in `attend`; floats are added.
-    """
+    """Merge torch's masks of pairs (…, T, S) and keys (B, S), in which True masks, for `attend`; floats are added."""
     padding = padding if padding is None else padding[:, None, None, :]
     masks = [mask for mask in (attn_mask, padding) if mask is not None]
     if not masks:

@@ -43,10 +43,7 @@ class ObjectDetectionSpec(PresetTask):
 
 
 class InteractionDetectionSpec(PresetTask):
-    """Interaction detection: pairs of a person and an object, with verbs.
-
-    Data without rare interactions have no metrics of rare interactions.
-    """
+    """Interaction detection: pairs of a person and an object, with verbs; metrics of rare ones if there are any."""
 
     name: ClassVar[str] = "interaction-detection"
     recipe_type: ClassVar[type[Recipe]] = DetectionRecipe

@@ -61,11 +61,7 @@ class TaggingRecipe(TextRecipe):
 
 
 class TextSpec(PresetTask):
-    """A text task.
-
-    Class attributes:
-        head: the unit that is labeled: "text", "words" or "pair".
-    """
+    """A text task; `head` is the unit that is labeled: "text", "words" or "pair"."""
 
     head: ClassVar[str]
     recipe_type: ClassVar[type[Recipe]] = TextRecipe

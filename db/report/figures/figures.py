@@ -25,11 +25,7 @@ AXES = {"sparsity": ("largest attention weight × sentence length", "share of th
 
 
 def figure(view: View, runs: Path) -> bytes:
-    """Return the figure as the content of a PNG file; `runs` is the root of the run directories.
-
-    Raises:
-        InputError: the suite has no figure, or no trial has the data to draw.
-    """
+    """Return the figure as PNG from the run directories in `runs`; raise InputError for a table, or without data."""
     spec = view.suite.figure
     if spec is None:
         raise InputError(f"suite {view.suite.name} is a table, no figure: expected a --format other than png")

@@ -63,10 +63,7 @@ def draw_faint(axes: Axes, image: NDArray[np.uint8]) -> tuple[int, int, int, int
 
 
 def draw_over(axes: Axes, image: NDArray[np.uint8], weights: Array, top: float) -> AxesImage:
-    """Draw weights of patches (rows, columns) over a faint image (H, W, 1 or 3).
-
-    The color scale ends at `top`; uniform attention is 1 on it.
-    """
+    """Draw weights (rows, columns) over a faint image (H, W, 1 or 3); colors end at `top`, uniform attention is 1."""
     extent = draw_faint(axes, image)
     return axes.imshow(
         weights * weights.size, cmap=COLORMAP, alpha=ALPHA, extent=extent, vmin=0, vmax=top, interpolation="nearest"

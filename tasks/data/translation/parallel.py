@@ -37,10 +37,7 @@ class TranslationData(Data):
 
 @dataclass(frozen=True)
 class PairFiles:
-    """The two files of a split, plain or gzipped; every call reads them line by line.
-
-    `rows` (N,) selects lines, counted from 0 in ascending order; default: all.
-    """
+    """The two files of a split, plain or gzipped, read on every call; `rows` (N,) selects lines, ascending from 0."""
 
     source: Path
     target: Path
