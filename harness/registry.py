@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +53,19 @@ def load(target: str) -> Any:
     if not separator:
         raise ValueError(f"'{target}' is not of the form 'module:attribute'")
     return getattr(importlib.import_module(module), attribute)
+
+
+def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's ``__getattr__``, which imports a name from its module on first use."""
+
+    def look_up(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        value = load(f"{modules[name]}:{name}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return look_up
 
 
 def load_for(owner: str, target: str) -> Any:
