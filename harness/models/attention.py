@@ -50,7 +50,9 @@ def attend(
     """
     if not q.dim() == k.dim() == v.dim() == 4:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (q, k, v))
-        raise ValueError(f"attention '{site.name}': expected q, k, v (batch, heads, tokens, size), got {shapes}")
+        raise ValueError(
+            f"attention '{site.name}': expected q, k, v of shape (batch, heads, tokens, size), got {shapes}"
+        )
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"attention '{site.name}': expected a boolean or floating mask, got {mask.dtype}")
     mask = sdpa.fit_mask(mask, q.dtype)

@@ -62,7 +62,9 @@ class BinarizedText:
         if version != 1 or code not in TYPES:
             raise InputError(f"{path}: version {version}, dtype {code}: expected version 1 and an integer dtype")
         if len(content) != HEADER.size + 12 * count:
-            raise InputError(f"{path}: {len(content):,} bytes for {count:,} sentences: truncated or modified")
+            raise InputError(
+                f"{path}: {len(content):,} bytes for {count:,} sentences: truncated or modified; copy it again"
+            )
         sizes = np.frombuffer(content, "<i4", count, HEADER.size)
         starts = np.frombuffer(content, "<i8", count, HEADER.size + 4 * count)
         width = np.dtype(TYPES[code]).itemsize
