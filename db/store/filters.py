@@ -198,16 +198,9 @@ class _Parser:
         return self._metric(condition)
 
     def _parameter(self, condition: Condition) -> Clause:
-        """Select configurations by a parameter or override.
-
-        The comparison is done in Python, because databases disagree on the types of values inside JSON.
-        """
-        holds = _predicate(condition)
-        ids = [
-            id
-            for id, *holders in self.holders
-            if any(condition.key in holder and holds(holder[condition.key]) for holder in holders)
-        ]
+        """Select by a parameter or override; in Python, as databases disagree on types of values inside JSON."""
+        key, holds = condition.key, _predicate(condition)
+        ids = [id for id, *holders in self.holders if any(key in values and holds(values[key]) for values in holders)]
         return in_list(self.connection, Trials.c.config_id, ids)
 
     def _metric(self, condition: Condition) -> Clause:

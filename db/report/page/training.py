@@ -122,15 +122,12 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
     group.lead.append("As logged by the runs.")
     group.legend = [(row, legend[row]) for row in plotted]
     for (model, kind), panel in list(panels.items())[:MAX_CHARTS]:
-        indexed = [(rows.index(row), site) for row, sites in panel.items() for site in sites]
-        points = [
-            {"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in indexed
-        ]
+        drawn = [(rows.index(row), site) for row, sites in panel.items() for site in sites]
+        points = [{"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in drawn]
         description = f"drop ratio by layer: {model}, {kind}"
         group.charts.append(charts.layer_chart(f"{model}, {kind}", description, legend, points))
         group.rows += [
-            (model, legend[row], site["site"], kind, str(site["layer"]), f"{site['ratio']:.3f}")
-            for row, site in indexed
+            (model, legend[row], site["site"], kind, str(site["layer"]), f"{site['ratio']:.3f}") for row, site in drawn
         ]
     return group
 
@@ -141,5 +138,5 @@ def _sites(directory: Path) -> list[Mapping[str, Any]]:
     return [
         {**match.groupdict(), "layer": int(match["layer"]), "ratio": float(match["ratio"])}
         for match in matches
-        if match is not None
+        if match
     ]
