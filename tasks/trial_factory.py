@@ -77,11 +77,7 @@ class PresetTask(Task):
 
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """Return the trial that a request resolves to.
-
-        Raises:
-            InputError: a name or key is unknown, a value is impossible, or the data are missing or of another task.
-        """
+        """Return the trial of a request; raise InputError for unknown names or keys, wrong values or missing data."""
         entry = MODELS.entry(request.model)
         if cls.kind not in entry.facts.get("tasks", [cls.kind]):
             supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
@@ -192,11 +188,7 @@ class PresetTask(Task):
         return len(self.splits[split])
 
     def read_data(self, kind: type[D]) -> D:
-        """Read the trial's data, and append the notes on them to `notes`.
-
-        Raises:
-            InputError: see `resolve_data` and `tasks.data.read.read`.
-        """
+        """Read the trial's data, append their notes to `notes`; raise as `resolve_data` and `tasks.data.read.read`."""
         source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
         self.notes += [*data.notes, *subset_notes(source, data)]
@@ -214,10 +206,7 @@ def _max_window(site: Site, recipe: Recipe, square: bool) -> int | None:
 
 
 def _unused_keys(align: str) -> set[str]:
-    """Return the recipe keys that a trial without fine-tuning never reads.
-
-    They are not part of such a trial, so that a suite may set them for all of its rows.
-    """
+    """Return recipe keys that a trial without fine-tuning never reads; a suite may set them for all of its rows."""
     return set() if align == FINETUNE else set(FINETUNE_KEYS)
 
 
@@ -230,11 +219,7 @@ def read_recipes(task: str) -> dict[str, Any]:
 
 
 def resolve_data(trial: Trial, settings: Settings) -> Source:
-    """Return the source of a trial's data after checking their fingerprint.
-
-    Raises:
-        InputError: the data are missing, or have changed since the trial was made.
-    """
+    """Return the source of a trial's data; raise InputError if they are missing, or have changed since it was made."""
     source = locate(trial.data.name, settings.data, settings.folders)
     accepted = source.accepted_fingerprints(settings)
     if trial.data.fingerprint in accepted:
