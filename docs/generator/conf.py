@@ -6,6 +6,7 @@ forge. Pages stay plain Markdown: the table of contents and the API reference ar
 
 from __future__ import annotations
 
+import pydoc
 import re
 import tomllib
 from pathlib import Path
@@ -53,7 +54,7 @@ CONTENTS = {
     "Project": "docs/design CONTRIBUTING CHANGELOG",
 }
 """The navigation: caption → pages."""
-NAME = re.compile(r"^### `(\w+)`\n\n(.*?)\n(?=\n#|\Z)", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"^### `([\w.]+)`\n\n(.*?)\n(?=\n#|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def add_contents(app: Any, page: str, source: list[str]) -> None:
@@ -73,15 +74,14 @@ def toctree(caption: str, pages: str) -> str:
 
 def reference(heading: re.Match[str]) -> str:
     """Return a heading of docs/api.md, its text, and what autodoc knows of the name."""
-    import dropbench
-
-    value = getattr(dropbench, heading[1])
+    path = heading[1] if "." in heading[1] else f"dropbench.{heading[1]}"
+    value = pydoc.locate(path)
     if isinstance(value, type):
-        directive = f"autoclass:: dropbench.{heading[1]}\n   :members:\n   :show-inheritance:"
+        directive = f"autoclass:: {path}\n   :members:\n   :show-inheritance:"
     elif callable(value):
-        directive = f"autofunction:: dropbench.{heading[1]}"
+        directive = f"autofunction:: {path}"
     else:
-        directive = f"py:data:: dropbench.{heading[1]}\n   :type: {type(value).__name__}"
+        directive = f"py:data:: {path}\n   :type: {type(value).__name__}"
     return f"{heading[0]}\n```{{eval-rst}}\n.. {directive}\n```\n"
 
 
