@@ -27,7 +27,7 @@ help:
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: twelve minutes"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
 	@echo "make docs     build the documentation site in site/"
-	@echo "make results  before a release: train what the documentation quotes, and write it anew"
+	@echo "make results  before a release: train what the documentation quotes and shows, and write it anew"
 	@echo "make check    run ruff, import-linter and mypy"
 	@echo "make format   fix and format with ruff"
 	@echo "make hooks    lint on every commit (pre-commit)"
@@ -52,6 +52,9 @@ docs: setup
 
 results: setup
 	$(BIN)/python docs/update_results.py
+	$(BIN)/python docs/draw_masks.py
+	$(BIN)/python docs/draw_gallery.py
+	$(BIN)/python docs/draw_screens.py
 
 lint: check
 
