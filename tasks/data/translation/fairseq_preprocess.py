@@ -153,5 +153,5 @@ def _unknown_token_notes(pairs: BinarizedPairs) -> tuple[str, ...]:
             )
             if count:
                 share = 100 * count / len(tokens)
-                notes.append(f"{count:,} tokens ({share:.2g} %) of {split}.{language} are not in the dictionary")
+                notes.append(f"tokens of {split}.{language} outside of the dictionary: {count:,} ({share:.2g} %)")
     return tuple(notes)
