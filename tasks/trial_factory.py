@@ -170,8 +170,8 @@ class PresetTask(Task):
                 name, keys = trial.regularizer.name, f"the {max_window} keys of {trial.model}"
                 raise InputError(f"regularizer {name}: window={window}: longer than {keys}")
         grids = [site.grid for site in sites(model) if site.kind == "encoder-self" and site.grid is not None]
-        if (keys := max((rows * columns for rows, columns in grids), default=0)) > MAX_KEYS:
-            _print_once(f"{trial.model}: {keys:,} tokens per image will be slow: pass `--set image_size=64` or smaller")
+        if (tokens := max((rows * columns for rows, columns in grids), default=0)) > MAX_KEYS:
+            _print_once(f"{trial.model}: {tokens:,} tokens per image are slow: pass `--set image_size=64` or smaller")
         _checked_configs.add(trial.config_id)
 
     @classmethod

@@ -99,7 +99,7 @@ def test_an_invalid_request_raises_an_error_of_one_line(fields: dict[str, Any], 
 def test_a_model_with_many_tokens_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     for size, seed in ((8, 0), (224, 0), (224, 1)):
         make(overrides={"image_size": size, "lr": 0.01 + seed})
-    line = "vit-digits: 12,544 tokens per image will be slow: pass `--set image_size=64` or smaller\n"
+    line = "vit-digits: 12,544 tokens per image are slow: pass `--set image_size=64` or smaller\n"
     assert capsys.readouterr().err == line
 
 
