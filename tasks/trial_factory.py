@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
@@ -30,6 +31,8 @@ from tasks.weights import resolve_weights, weights_ref
 if TYPE_CHECKING:
     from torch import nn
 
+MAX_KEYS = 2048
+"""Tokens per image above which a user is warned; ImageNet's models have 784 at most."""
 RECIPES = Path(__file__).parent / "recipes"
 D = TypeVar("D", bound=Data)
 
@@ -149,6 +152,7 @@ class PresetTask(Task):
             return
         import torch
 
+        from harness.models.regularize import sites
         from harness.training.monte_carlo import bind_trial
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
@@ -161,6 +165,9 @@ class PresetTask(Task):
             if max_window is not None and window > max_window:
                 name, keys = trial.regularizer.name, f"the {max_window} keys of {trial.model}"
                 raise InputError(f"regularizer {name}: window={window}: longer than {keys}")
+        grids = [site.grid for site in sites(model) if site.kind == "encoder-self" and site.grid is not None]
+        if (tokens := max((rows * columns for rows, columns in grids), default=0)) > MAX_KEYS:
+            _print_once(f"{trial.model}: {tokens:,} tokens per image are slow: pass `--set image_size=64` or smaller")
         _checked_configs.add(trial.config_id)
 
     @classmethod
@@ -196,6 +203,11 @@ class PresetTask(Task):
 
 
 _checked_configs: set[str] = set()
+
+
+@lru_cache
+def _print_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _max_window(site: Site, recipe: Recipe, square: bool) -> int | None:

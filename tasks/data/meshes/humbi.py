@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
 from tasks.data.meshes.bodies import BodyData, Camera, Frame
@@ -63,7 +63,7 @@ def read(source: Source) -> BodyData:
         f"DropKey trains on {SUBJECTS - TEST_SUBJECTS} and tests {TEST_SUBJECTS}",
         f"body model: {body.name}",
         *(
-            f"{count} images without {missing} left out"
+            f"{count_of(count, 'image')} without {missing} left out"
             for count, missing in ((without_mesh, "a mesh"), (without_camera, "a calibrated camera"))
             if count
         ),

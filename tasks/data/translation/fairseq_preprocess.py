@@ -151,5 +151,5 @@ def _unknown_token_notes(pairs: BinarizedPairs) -> tuple[str, ...]:
             count = sum(int((block == UNK_INDEX).sum()) for block in blocks)
             if count:
                 share = 100 * count / len(tokens)
-                notes.append(f"{count:,} tokens ({share:.2g} %) of {split}.{language} are not in the dictionary")
+                notes.append(f"tokens of {split}.{language} outside of the dictionary: {count:,} ({share:.2g} %)")
     return tuple(notes)

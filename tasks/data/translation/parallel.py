@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from tasks.data.classification import Rows
 from tasks.data.dataset import Unit
 from tasks.data.lines import single_spaces, stream_lines
@@ -103,7 +103,7 @@ class ParallelText(TranslationData):
     def notes(self) -> tuple[str, ...]:
         """How the splits were made, and pairs left out."""
         left_out = (
-            f"{count:,} pair{'s' * (count > 1)} of {split} with an empty side left out"
+            f"{count_of(count, 'pair')} of {split} with an empty side left out"
             for split, count in self.left_out["rows"].items()
             if count
         )
