@@ -78,6 +78,9 @@ class Registry(Generic[T]):
     one is unknown.
     """
 
+    own = "`--plugin FILE`"
+    """How users add entries, for the error of an unknown name."""
+
     def __init__(self, kind: str, expected: str = "a function", fits: Any = callable, group: str = "") -> None:
         self.kind = kind
         self._expected, self._fits, self._group = expected, fits, group
@@ -118,7 +121,7 @@ class Registry(Generic[T]):
             InputError: the name is unknown; the message has the nearest ones.
         """
         if name not in self:
-            raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
+            raise unknown_name(self.kind, name, [*self._entries, *self._aliases], self.own)
         return self._entries[self._aliases.get(name, name)]
 
     def get(self, name: str, *facts: str) -> T:
@@ -128,6 +131,10 @@ class Registry(Generic[T]):
         item: T = load_for(f"{self.kind} '{name}'", target) if isinstance(target, str) else target
         if not self._fits(item):
             raise InputError(f"{self.kind} '{name}': expected {self._expected}, got {item!r}")
+        missing = sorted(getattr(item, "__abstractmethods__", ())) if target is entry.target else ()
+        if missing:  # the spec of a task may leave methods to the task
+            owner = f"class {item.__qualname__} in {entry.plugin or item.__module__}"
+            raise InputError(f"{self.kind} '{name}': {owner} has no method {', '.join(missing)}: implement it")
         return item
 
     def working(self, names: Iterable[str], build: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
