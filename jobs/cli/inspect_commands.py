@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,9 +12,9 @@ import typer
 from db.cli.output import Json
 from harness.analysis import ANALYSES
 from harness.cli.table import print_items
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError
 from harness.settings import Settings
-from jobs.cli.options import Seeds, TrialOptions
+from jobs.cli.options import TrialOptions, expand_options
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -42,11 +43,17 @@ def list_(
 
 
 @app.command()
+@expand_options("task", "schedule")
 def analyze(
-    target: Annotated[str, typer.Argument(metavar="ID|SUITE", help="A trial's id or its beginning, or a suite.")],
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help=", ".join(ANALYSES) + "; for a suite, default: those it shows.")
-    ] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID|SUITE|FILTER… [KIND]",
+            help=f"A trial's id or its beginning, a suite, or a filter as in `dropbench results`; then "
+            f"{', '.join(ANALYSES)}; for a suite, default: those it shows.",
+        ),
+    ],
+    options: TrialOptions,
     split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Split of the data.")] = "test",
     samples: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of random samples; default: all, for maps 4.")
@@ -54,49 +61,43 @@ def analyze(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write here instead of to the run directory.")
     ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME[=PATH]", help="Folder of a data set; for a suite, only these data sets."),
-    ] = None,
-    preset: Annotated[str | None, typer.Option(help="For a suite: the preset that was run; default: mini.")] = None,
-    seeds: Seeds = None,
-    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="For a suite: only these models.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Analyze a trained trial, or all trained trials of a suite.
+    """Analyze a trained trial, or all trained trials of a suite or a filter.
 
     Scalars are added to the results as KIND/NAME; figure and arrays are written to the run directory.
     """
     from harness.analysis.options import Options
     from harness.suites.suite import is_suite, load_suite
-    from jobs.cli.suite_analysis import analyze_trial, show_suite
+    from jobs.cli.suite_analysis import analyze_trial, show_matching, show_suite
     from jobs.cli.trial_request import suite_options
     from tasks.data.locate import parse_folders
 
-    if device not in ("auto", "cpu", "cuda"):
-        raise unknown_name("device", device, ("auto", "cpu", "cuda"))
-    if is_suite(target):
+    environment = Settings.from_environment(device=device)
+    *target, kind = words if len(words) > 1 and set("=<>~").isdisjoint(words[-1]) else [*words, None]
+    name = " ".join(target)
+    is_id = set(name) <= set("0123456789abcdef")
+    if not is_id:
         for option, value in (("--samples", samples), ("--output", output), ("--split", split)):
             if value is not None and value != "test":
-                raise InputError(
-                    f"{option} {value}: analyses of a suite use all test samples: pass a trial's id instead"
-                )
-        options = TrialOptions(preset or "mini", seeds, data, model)
-        settings, choice = suite_options(options, Settings.from_environment(device=device))
-        if not show_suite(load_suite(target), choice, settings, kind, as_json=as_json):
-            raise typer.Exit(1)
-        return
-    for option, given in (("--preset", preset), ("--seeds", seeds), ("--model", model)):
-        if given:
-            raise InputError(f"{option}: trial '{target}' defines it: use {option} only with a suite")
+                raise InputError(f"{option} {value}: several trials use all test samples: pass a trial's id instead")
+    if is_suite(name):
+        settings, choice = suite_options(options, environment)
+        complete = show_suite(load_suite(name), choice, settings, kind, as_json=as_json, strict=True)
+        raise typer.Exit(0 if complete else 1)
+    for field, default in asdict(TrialOptions()).items():
+        if field != "data" and getattr(options, field) != default:
+            option = f"--{'set' if field == 'overrides' else field}"
+            raise InputError(f"{option}: trial '{name}' defines it: use {option} only with a suite")
     if kind is None:
-        raise InputError(f"analyze {target}: KIND is missing: expected one of {', '.join(ANALYSES)}")
-    settings = Settings.from_environment(device=device, folders=parse_folders(data or ()))
-    report = analyze_trial(target, kind, Options(split, samples), settings, output)
+        raise InputError(f"analyze {name}: KIND is missing: expected one of {', '.join(ANALYSES)}")
+    settings = replace(environment, folders=parse_folders(options.data or ()))
+    if not is_id:
+        return show_matching(name, kind, settings, as_json=as_json)
+    report = analyze_trial(name, kind, Options(split, samples), settings, output)
     if as_json:
-        typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
-        return
+        return typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
     rows = [{"metric": f"{report['kind']}/{name}", "value": value} for name, value in report["scalars"].items()]
     print_items(rows, as_json=False)
-    typer.echo("\n".join(report["files"]), err=True)
+    return typer.echo("\n".join(report["files"]), err=True)

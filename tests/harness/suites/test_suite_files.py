@@ -65,7 +65,11 @@ def test_the_valid_file_is_read(tmp_path: Path) -> None:
         ("model: text-transformer", "model: 3", "yaml:5: trial.model=3: input should be a valid string"),
         ("model: text-transformer", "modle: x", "unknown key in .*yaml:5 at trial 'modle': did you mean model"),
         (", model: text-transformer", "", "yaml:12: row 'base', column 'A': no model in trial"),
-        ("task: text-classification, model: text-transformer", "", "yaml:12: row 'base', column 'A': no task, model in"),
+        (
+            "task: text-classification, model: text-transformer",
+            "",
+            "yaml:12: row 'base', column 'A': no task, model in",
+        ),
         ("data: mr", "data: [mr]", "yaml:10: columns.1.trial.data: input should be a valid string"),
         ("    trial:\n      data: mr\n", "", "yaml:11: .*column 'B': no data|yaml:10: .*column 'B': no data"),
         ("{window: 2}", "window", "yaml:14: rows.1.trial.params=window: input should be a valid dictionary"),
