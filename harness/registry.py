@@ -22,6 +22,7 @@ current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=No
 """The plug-in that is being loaded. Entries registered meanwhile are attributed to it."""
 PLUGIN_MODULES: set[str] = set()
 """The top-level modules of plug-ins."""
+REGISTRIES: dict[str, Registry[Any]] = {}  # by kind
 PLUGINS_WITH_ENTRIES: set[str | None] = set()
 """The plug-ins that have registered something."""
 
@@ -78,14 +79,14 @@ class Registry(Generic[T]):
     one is unknown.
     """
 
-    own = "`--plugin FILE`"
-    """How users add entries, for the error of an unknown name."""
+    own = "`--plugin FILE`"  # how users add entries, for the error of an unknown name
 
     def __init__(self, kind: str, expected: str = "a function", fits: Any = callable, group: str = "") -> None:
         self.kind = kind
         self._expected, self._fits, self._group = expected, fits, group
         self._entries: dict[str, Entry] = {}
         self._aliases: dict[str, str] = {}
+        REGISTRIES.setdefault(kind, self)
 
     def add(self, name: str, target: T | str, *aliases: str, help: str = "", **facts: Any) -> None:
         """Register `target` (the item, or ``"module:attribute"``) under a name.
@@ -131,8 +132,8 @@ class Registry(Generic[T]):
         item: T = load_for(f"{self.kind} '{name}'", target) if isinstance(target, str) else target
         if not self._fits(item):
             raise InputError(f"{self.kind} '{name}': expected {self._expected}, got {item!r}")
-        missing = sorted(getattr(item, "__abstractmethods__", ())) if target is entry.target else ()
-        if missing:  # the spec of a task may leave methods to the task
+        # The spec of a task may leave methods to the task.
+        if target is entry.target and (missing := sorted(getattr(item, "__abstractmethods__", ()))):
             owner = f"class {item.__qualname__} in {entry.plugin or item.__module__}"
             raise InputError(f"{self.kind} '{name}': {owner} has no method {', '.join(missing)}: implement it")
         return item

@@ -31,12 +31,11 @@ def list_data(folders: Folders = None, as_json: Json = False) -> None:
     settings = Settings.from_environment(folders=parse_folders(folders or []))
     entries = list_datasets(settings)
     if as_json:
-        typer.echo(json.dumps([entry.to_json() for entry in entries], ensure_ascii=False))
-        return
+        return typer.echo(json.dumps([entry.to_json() for entry in entries], ensure_ascii=False))
     rows = [(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help) for entry in entries]
     print_table(("name", "state", "task", "description"), rows)
     typer.echo(f"\nSearched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.")
-    typer.echo("NAME-synthetic is a small generated set in the same format.")
+    return typer.echo("NAME-synthetic is a small generated set in the same format.")
 
 
 @data.command("check")

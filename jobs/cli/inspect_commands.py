@@ -12,7 +12,7 @@ import typer
 from db.cli.output import Json
 from harness.analysis import ANALYSES
 from harness.cli.table import print_items
-from harness.errors import InputError
+from harness.errors import InputError, unknown_name
 from harness.settings import Settings
 from jobs.cli.options import TrialOptions, expand_options
 
@@ -25,6 +25,7 @@ Kind = Literal["tasks", "models", "data", "regularizers", "schedules", "suites",
 @app.command("list")
 def list_(
     kind: Annotated[Kind, typer.Argument(help="Kind of items to list.")],
+    name: Annotated[str, typer.Argument(help="Only this item; for models and data, also those of this task.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     sites: Annotated[str | None, typer.Option(help="List the attention sites of this model instead.")] = None,
     regularizer: Annotated[
@@ -34,11 +35,15 @@ def list_(
     """List tasks, models, data sets, regularizers, schedules, suites or published values."""
     from jobs.cli.listing import list_items, list_sites, published_lines
 
-    items = list_sites(sites, regularizer) if sites else list_items(kind)
+    listed = list_sites(sites, regularizer) if sites else list_items(kind)
+    items = [item for item in listed if name in ("", *map(item.get, ("name", "suite", "kind")), *item.get("tasks", ()))]
+    if name and not items:
+        raise unknown_name(f"item of {kind}", name, {str(item.get("name", item.get("suite"))) for item in listed})
     if kind == "published" and not sites and not as_json:
         items = published_lines(items)
-    elif not as_json:  # readers of a table do not need import paths
-        items = [{key: value for key, value in item.items() if key not in ("spec", "outline")} for item in items]
+    elif not as_json:  # readers of a table do not need import paths, and tasks make the list of models too wide
+        hidden = ("spec", "outline", "" if name else "tasks")
+        items = [{key: value for key, value in item.items() if key not in hidden} for item in items]
     print_items(items, as_json)
 
 
@@ -47,11 +52,7 @@ def list_(
 def analyze(
     words: Annotated[
         list[str],
-        typer.Argument(
-            metavar="ID|SUITE|FILTER… [KIND]",
-            help=f"A trial's id or its beginning, a suite, or a filter as in `dropbench results`; then "
-            f"{', '.join(ANALYSES)}; for a suite, default: those it shows.",
-        ),
+        typer.Argument(metavar="ID|SUITE|FILTER… [KIND]", help=f"KIND: {', '.join(ANALYSES)}; not needed for a suite."),
     ],
     options: TrialOptions,
     split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Split of the data.")] = "test",
@@ -64,9 +65,10 @@ def analyze(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Analyze a trained trial, or all trained trials of a suite or a filter.
+    """Analyze a trained trial (its id or the beginning), or all of a suite, or of a filter of `dropbench results`.
 
-    Scalars are added to the results as KIND/NAME; figure and arrays are written to the run directory.
+    Without KIND, a suite is analyzed for the metrics that it shows. Scalars are added to the results as KIND/NAME;
+    figure and arrays are written to the run directory.
     """
     from harness.analysis.options import Options
     from harness.suites.suite import is_suite, load_suite
@@ -84,8 +86,7 @@ def analyze(
                 raise InputError(f"{option} {value}: several trials use all test samples: pass a trial's id instead")
     if is_suite(name):
         settings, choice = suite_options(options, environment)
-        complete = show_suite(load_suite(name), choice, settings, kind, as_json=as_json, strict=True)
-        raise typer.Exit(0 if complete else 1)
+        raise typer.Exit(not show_suite(load_suite(name), choice, settings, kind, as_json=as_json, strict=True))
     for field, default in asdict(TrialOptions()).items():
         if field != "data" and getattr(options, field) != default:
             option = f"--{'set' if field == 'overrides' else field}"
@@ -98,6 +99,7 @@ def analyze(
     report = analyze_trial(name, kind, Options(split, samples), settings, output)
     if as_json:
         return typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
-    rows = [{"metric": f"{report['kind']}/{name}", "value": value} for name, value in report["scalars"].items()]
-    print_items(rows, as_json=False)
+    print_items(
+        [{"metric": f"{report['kind']}/{key}", "value": value} for key, value in report["scalars"].items()], False
+    )
     return typer.echo("\n".join(report["files"]), err=True)

@@ -141,11 +141,10 @@ def collect(as_json: Json = False) -> None:
     with _open_store(create=True) as (store, settings):
         changed = collect_trials(store, settings, thorough=True)
     if as_json:
-        typer.echo(json.dumps(changed))
-        return
+        return typer.echo(json.dumps(changed))
     for id, state in changed.items():
         typer.echo(f"{id} {state}")
-    typer.echo(f"{count_of(len(changed), 'trial')} changed state.")
+    return typer.echo(f"{count_of(len(changed), 'trial')} changed state.")
 
 
 @app.command()
@@ -169,8 +168,7 @@ def gc(
         ids = store.find(" ".join(words)) if words else None
         freed = collect_garbage(store, settings, ids, days=older_than, weights=weights, dry_run=dry_run)
     if as_json:
-        typer.echo(json.dumps(freed.to_json()))
-        return
+        return typer.echo(json.dumps(freed.to_json()))
     for line in freed.left_out:
         typer.echo(f"not deleted: {line}", err=True)
-    typer.echo(freed.render())
+    return typer.echo(freed.render())

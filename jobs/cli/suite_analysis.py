@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -137,8 +136,7 @@ def _is_present(directory: RunDirectory, kind: str, scalars: set[str]) -> bool:
         return False  # missing or damaged: run it again
 
 
-def _run_missing(required: Mapping[tuple[str, str], set[str]], settings: Settings) -> list[str]:
-    """Run the analyses that are not stored with their scalars; return one line per failed analysis."""
+def _run_missing(required: dict[tuple[str, str], set[str]], settings: Settings) -> list[str]:
     failures: list[str] = []
     runs = Runs(settings.runs)
     missing = [(id, kind, names) for (id, kind), names in required.items() if not _is_present(runs[id], kind, names)]

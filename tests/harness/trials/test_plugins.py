@@ -20,7 +20,7 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.settings import Settings
 from harness.trials import plugins
-from harness.trials.plugins import load_plugins, plugin_digests
+from harness.trials.plugins import load_plugins, make_trials, plugin_digests
 from harness.trials.task import TASKS, spec_of
 from harness.trials.trial import Trial, TrialRequest
 from tasks.data import DATASETS, locate
@@ -269,3 +269,26 @@ def test_a_file_that_registers_nothing_is_reported(
 ) -> None:
     plugin(f"from harness import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
     assert ("my.py registers nothing: add" in caplog.text) == ("(" not in line)
+
+
+def test_a_task_that_leaves_out_its_plug_ins(plugin: Callable[[str], Path], tmp_path: Path) -> None:
+    """A changed file makes other trials, except for those that have a run directory already."""
+    bare = """
+    @classmethod
+    def trial_for(cls, request, settings):
+        return super().trial_for(request, settings).model_copy(update={"plugins": {}})
+"""
+    request = TrialRequest(task="negative", data="digits", model="vit-digits")
+    settings = Settings(runs=tmp_path / "runs")
+    configs = set()
+    for version in (TASK + bare, TASK + bare + "# changed"):
+        plugin(version)
+        first, second = make_trials(request, (0, 3), settings)
+        assert (first.seed, second.seed, list(first.plugins)) == (0, 3, ["my.py"])
+        assert first.config_id == second.config_id
+        configs.add(first.config_id)
+    assert len(configs) == 2
+    old = make(task="negative")
+    assert old.plugins == {}
+    (settings.runs / old.id).mkdir(parents=True)
+    assert make_trials(request, (0,), settings) == [old]
