@@ -35,11 +35,7 @@ D = TypeVar("D", bound=Data)
 
 
 def recipe_layers(recipes: Mapping[str, Any], task: str, preset: str, data: str, model: str) -> list[Mapping[str, Any]]:
-    """Return the layers of a task's recipes, from general to specific: preset, model, data, model on data.
-
-    Raises:
-        InputError: the task has no such preset.
-    """
+    """Return a recipe's layers, general first: preset, model, data, both; raise InputError if there is no preset."""
     if preset not in recipes["presets"]:
         raise unknown_name(f"preset of {task}", preset, recipes["presets"])
     groups = _group_keys(model, data)
@@ -77,11 +73,7 @@ class PresetTask(Task):
 
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """Return the trial that a request resolves to.
-
-        Raises:
-            InputError: a name or key is unknown, a value is impossible, or the data are missing or of another task.
-        """
+        """Return the trial of a request; raise InputError for unknown names or keys, wrong values or missing data."""
         entry = MODELS.entry(request.model)
         if cls.kind not in entry.facts.get("tasks", [cls.kind]):
             supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
@@ -192,11 +184,7 @@ class PresetTask(Task):
         return len(self.splits[split])
 
     def read_data(self, kind: type[D]) -> D:
-        """Read the trial's data, and append the notes on them to `notes`.
-
-        Raises:
-            InputError: see `resolve_data` and `tasks.data.read.read`.
-        """
+        """Read the trial's data, append their notes to `notes`; raise as `resolve_data` and `tasks.data.read.read`."""
         source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
         self.notes += [*data.notes, *subset_notes(source, data)]
@@ -214,10 +202,7 @@ def _max_window(site: Site, recipe: Recipe, square: bool) -> int | None:
 
 
 def _unused_keys(align: str) -> set[str]:
-    """Return the recipe keys that a trial without fine-tuning never reads.
-
-    They are not part of such a trial, so that a suite may set them for all of its rows.
-    """
+    """Return recipe keys that a trial without fine-tuning never reads; a suite may set them for all of its rows."""
     return set() if align == FINETUNE else set(FINETUNE_KEYS)
 
 
@@ -230,11 +215,7 @@ def read_recipes(task: str) -> dict[str, Any]:
 
 
 def resolve_data(trial: Trial, settings: Settings) -> Source:
-    """Return the source of a trial's data after checking their fingerprint.
-
-    Raises:
-        InputError: the data are missing, or have changed since the trial was made.
-    """
+    """Return the source of a trial's data; raise InputError if they are missing, or have changed since it was made."""
     source = locate(trial.data.name, settings.data, settings.folders)
     accepted = source.accepted_fingerprints(settings)
     if trial.data.fingerprint in accepted:

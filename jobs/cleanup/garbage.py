@@ -59,11 +59,7 @@ class RetentionPolicy:
 
 
 def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy) -> Iterator[Garbage]:
-    """Yield the garbage of a run directory; results, attempts, events, logs and analyses are always kept.
-
-    Raises:
-        OSError, InputError: its files cannot be read, or are damaged.
-    """
+    """Yield the garbage of a run directory, never results, attempts, events or logs; raise OSError or InputError."""
     attempts = directory.attempts()
     done = directory.succeeded()
     if state in ("submitted", "running") or (not done and attempts and attempts[-1]["state"] == "running"):
@@ -87,10 +83,7 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
 
 
 def state_from_files(directory: RunDirectory) -> TrialState:
-    """Return the state of a trial that is not in the database; "failed" if its ``trial.json`` is damaged.
-
-    The caller does not hold the directory's lock.
-    """
+    """Return a trial's state from its unlocked directory alone; "failed" if its ``trial.json`` is damaged."""
     try:
         directory.trial()
         return determine_state(directory, None).state

@@ -114,10 +114,8 @@ def check(
     counts = _counts(data)
     if decode:
         data.verify(progress(sum(counts["rows"].values())) if progress else lambda: None)
-    sizes, class_rows, fingerprint = _compare_sizes(source, data, counts), data.class_rows(), source.fingerprint()
-    return CheckReport(
-        source, fingerprint, data.classes, counts["rows"], counts["tokens"], class_rows, sizes, data.notes
-    )
+    sizes, by_class, fingerprint = _compare_sizes(source, data, counts), data.class_rows(), source.fingerprint()
+    return CheckReport(source, fingerprint, data.classes, counts["rows"], counts["tokens"], by_class, sizes, data.notes)
 
 
 def subset_notes(source: Source, data: Data) -> list[str]:

@@ -103,10 +103,7 @@ def read(source: Source) -> DetectionData:
 
 
 def read_annotations(path: Path, folder: Path) -> tuple[dict[int, str], tuple[BoxedImage, ...], int]:
-    """Return the categories by id and the images of a file, and the number of boxes left out.
-
-    Errors name the index of the entry in its list.
-    """
+    """Return categories by id, images, and the number of boxes left out; errors name the index of the entry."""
     lists = _lists(path)
     categories = _categories(path, lists["categories"])
     labels = {id: label for label, id in enumerate(categories)}

@@ -104,14 +104,12 @@ def _matrices(path: Path, num_rows: int) -> dict[int, Points]:
         if len(head_words) != 2 or not head_words[1].isdecimal():
             raise InputError(f"{path}:{number}: {' '.join(head_words)[:40]}: expected 0 and the number of a camera")
         values = []
-        for row_number, words in [*rows, *[(number, [])] * (num_rows - len(rows))]:
+        for line, words in [*rows, *[(number, [])] * (num_rows - len(rows))]:
             try:
                 values.append([float(word) for word in words])
             except ValueError:
                 values.append([])
             if len(values[-1]) != 3 or not np.isfinite(values[-1]).all():
-                raise InputError(
-                    f"{path}:{row_number}: {' '.join(words)[:40]}: expected 3 numbers of camera {head_words[1]}"
-                )
+                raise InputError(f"{path}:{line}: {' '.join(words)[:40]}: expected 3 numbers of camera {head_words[1]}")
         matrices[int(head_words[1])] = np.array(values)
     return matrices
