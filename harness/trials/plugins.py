@@ -75,16 +75,14 @@ def package_digest(module: str) -> str:
 def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings) -> list[Trial]:
     """Return one trial per seed, with the digests of its plug-ins; raise InputError if fields or data do not fit.
 
-    The `trial_for` of a user's task may leave the digests out. Trials without them that have a run directory keep their
-    ids.
+    The `trial_for` of a user's task may leave them out. Trials without them that have a run directory keep their ids.
     """
     first, *others = seeds
     trial = spec_of(request.task).trial_for(request.model_copy(update={"seed": first}), settings)
     parts = {"task": trial.task, "data": trial.data.name, "model": trial.model, "schedule": trial.schedule}
     parts["regularizer"] = trial.regularizer.name
-    digests = plugin_digests(
-        *((REGISTRIES[key], name) for key, name in parts.items() if name in REGISTRIES.get(key, ()))
-    )
+    entries = ((REGISTRIES[key], name) for key, name in parts.items() if name in REGISTRIES.get(key, ()))
+    digests = plugin_digests(*entries)
     if not digests.keys() <= trial.plugins.keys() and not (settings.runs / trial.id).exists():
         trial = trial.model_copy(update={"plugins": digests | trial.plugins})
     # Completing a recipe takes a millisecond, and the trials of a configuration differ only in their seed.

@@ -99,7 +99,6 @@ def analyze(
     report = analyze_trial(name, kind, Options(split, samples), settings, output)
     if as_json:
         return typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
-    print_items(
-        [{"metric": f"{report['kind']}/{key}", "value": value} for key, value in report["scalars"].items()], False
-    )
+    rows = [{"metric": f"{report['kind']}/{key}", "value": value} for key, value in report["scalars"].items()]
+    print_items(rows, as_json=False)
     return typer.echo("\n".join(report["files"]), err=True)
