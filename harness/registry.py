@@ -134,7 +134,7 @@ class Registry(Generic[T]):
             raise InputError(f"{self.kind} '{name}': expected {self._expected}, got {item!r}")
         # The spec of a task may leave methods to the task.
         if target is entry.target and (missing := sorted(getattr(item, "__abstractmethods__", ()))):
-            owner = f"class {item.__qualname__} in {entry.plugin or item.__module__}"
+            owner = f"class {getattr(item, '__qualname__', '')} in {entry.plugin or item.__module__}"
             raise InputError(f"{self.kind} '{name}': {owner} has no method {', '.join(missing)}: implement it")
         return item
 

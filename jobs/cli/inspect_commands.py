@@ -77,8 +77,8 @@ def analyze(
     from tasks.data.locate import parse_folders
 
     environment = Settings.from_environment(device=device)
-    *target, kind = words if len(words) > 1 and set("=<>~").isdisjoint(words[-1]) else [*words, None]
-    name = " ".join(target)
+    kind = words.pop() if len(words) > 1 and set("=<>~").isdisjoint(words[-1]) else None
+    name = " ".join(words)
     is_id = set(name) <= set("0123456789abcdef")
     if not is_id:
         for option, value in (("--samples", samples), ("--output", output), ("--split", split)):
