@@ -64,6 +64,8 @@ def test_one_item_or_those_of_a_task(capsys: pytest.CaptureFixture[str]) -> None
     assert listed("models", "object-detection") == listed("models", "detr") == ["detr"]
     assert "trec" in listed("data", "text-classification")
     assert set(listed("published", "dropkey/table8")) == {"dropkey/table8"}
+    assert run(["list", "regularizers", "dropkey"]) == 0
+    assert "dropkey:ratio=0.1," in capsys.readouterr().out
     assert run(["list", "models", "detr"]) == 0
     assert "object-detection" in capsys.readouterr().out
     assert run(["list", "suites", "quickstrat"]) == 2
