@@ -35,7 +35,11 @@ D = TypeVar("D", bound=Data)
 
 
 def recipe_layers(recipes: Mapping[str, Any], task: str, preset: str, data: str, model: str) -> list[Mapping[str, Any]]:
-    """Return a recipe's layers, general first: preset, model, data, both; raise InputError if there is no preset."""
+    """Return the layers of a task's recipes, from general to specific: preset, model, data, model on data.
+
+    Raises:
+        InputError: the task has no such preset.
+    """
     if preset not in recipes["presets"]:
         raise unknown_name(f"preset of {task}", preset, recipes["presets"])
     groups = _group_keys(model, data)

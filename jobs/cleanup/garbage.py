@@ -59,7 +59,11 @@ class RetentionPolicy:
 
 
 def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy) -> Iterator[Garbage]:
-    """Yield the garbage of a run directory, never results, attempts, events or logs; raise OSError or InputError."""
+    """Yield the garbage of a run directory; results, attempts, events, logs and analyses are always kept.
+
+    Raises:
+        OSError, InputError: its files cannot be read, or are damaged.
+    """
     attempts = directory.attempts()
     done = directory.succeeded()
     if state in ("submitted", "running") or (not done and attempts and attempts[-1]["state"] == "running"):

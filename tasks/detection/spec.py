@@ -30,7 +30,7 @@ class DetectionRecipe(Recipe):
         ge=32,
         description="shorter side of evaluation images, in pixels; the sizes of training images scale with it",
     )
-    augment: bool = Field(default=True, description="augment training images; if not, as in evaluation")
+    augment: bool = Field(default=True, description="augment training images; if not, prepare them as in evaluation")
 
 
 class ObjectDetectionSpec(PresetTask):
