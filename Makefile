@@ -8,7 +8,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 
 BIN := .venv/bin
 READY := .venv/.ready
-UV := $(BIN)/python run_uv.py pip
+UV := $(BIN)/python dropbench/run_uv.py pip
 # --no-build-isolation: build source distributions with the locked setuptools, not the newest one. READTHEDOCS=1 builds
 # fairseq without its C++ extensions. adapters/compat replaces the required parts in Python, so setup needs no compiler,
 # takes 15 s less, and gives the same environment everywhere. -q: print errors only. uv compiles no bytecode: compiling
@@ -22,14 +22,15 @@ FIRST_IMPORT_2 := import alembic.command, matplotlib.pyplot, pandas, sklearn.dat
 # The tests of three SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
-.PHONY: help setup bench test test-all chaos results check lint format hooks lock clean
+.PHONY: help setup bench test test-all chaos docs results check lint format hooks lock clean
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table"
 	@echo "make test     set up, check, and run all tests except the slow ones: five minutes"
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: twelve minutes"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
-	@echo "make results  before a release: train what the documentation quotes, and write it anew"
+	@echo "make docs     build the documentation site in site/"
+	@echo "make results  before a release: train what the documentation quotes and shows, and write it anew"
 	@echo "make check    run ruff, import-linter and mypy"
 	@echo "make format   fix and format with ruff"
 	@echo "make hooks    lint on every commit (pre-commit)"
@@ -49,8 +50,15 @@ test-all: setup
 chaos: setup
 	$(BIN)/python -m tests.cluster.chaos $(CHAOS)
 
+docs: setup
+	$(BIN)/python -m sphinx --quiet --fail-on-warning -c docs/generator . site
+	@echo "Open site/index.html"
+
 results: setup
 	$(BIN)/python docs/update_results.py
+	$(BIN)/python docs/draw_masks.py
+	$(BIN)/python docs/draw_gallery.py
+	$(BIN)/python docs/draw_screens.py
 
 lint: check
 
@@ -69,7 +77,7 @@ hooks: setup
 
 setup: $(READY)
 
-$(READY): requirements.lock run_uv.py pyproject.toml
+$(READY): requirements.lock dropbench/run_uv.py pyproject.toml
 	@$(BIN)/python -c 'import pip; $(SUPPORTED)' 2>/dev/null || { \
 		'$(PYTHON)' -c '$(SUPPORTED)' 2>/dev/null || { \
 			echo "DropBench needs Python 3.11, 3.12 or 3.13: $(if $(PYTHON),'$(PYTHON)' is none,none is on the PATH)." \
@@ -95,5 +103,5 @@ lock: setup
 	sed -i -E '/^(nvidia-|cuda-|triton==)/d' requirements.lock
 
 clean:
-	rm -rf .venv build *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build site *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

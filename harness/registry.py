@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=No
 """The plug-in that is being loaded. Entries registered meanwhile are attributed to it."""
 PLUGIN_MODULES: set[str] = set()
 """The top-level modules of plug-ins."""
+REGISTRIES: dict[str, Registry[Any]] = {}  # by kind
 PLUGINS_WITH_ENTRIES: set[str | None] = set()
 """The plug-ins that have registered something."""
 
@@ -47,17 +49,24 @@ class Entry:
 
 
 def load(target: str) -> Any:
-    """Import ``"module:attribute"``.
-
-    Raises:
-        ValueError: the target is not of that form.
-        ImportError: the module cannot be imported.
-        AttributeError: the module has no such attribute.
-    """
+    """Import ``"module:attribute"``; raise ValueError for another form, ImportError, or AttributeError."""
     module, separator, attribute = target.partition(":")
     if not separator:
         raise ValueError(f"'{target}' is not of the form 'module:attribute'")
     return getattr(importlib.import_module(module), attribute)
+
+
+def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's ``__getattr__``, which imports a name from its module on first use."""
+
+    def look_up(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        value = load(f"{modules[name]}:{name}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return look_up
 
 
 def load_for(owner: str, target: str) -> Any:
@@ -80,18 +89,17 @@ class Registry(Generic[T]):
     one is unknown.
     """
 
+    own = "`--plugin FILE`"  # how users add entries, for the error of an unknown name
+
     def __init__(self, kind: str, expected: str = "a function", fits: Any = callable, group: str = "") -> None:
         self.kind = kind
         self._expected, self._fits, self._group = expected, fits, group
         self._entries: dict[str, Entry] = {}
         self._aliases: dict[str, str] = {}
+        REGISTRIES.setdefault(kind, self)
 
     def add(self, name: str, target: T | str, *aliases: str, help: str = "", **facts: Any) -> None:
-        """Register `target` (the item, or ``"module:attribute"``) under a name.
-
-        Raises:
-            ValueError: the name or an alias is taken by something else.
-        """
+        """Register `target` (the item, or ``"module:attribute"``); raise ValueError if something else has the name."""
         present = self._entries.get(name)
         if present is not None and present.target == target:
             return
@@ -114,13 +122,9 @@ class Registry(Generic[T]):
         return decorate
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of a name or alias, without importing anything.
-
-        Raises:
-            InputError: the name is unknown; the message has the nearest ones.
-        """
+        """Return the entry of a name or alias, without importing anything; raise InputError for an unknown name."""
         if name not in self:
-            raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
+            raise unknown_name(self.kind, name, [*self._entries, *self._aliases], self.own)
         return self._entries[self._aliases.get(name, name)]
 
     def get(self, name: str, *facts: str) -> T:
@@ -130,6 +134,10 @@ class Registry(Generic[T]):
         item: T = load_for(f"{self.kind} '{name}'", target) if isinstance(target, str) else target
         if not self._fits(item):
             raise InputError(f"{self.kind} '{name}': expected {self._expected}, got {item!r}")
+        # The spec of a task may leave methods to the task.
+        if target is entry.target and (missing := sorted(getattr(item, "__abstractmethods__", ()))):
+            owner = f"class {getattr(item, '__qualname__', '')} in {entry.plugin or item.__module__}"
+            raise InputError(f"{self.kind} '{name}': {owner} has no method {', '.join(missing)}: implement it")
         return item
 
     def working(self, names: Iterable[str], build: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:

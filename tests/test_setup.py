@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from run_uv import settings
+from dropbench.run_uv import settings
 from tests.paths import ROOT
 
 LOCK = (ROOT / "requirements.lock").read_text()

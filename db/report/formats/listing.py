@@ -63,9 +63,10 @@ def print_listing(table: TextTable, above: Sequence[str] = (), below: Sequence[s
     print_table(header, rows, right, rule=True, above=[*map(plain, above)], below=[*map(plain, below)])
 
 
-def print_trials(ids: Sequence[str], store: Store, *, as_json: bool = False) -> None:
-    """Print the results of trials, as `dropbench results` does."""
-    rows = results(store, ids=ids)
+def print_trials(ids: Sequence[str], store: Store, analysis: str = "", *, as_json: bool = False) -> None:
+    """Print the results of trials, or those of one of their analyses, as `dropbench results` does."""
+    rows = results(store, ids=ids, metrics=["all"] if analysis else ())
+    rows = [row for row in rows if not analysis or str(row["metric"]).startswith(f"{analysis}/")]
     if as_json:
         typer.echo(to_json(rows))
     else:
@@ -80,10 +81,8 @@ def to_text(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = 
 
 def _printable(table: TextTable) -> tuple[list[str], list[list[str]], list[int]]:
     """Return the table without control characters, and the indices of its numeric columns."""
-    header, rows = table
-    numeric = [
-        index for index in range(len(header)) if rows and all(_is_number(row[index]) for row in rows if row[index])
-    ]
+    columns = enumerate(zip(*table[1], strict=True))
+    numeric = [index for index, texts in columns if all(_is_number(text) for text in texts if text)]
     return (*_escaped(table, plain), numeric)
 
 
@@ -145,9 +144,7 @@ def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return a Parquet file, nested values as JSON; raise InputError if pyarrow is not installed."""
     import pandas
 
-    flat = [
-        {key: json.dumps(value) if isinstance(value, dict) else value for key, value in row.items()} for row in rows
-    ]
+    flat = [{key: json.dumps(cell) if isinstance(cell, dict) else cell for key, cell in row.items()} for row in rows]
     try:
         return pandas.DataFrame(flat).to_parquet(index=False)
     except ImportError:
