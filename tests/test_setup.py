@@ -45,7 +45,7 @@ def test_uv_gets_the_settings_of_pip(config: str, expected: dict[str, str]) -> N
 def test_the_lock_file_pins_versions_and_names_no_index() -> None:
     lines = [line for line in LOCK.splitlines() if not line.startswith("#")]
     assert lines
-    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; [\w .'=!<>]+)?", line) for line in lines)
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; [\w .'=!<>*]+)?", line) for line in lines)
     assert not re.search(r"^(nvidia|cuda|triton)", LOCK, re.MULTILINE), "they depend on the build of torch"
 
 
