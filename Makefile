@@ -1,25 +1,28 @@
-# `make bench` and `make test` need Python 3.11, git and make. The lock files define what is installed into .venv.
+# `make bench` and `make test` need Python 3.11, 3.12 or 3.13, git and make. requirements.lock defines what is installed
+# into .venv.
 
-# The first of these that is Python 3.11. To choose another one: `make PYTHON=/path/to/python3.11 bench`.
-IS_311 := import sys; sys.exit(sys.version_info[:2] != (3, 11))
-PYTHON ?= $(shell for python in python3.11 python3 python; do \
-	$$python -c '$(IS_311)' 2>/dev/null && echo $$python && break; done)
+# The first of these that is supported. To choose another one: `make PYTHON=/path/to/python3.13 bench`.
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python; do \
+	$$python -c '$(SUPPORTED)' 2>/dev/null && echo $$python && break; done)
 
 BIN := .venv/bin
 READY := .venv/.ready
-# --no-compile: compiling all files would take longer than the rest of the installation, and most are never imported
-# (see FIRST_IMPORT). --no-build-isolation: build source distributions with the locked setuptools, not the newest one.
-# -qq: print errors only.
-INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-compile --no-build-isolation
-# Importing these once caches their bytecode, which makes all later starts faster.
+UV := $(BIN)/python dropbench/run_uv.py pip
+# --no-build-isolation: build source distributions with the locked setuptools, not the newest one. READTHEDOCS=1 builds
+# fairseq without its C++ extensions. adapters/compat replaces the required parts in Python, so setup needs no compiler,
+# takes 15 s less, and gives the same environment everywhere. -q: print errors only. uv compiles no bytecode: compiling
+# all files would take longer than the rest of the installation, and most are never imported (see FIRST_IMPORT).
+INSTALL := READTHEDOCS=1 $(UV) install -q --no-build-isolation
+# Importing what every suite needs caches its bytecode, which makes all later starts faster. Two halves for two cores.
 unexport PYTHONDONTWRITEBYTECODE
-FIRST_IMPORT := import dropbench, accelerate, alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, timm, typer
-FIRST_IMPORT_2 := import dropbench, fairseq, mmdet.models, pycocotools.cocoeval, sacrebleu, transformers.modeling_utils
+FIRST_IMPORT := import dropbench, timm
+FIRST_IMPORT_2 := import alembic.command, matplotlib.pyplot, pandas, sklearn.datasets, submitit, typer, accelerate
 
 # The tests of three SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
-.PHONY: help setup bench test test-all chaos docs results check lint format hooks clean
+.PHONY: help setup bench test test-all chaos docs results check lint format hooks lock clean
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table"
@@ -31,7 +34,8 @@ help:
 	@echo "make check    run ruff, import-linter and mypy"
 	@echo "make format   fix and format with ruff"
 	@echo "make hooks    lint on every commit (pre-commit)"
-	@echo "make setup    set up .venv; repeated if a lock file or pyproject.toml has changed"
+	@echo "make setup    set up .venv; repeated if requirements.lock or pyproject.toml has changed"
+	@echo "make lock     bring requirements.lock in line with pyproject.toml"
 	@echo "make clean    remove .venv and tool caches, but no runs or data"
 
 bench: setup
@@ -73,25 +77,30 @@ hooks: setup
 
 setup: $(READY)
 
-$(READY): requirements.lock requirements-no-deps.lock pyproject.toml
-	@$(BIN)/python -c 'import pip; $(IS_311)' 2>/dev/null || { \
-		'$(PYTHON)' -c '$(IS_311)' 2>/dev/null || { \
-			echo "DropBench needs Python 3.11: $(if $(PYTHON),'$(PYTHON)' is not,python3.11 is not on the PATH)." \
-				"Install it, or give its path: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }; \
+$(READY): requirements.lock dropbench/run_uv.py pyproject.toml
+	@$(BIN)/python -c 'import pip; $(SUPPORTED)' 2>/dev/null || { \
+		'$(PYTHON)' -c '$(SUPPORTED)' 2>/dev/null || { \
+			echo "DropBench needs Python 3.11, 3.12 or 3.13: $(if $(PYTHON),'$(PYTHON)' is none,none is on the PATH)." \
+				"Install one, or give its path: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }; \
 		echo "Creating .venv with $$('$(PYTHON)' --version)"; \
 		'$(PYTHON)' -m venv --clear .venv; }
-	@echo "Installing requirements.lock (about a minute; longer for a CUDA build of torch)"
-	@$(INSTALL) $$(grep -E '^(pip|setuptools(-scm)?)==' requirements.lock)
-	@$(INSTALL) --no-warn-conflicts -r requirements.lock
-	@echo "Installing requirements-no-deps.lock"
-	@# READTHEDOCS=1 builds fairseq without its C++ extensions. adapters/compat replaces the required parts in Python, so
-	@# setup needs no compiler, takes 15 s less, and gives the same environment everywhere.
-	@READTHEDOCS=1 $(INSTALL) --no-deps -r requirements-no-deps.lock
+	@echo "Installing requirements.lock (longer for a CUDA build of torch)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --no-compile $$(grep '^uv==' requirements.lock)
+	@$(INSTALL) $$(grep -E '^setuptools(-scm)?==' requirements.lock)
+	@# uv adds what a CUDA build of torch requires, which the lock leaves out.
+	@$(INSTALL) -r requirements.lock
 	@echo "Installing DropBench"
 	@$(INSTALL) --no-deps --editable .
 	@echo "Importing the libraries for the first time"
 	@$(BIN)/python -c '$(FIRST_IMPORT_2)' & $(BIN)/python -c '$(FIRST_IMPORT)' && wait $$!
 	@touch $@
+
+# Keeps the locked versions, unless their lines are removed before. The libraries of CUDA depend on the build of torch.
+lock: setup
+	READTHEDOCS=1 UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) compile -q --universal --python-version 3.11 \
+		--extra dev --extra docs --extra notebook --group unresolvable --group build --no-annotate \
+		-o requirements.lock pyproject.toml
+	sed -i -E '/^(nvidia-|cuda-|triton==)/d' requirements.lock
 
 clean:
 	rm -rf .venv build site *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -47,7 +47,7 @@ def stage(root: Path, target: Path) -> None:
     """Copy the project in `root` to `target`, with the packages below `dropbench` and their imports rewritten."""
     for name in METADATA:
         shutil.copy2(root / name, target / name)
-    ignore = shutil.ignore_patterns("__pycache__", Path(__file__).name)
+    ignore = shutil.ignore_patterns("__pycache__", Path(__file__).name, "run_uv.py")
     shutil.copytree(root / FACE, target / FACE, ignore=ignore)
     for name in PACKAGES:
         shutil.copytree(root / name, target / FACE / name, ignore=ignore)

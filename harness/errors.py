@@ -33,6 +33,36 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+_MODULES = {
+    "": "accelerate seqeval sqlalchemy submitit timm tokenizers torch torchvision",
+    "detection": "addict cv2 mmcv mmdet mmengine pkg_resources pycocotools",
+    "translation": "fairseq hydra omegaconf sacrebleu sacremoses",
+    "meshes": "fast_simplification",
+    "sweep": "optuna",
+    "transformers": "transformers",
+}
+EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
+"""The extra that installs a library, by the module to import; "" for a library that DropBench always needs."""
+NO_DEPS = {
+    "detection": "pip install --no-deps mmcv-lite==2.1.0 mmdet==3.3.0 mmengine==0.10.7",
+    "translation": "READTHEDOCS=1 pip install --no-deps fairseq==0.12.2",
+}
+"""The second command of an extra, for libraries whose own requirements pip cannot meet. READTHEDOCS: without C++."""
+
+
+def missing_library(error: BaseException) -> str | None:
+    """Return the library that a failed import needs, and how to install it; None for any other error."""
+    library = ((isinstance(error, ModuleNotFoundError) and error.name) or "").partition(".")[0]
+    return f"needs {library}: {install_commands(library)}" if library in EXTRAS else None
+
+
+def install_commands(library: str) -> str:
+    """Return the commands, in backticks, that install a library of `EXTRAS`."""
+    if not (extra := EXTRAS[library]):
+        return "`pip install dropbench`"
+    return f"`pip install 'dropbench[{extra}]'`" + (f" and `{NO_DEPS[extra]}`" if extra in NO_DEPS else "")
+
+
 class Interrupted(Exception):
     """The trial was stopped on request and has written a checkpoint."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Generic, TypeVar
 
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError, missing_library, unknown_name
 
 T = TypeVar("T")
 LOG = logging.getLogger("dropbench")
@@ -76,6 +76,8 @@ def load_for(owner: str, target: str) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may even call sys.exit
+        if missing := missing_library(error):
+            raise InputError(f"{owner} {missing}") from error
         message = error if isinstance(error, ImportError | AttributeError | ValueError) else repr(error)
         raise InputError(f"{owner}: cannot load {target}: {message}") from error
 

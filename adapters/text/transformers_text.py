@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+import transformers
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -77,10 +78,10 @@ class Subwords:
     """The tokenizer of a pre-trained model; see `tasks.text.tokenizer.Tokenizer`."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer
-
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"weights {folder}: no tokenizer: {_first_line(error)}") from None
         if not tokenizer.is_fast or tokenizer.pad_token_id is None:
@@ -122,15 +123,13 @@ def build_bert(
 
     The other arguments and the errors are those of `adapters.text.text_transformer.build_text_transformer`.
     """
-    from transformers import BertConfig, BertModel
-
     own = {key: value for key, value in options.items() if key != "word_dim"}
     checked = model_options(BertOptions, name, {**PUBLISHED[name], **own})
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
     if options.get("word_dim", checked.dim) != checked.dim:
         raise InputError(f"model {name}: vectors of {options['word_dim']} dimensions: expected dim={checked.dim}")
-    config = BertConfig(
+    config = transformers.BertConfig(
         vocab_size=vocabulary,
         hidden_size=checked.dim,
         num_hidden_layers=checked.layers,
@@ -142,7 +141,7 @@ def build_bert(
         type_vocab_size=1,
         pad_token_id=PADDING,
     )
-    encoder = TransformersEncoder(BertModel(config, add_pooling_layer=False), features, PADDING)
+    encoder = TransformersEncoder(transformers.BertModel(config, add_pooling_layer=False), features, PADDING)
     return encoder, checked.pooling, checked.head_dropout
 
 
@@ -164,8 +163,6 @@ def build_pretrained(
     Raises:
         InputError: the folder is missing or does not fit.
     """
-    from transformers import AutoConfig, AutoModel
-
     checked = model_options(HeadOptions, name, options)
     if weights is None:
         raise InputError(
@@ -174,13 +171,14 @@ def build_pretrained(
     if features:
         raise InputError(f"model {name}: features={','.join(features)}: its tokens are not words: expected none")
     try:
-        config = AutoConfig.from_pretrained(weights, local_files_only=True, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(weights, local_files_only=True, trust_remote_code=False)
         if config.is_encoder_decoder:
             raise InputError(f"weights {weights}: {config.model_type} is an encoder-decoder: expected an encoder")
         if torch.get_default_device().type == "meta":
-            model = AutoModel.from_config(config)
+            model = transformers.AutoModel.from_config(config)
         else:
-            model = AutoModel.from_pretrained(weights, local_files_only=True, trust_remote_code=False, config=config)
+            load = transformers.AutoModel.from_pretrained
+            model = load(weights, local_files_only=True, trust_remote_code=False, config=config)
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"weights {weights}: {_first_line(error)}") from None
     if getattr(model, "pooler", None) is not None:

@@ -88,7 +88,7 @@ Trials = Table(
 )
 """Trials and their states. `weights` is the path of the initial weights, which is not part of a trial's identity.
 
-`libraries`: versions of torch and of the library that the task's models are from, NULL if they are unknown.
+`libraries`: versions of Python, torch and the library that the task's models are from, NULL if they are unknown.
 """
 
 Memberships = Table(

@@ -38,7 +38,7 @@ class RunRecord:
         metrics: (name, step, value); step `FINAL` for final values, value None if it is not a finite number.
         created_at: start of the first attempt, else when the directory was created.
         updated_at: end or start of the last attempt, else when the directory was created.
-        libraries: versions of torch and the task's model library in the last attempt, None if they are unknown.
+        libraries: versions of Python, torch and the task's model library in the last attempt, None if unknown.
     """
 
     trial: Trial
@@ -78,12 +78,14 @@ def read_run_record(directory: RunDirectory) -> RunRecord:
 
 
 def _libraries(directory: RunDirectory, task: str) -> str | None:
-    """Return torch and the task's model library, as ``timm 1.0, torch 2.12``; None if their versions are unknown."""
+    """Return Python, torch and the task's model library: ``Python 3.12, timm 1.0, torch 2.12``; None if unknown."""
     with contextlib.suppress(LookupError, TypeError, ValueError, FileNotFoundError, InputError):
-        installed = dict(read_json(directory.path / "environment.json")["libraries"])
-        names = sorted({"torch", MODEL_LIBRARIES.get(task, "transformers")} & installed.keys())
+        content = read_json(directory.path / "environment.json")
+        installed = {**content["libraries"], "Python": content.get("python")}
+        names = sorted({"Python", "torch", MODEL_LIBRARIES.get(task, "transformers")} & installed.keys())
         versions = [(name, re.match(r"\d+\.\d+", str(installed[name]))) for name in names]
-        return ", ".join(f"{name} {version[0]}" for name, version in versions if version) or None
+        text = ", ".join(f"{name} {version[0]}" for name, version in versions if version)
+        return text.removeprefix("Python 3.11, ") or None  # not in records of version 0.1, which ran on 3.11 alone
     return None
 
 

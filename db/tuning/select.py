@@ -22,7 +22,6 @@ from db.schema.connection import reading
 from db.schema.tables import FINAL, Metrics
 from db.store.rows import in_list
 from db.store.store import Store, TrialRow
-from harness.errors import InputError
 from harness.regularizers.spec import Scalar
 from harness.settings import Settings
 from harness.suites.cell import Cell
@@ -161,7 +160,7 @@ def select(cell: Cell, settings: Settings, store: Store) -> Selection:
     A sampler is asked for candidates, and gets their results, as far as there are results.
 
     Raises:
-        InputError: a candidate's trials cannot be created on this machine, or Optuna is not installed.
+        InputError: a candidate's trials cannot be created on this machine.
     """
     sweep = cell.sweep
     assert sweep is not None
@@ -204,12 +203,8 @@ def select(cell: Cell, settings: Settings, store: Store) -> Selection:
 
 
 def _study(search: Search) -> optuna.Study:
-    try:
-        import optuna
-    except ImportError:
-        raise InputError(
-            f"sampler={search.sampler}, pruner={search.pruner}: need Optuna: run `pip install 'dropbench[sweep]'`"
-        ) from None
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     samplers, pruners = optuna.samplers, optuna.pruners
     # The constant liar keeps the candidates of a batch apart, which are sampled without each other's results.

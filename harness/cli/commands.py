@@ -10,11 +10,12 @@ from typing import Annotated, NamedTuple
 import typer
 
 from harness.cli.table import print_items
+from harness.errors import EXTRAS, install_commands
 from harness.settings import Settings
 
 app = typer.Typer(rich_markup_mode=None)
 
-NEEDED = ("torch", "torchvision", "timm", "accelerate", "transformers", "submitit", "sqlalchemy", "mmdet", "fairseq")
+LIBRARIES = ("torch", "torchvision", "timm", "accelerate", "submitit", "sqlalchemy", "transformers", "mmdet", "fairseq")
 
 
 class Finding(NamedTuple):
@@ -43,10 +44,10 @@ def examine() -> list[Finding]:
 
     settings = Settings.from_environment()
     python = ".".join(map(str, sys.version_info[:3]))
-    findings = [Finding("Python", "ok" if sys.version_info[:2] == (3, 11) else "missing", f"{python}, expected 3.11")]
-    for name in NEEDED:
-        installed = installed_version(name)
-        findings.append(Finding(name, "ok" if installed else "missing", installed or "not installed: make setup"))
+    findings = [Finding("Python", "ok", python)]
+    for name in LIBRARIES:
+        installed, state = installed_version(name), "absent" if EXTRAS[name] else "missing"
+        findings.append(Finding(name, "ok" if installed else state, installed or f"run {install_commands(name)}"))
     cpu = f"CPU, {len(os.sched_getaffinity(0))} cores, no GPU"
     findings.append(Finding("device", "ok", torch.cuda.get_device_name() if torch.cuda.is_available() else cpu))
     slurm = shutil.which("sbatch")

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from harness.errors import InputError, check_text, unknown_name
+from harness.errors import InputError, check_text, missing_library, unknown_name
 from harness.registry import PLUGIN_MODULES, describe, load
 
 
@@ -147,6 +147,8 @@ def run(arguments: list[str]) -> int:
     except BaseException as error:
         if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_ERRORS):
             message = f"{error.filename or 'output'}: {error.strerror}"
+        elif missing := missing_library(error):
+            message = f"this command {missing}"
         elif PLUGIN_MODULES and not hasattr(error, "__notes__"):
             message = f"with plug-ins: {describe(error)}"
         else:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -175,8 +176,6 @@ def tag_scores(references: list[list[str]], predictions: list[list[str]], *, spa
     tags = [pair for sentence in zip(references, predictions, strict=True) for pair in zip(*sentence, strict=True)]
     scores = {ACCURACY.name: 100.0 * sum(true == predicted for true, predicted in tags) / max(1, len(tags))}
     if spans:
-        from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
-
         with warnings.catch_warnings():
             # seqeval warns about tags that do not look like named entities, such as LST.
             warnings.simplefilter("ignore")

@@ -134,7 +134,18 @@ def test_the_queue_is_still_queued(kept: Path) -> None:
 
 
 def test_a_task_trains_as_before(place: Path, kept: Path) -> None:
+    """A trial that starts now also has the digest of its plug-in, and so another id."""
     done = dropbench(place, "run", "tiny.yaml", "--plugin", "tiny.py", "--executor", "debug")
     assert done.code == 0, done.err
-    for trial in ("e0f7f08b7b09", ANALYZED):
-        assert_same_training(result(kept, trial), result(place, trial))
+    trials = {trial_in(folder)["regularizer"]["name"]: folder.name for folder in (place / "runs").glob("[0-9a-f]*")}
+    for old in ("e0f7f08b7b09", ANALYZED):
+        before = trial_in(kept / "runs" / old)
+        new = trials[before["regularizer"]["name"]]
+        after = trial_in(place / "runs" / new)
+        assert before | {"plugins": after["plugins"], "data": after["data"]} == after
+        assert_same_training(result(kept, old), result(place, new))
+
+
+def trial_in(folder: Path) -> dict[str, Any]:
+    trial: dict[str, Any] = json.loads((folder / "trial.json").read_bytes())
+    return trial

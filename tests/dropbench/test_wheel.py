@@ -96,7 +96,7 @@ def run(installed: Path, tmp_path: Path) -> Run:
 def test_the_wheel_has_one_top_level_name(installed: Path) -> None:
     assert {path.name for path in installed.iterdir()} - {"bin"} == {"dropbench", "dropbench-0.1.0.dist-info"}
     assert (installed / "dropbench" / "py.typed").exists()
-    assert not [*installed.rglob("build_backend.py"), *installed.rglob("*.pth")]
+    assert not [*installed.rglob("build_backend.py"), *installed.rglob("run_uv.py"), *installed.rglob("*.pth")]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from db.queries.marks import differing_versions
 from db.queries.rank import rank
 from db.queries.results import curves, results
 from db.report.formats.layout import about, incomplete
@@ -156,6 +157,16 @@ def test_other_libraries_and_unknown_versions_are_not_apart(
     write(1, second)
     rebuild(store, folder / "runs")
     assert means(results(store)) == [(None, 80.5, 2)]
+
+
+def test_a_minor_version_of_python_counts(write: Callable[..., Trial], store: Store, folder: Path) -> None:
+    """Since Python 3.12, `sum` rounds floats less."""
+    write(0, installed("2.12.0"))
+    for seed, python in enumerate(("3.11.7", "3.13.0", "3.13.1"), 1):
+        write(seed, {**installed("2.12.0"), "python": python})
+    rebuild(store, folder / "runs")
+    assert means(results(store)) == [(f"Python 3.13, {OLD}", 82.5, 2), (OLD, 80.5, 2)]
+    assert differing_versions([OLD, f"Python 3.13, {OLD}"]) == "Python 3.11, Python 3.13"
 
 
 def test_the_library_of_the_models_counts(write: Callable[..., Trial], store: Store, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -272,7 +273,7 @@ def exact_share() -> Callable[[str, int], tuple[float, ...]]:
         grid, keys = ((14, 14), 196) if unit in ("block", "cross") else (None, 50)
         seed = scalar_loops.start_prob(unit, 0.3, window, grid)
         dropped = [1 - (1 - seed) ** count for count in scalar_loops.starts_over(unit, window, keys, grid, 0)]
-        return seed, sum(dropped) / keys, min(dropped), max(dropped)
+        return seed, math.fsum(dropped) / keys, min(dropped), max(dropped)
 
     return shares
 

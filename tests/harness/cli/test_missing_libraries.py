@@ -1,0 +1,92 @@
+"""Without an optional library, a trial that needs it ends in one line before anything is queued; all else works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from harness.errors import EXTRAS, NO_DEPS, missing_library
+from tests.paths import ROOT
+
+PROGRAM = """
+import sys
+sys.modules[sys.argv[1]] = None
+import dropbench
+from harness.cli.main import run
+for command in sys.argv[2:]:
+    print(command, run(command.split()), file=sys.stderr)
+"""
+"""Blocks the library of the first argument, and runs the others as commands."""
+DETECTION = "run --task object-detection --data coco-synthetic --model detr --preset mini"
+TRANSLATION = "run --task translation --data multi30k-synthetic --model transformer-wmt-en-de --preset mini"
+MMDET = f"`pip install 'dropbench[detection]'` and `{NO_DEPS['detection']}`"
+FAIRSEQ = f"`pip install 'dropbench[translation]'` and `{NO_DEPS['translation']}`"
+QUICKSTART = "enqueue quickstart --seeds 1 --set steps=2"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("library", "command", "message"),
+    [
+        ("submitit", "run quickstart", "this command needs submitit: `pip install dropbench`"),
+        ("timm", "run quickstart", "model 'vit-digits' needs timm: `pip install dropbench`"),
+        ("torchvision", "run quickstart", "task 'image-classification' needs torchvision: `pip install dropbench`"),
+        pytest.param("mmengine", DETECTION, f"task 'object-detection' needs mmengine: {MMDET}", marks=slow),
+        pytest.param("mmdet", DETECTION, f"task 'object-detection' needs mmdet: {MMDET}", marks=slow),
+        pytest.param("fairseq", TRANSLATION, f"task 'translation' needs fairseq: {FAIRSEQ}", marks=slow),
+        pytest.param("sacrebleu", TRANSLATION, f"task 'translation' needs sacrebleu: {FAIRSEQ}", marks=slow),
+        pytest.param(
+            "transformers",
+            "run --task text-classification --data trec-synthetic --model bert-tiny --preset mini",
+            "model 'bert-tiny' needs transformers: `pip install 'dropbench[transformers]'`",
+            marks=slow,
+        ),
+        pytest.param(
+            "seqeval",
+            "run --task sequence-labelling --data wnut17-synthetic --model text-transformer --preset mini",
+            "task 'sequence-labelling' needs seqeval: `pip install dropbench`",
+            marks=slow,
+        ),
+    ],
+)
+def test_a_missing_library_is_one_line_before_anything_is_queued(
+    library: str, command: str, message: str, tmp_path: Path
+) -> None:
+    blocked = library in ("timm", "torchvision")
+    works = ["list models", "--help", "status --json" if blocked else QUICKSTART]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DROPBENCH_DATA": str(tmp_path)}
+    environment |= {"DROPBENCH_RUNS": str(tmp_path), "DROPBENCH_DB": f"sqlite:///{tmp_path}/trials.db"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, library, command, *works],
+        capture_output=True, text=True, check=True, env=environment, cwd=tmp_path,
+    )  # fmt: skip
+    lines = done.stderr.splitlines()
+    assert lines[:2] == [f"dropbench: {message}", f"{command} 2"]
+    assert [f"{line} 0" for line in works] == [line for line in lines if line.removesuffix(" 0") in works]
+    nothing_queued = '"queued": 0,' if blocked else "Added 8 trials (0 already present). 8 queued;"
+    assert nothing_queued in done.stdout
+
+
+def test_only_known_libraries_have_an_extra() -> None:
+    assert missing_library(ModuleNotFoundError("No module named 'numpi'", name="numpi")) is None
+    assert missing_library(ModuleNotFoundError()) is None
+    assert missing_library(ImportError("cannot import name 'x' from 'timm'", name="timm")) is None
+    assert missing_library(ModuleNotFoundError(name="timm.layers")) == "needs timm: `pip install dropbench`"
+
+
+def test_extras_exist_and_their_second_commands_have_the_pinned_versions() -> None:
+    optional = PYPROJECT["project"]["optional-dependencies"]
+    assert set(EXTRAS.values()) - {""} <= set(optional)
+    for library, extra in EXTRAS.items():
+        requirements = "\n".join(optional.get(extra, PYPROJECT["project"]["dependencies"]))
+        distribution = {"cv2": "opencv", "hydra": "hydra-core", "pkg_resources": "setuptools"}.get(library, library)
+        listed = distribution.replace("_", "-") in requirements
+        assert listed or library in NO_DEPS.get(extra, "").replace("mmcv-lite", "mmcv")
+    pinned = [word for command in NO_DEPS.values() for word in command.split() if "==" in word]
+    assert sorted(pinned) == PYPROJECT["dependency-groups"]["unresolvable"]
