@@ -179,7 +179,8 @@ def _printed(view: View) -> str:
     from rich.console import Console
 
     file = StringIO()
-    print_suite_table(view, Console(file=file, highlight=False, force_jupyter=False))
+    # Jupyter's kernels request colors (FORCE_COLOR), which a text must not have.
+    print_suite_table(view, Console(file=file, highlight=False, force_jupyter=False, force_terminal=False))
     return file.getvalue().rstrip("\n")
 
 

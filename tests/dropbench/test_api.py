@@ -67,9 +67,13 @@ def table(trained: tuple[Path, Table], monkeypatch: pytest.MonkeyPatch) -> Table
     return trained[1]
 
 
-def test_a_table_is_that_of_the_command_line(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_that_of_the_command_line(
+    table: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(["report", "digits.yaml"]) == 0
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a kernel
     assert str(table) == repr(table) == capsys.readouterr().out.rstrip("\n")
+    monkeypatch.delenv("FORCE_COLOR")
     assert command(["report", "digits.yaml", "--json"]) == 0
     assert table.records == json.loads(capsys.readouterr().out)["cells"]
 
