@@ -206,7 +206,10 @@ def test_an_interrupted_run_continues(
         with pytest.raises(KeyboardInterrupt):
             dropbench.run("tiny.yaml", seeds=1, plugin=PLUGIN, executor="debug")
     assert "Stopped: 0 of 2 trials done. The same call continues." in capsys.readouterr().err
-    assert dropbench.run("tiny.yaml", seeds=1, plugin=PLUGIN, executor="debug").to_frame()["n"].tolist() == [1, 1]
+    table = dropbench.run("tiny.yaml", seeds=1, plugin=PLUGIN, executor="debug")
+    assert table.to_frame()["n"].tolist() == [1, 1]
+    with pytest.raises(InputError, match="task 'tiny' predicts no classes"):
+        table.trials[0].predictions()
 
 
 def test_failed_trials_are_a_warning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +218,11 @@ def test_failed_trials_are_a_warning(folder: Path, monkeypatch: pytest.MonkeyPat
     with pytest.warns(UserWarning, match="1 of 1 trial failed or cancelled: run `dropbench retry failed`"):
         table = dropbench.run(**TINY)
     assert table.records[0]["state"] == "failed"
+    [trial] = table.trials
+    assert trial.state == "failed"
+    assert trial.history().empty
+    with pytest.raises(InputError, match="has no result yet"):
+        trial.model()
 
 
 @pytest.mark.parametrize(
