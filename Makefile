@@ -19,14 +19,15 @@ FIRST_IMPORT_2 := import dropbench, fairseq, mmdet.models, pycocotools.cocoeval,
 # The tests of three SLURM clusters mostly wait for them, beside those that compute.
 PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 3)))
 
-.PHONY: help setup bench test test-all chaos results check lint format hooks clean
+.PHONY: help setup bench test test-all chaos docs results check lint format hooks clean
 
 help:
 	@echo "make bench    set up, run the suite quickstart and print its table"
 	@echo "make test     set up, check, and run all tests except the slow ones: five minutes"
 	@echo "make test-all run the slow tests: SLURM, PostgreSQL, browser, LaTeX, all combinations: twelve minutes"
 	@echo "make chaos    run 200 trials on a private SLURM under random faults for 10 minutes"
-	@echo "make results  before a release: train what the documentation quotes, and write it anew"
+	@echo "make docs     build the documentation site in site/"
+	@echo "make results  before a release: train what the documentation quotes and shows, and write it anew"
 	@echo "make check    run ruff, import-linter and mypy"
 	@echo "make format   fix and format with ruff"
 	@echo "make hooks    lint on every commit (pre-commit)"
@@ -45,8 +46,15 @@ test-all: setup
 chaos: setup
 	$(BIN)/python -m tests.cluster.chaos $(CHAOS)
 
+docs: setup
+	$(BIN)/python -m sphinx --quiet --fail-on-warning -c docs/generator . site
+	@echo "Open site/index.html"
+
 results: setup
 	$(BIN)/python docs/update_results.py
+	$(BIN)/python docs/draw_masks.py
+	$(BIN)/python docs/draw_gallery.py
+	$(BIN)/python docs/draw_screens.py
 
 lint: check
 
@@ -86,5 +94,5 @@ $(READY): requirements.lock requirements-no-deps.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf .venv build *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build site *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,7 +1,4 @@
-"""Adapters of model families and model libraries: builders of models, and access to their attention.
-
-Importing this package installs the shims of `adapters.compat`.
-"""
+"""Models, and access to their attention; importing this package installs the shims of `adapters.compat`."""
 
 from adapters.compat import install
 

@@ -20,6 +20,7 @@ from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.spec import build_regularizer
 
 LENGTH, SIDE, WIDTH, RATIO = 16, 8, 24, 0.3
+GRID_UNITS = ("block", "cross")
 KEPT_AND_DROPPED = ListedColormap(["#f3d37a", "#3b6ea5"])
 
 
@@ -43,9 +44,9 @@ def draw(path: Path) -> None:
     plt.close(figure)
 
 
-def typical_drop_mask(name: str, window: int, queries: int, grid: tuple[int, int] | None) -> Tensor:
+def typical_drop_mask(name: str, window: int | None, queries: int, grid: tuple[int, int] | None) -> Tensor:
     """Return the drop mask (1, 1, queries or 1, keys) of the first seed that drops about the ratio."""
-    regularizer = build_regularizer(name, ratio=RATIO, window=window)
+    regularizer = build_regularizer(name, ratio=RATIO, **({"window": window} if window else {}))
     assert isinstance(regularizer, AttentionDrop)
     site = Site("picture", "encoder-self", 0, 1, 1, grid=grid, ratio=RATIO)
     keys = grid[0] * grid[1] if grid else LENGTH

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import adapters  # noqa: F401 - installs the shims
 from dropbench.top_level_names import install
-from harness.registry import load
+from harness.registry import lazy_attributes
 
 if TYPE_CHECKING:
     from dropbench.api import results as results
@@ -64,10 +64,4 @@ __all__ = list(_MODULES)
 
 install()
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'dropbench' has no attribute '{name}'")
-    value = load(f"{_MODULES[name]}:{name}")
-    globals()[name] = value
-    return value
+__getattr__ = lazy_attributes(__name__, _MODULES)

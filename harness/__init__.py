@@ -6,7 +6,7 @@ Plug-ins of 0.1 import the names below from here. The public package is `dropben
 from __future__ import annotations
 
 from harness import moved
-from harness.registry import load
+from harness.registry import lazy_attributes
 
 _MODULES = {
     "REGULARIZERS": "harness.regularizers",
@@ -24,11 +24,5 @@ __all__ = list(_MODULES)
 
 moved.install()
 
-
-def __getattr__(name: str) -> object:
-    """Import on first use: the command line must start without torch."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'harness' has no attribute '{name}'")
-    value = load(f"{_MODULES[name]}:{name}")
-    globals()[name] = value
-    return value
+# On first use, because the command line must start without torch.
+__getattr__ = lazy_attributes(__name__, _MODULES)

@@ -29,8 +29,8 @@ def check_text(text: str, source: str) -> None:
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: "1 trial", "3 trials"."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+    """Return a number with its noun: "1 trial", "3,000 trials"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 class Interrupted(Exception):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -47,17 +48,24 @@ class Entry:
 
 
 def load(target: str) -> Any:
-    """Import ``"module:attribute"``.
-
-    Raises:
-        ValueError: the target is not of that form.
-        ImportError: the module cannot be imported.
-        AttributeError: the module has no such attribute.
-    """
+    """Import ``"module:attribute"``; raise ValueError for another form, ImportError, or AttributeError."""
     module, separator, attribute = target.partition(":")
     if not separator:
         raise ValueError(f"'{target}' is not of the form 'module:attribute'")
     return getattr(importlib.import_module(module), attribute)
+
+
+def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's ``__getattr__``, which imports a name from its module on first use."""
+
+    def look_up(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        value = load(f"{modules[name]}:{name}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return look_up
 
 
 def load_for(owner: str, target: str) -> Any:
@@ -85,11 +93,7 @@ class Registry(Generic[T]):
         self._aliases: dict[str, str] = {}
 
     def add(self, name: str, target: T | str, *aliases: str, help: str = "", **facts: Any) -> None:
-        """Register `target` (the item, or ``"module:attribute"``) under a name.
-
-        Raises:
-            ValueError: the name or an alias is taken by something else.
-        """
+        """Register `target` (the item, or ``"module:attribute"``); raise ValueError if something else has the name."""
         present = self._entries.get(name)
         if present is not None and present.target == target:
             return
@@ -112,11 +116,7 @@ class Registry(Generic[T]):
         return decorate
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of a name or alias, without importing anything.
-
-        Raises:
-            InputError: the name is unknown; the message has the nearest ones.
-        """
+        """Return the entry of a name or alias, without importing anything; raise InputError for an unknown name."""
         if name not in self:
             raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
         return self._entries[self._aliases.get(name, name)]

@@ -33,7 +33,8 @@ def input_error(
     """Return the first finding of `error`; `noun` names an unknown key, and `known` are the fields of the model.
 
     An unknown key comes before all other findings, since a misspelled key is missing under its right name, too.
-    If `where` is the path of a YAML file, the message has the line.
+    If `where` is the path of a YAML file, the message has the line. A text among the annotations of a field says which
+    values the field accepts, and replaces pydantic's message.
     """
     first = min(error.errors(), key=lambda finding: finding["type"] not in ("extra_forbidden", "invalid_key"))
     where = located(where, first["loc"])
@@ -47,7 +48,9 @@ def input_error(
     is_short = abs(given) < 2**63 if isinstance(given, int) else isinstance(given, float | str)
     value = f"={given!s:.60}" if is_short else ""
     message = first["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
+    field = known.get(str(first["loc"][0])) if first["loc"] else None
+    texts = (f"expected {text}" for text in (field.metadata if field else ()) if isinstance(text, str))
+    message = next(texts, message[:1].lower() + message[1:])
     return InputError(f"{where}: {key}{value}: {message}" if key else f"{where}: {message}")
 
 

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from harness.errors import InputError, count_of
+
 app = typer.Typer(no_args_is_help=True)
 data = typer.Typer(no_args_is_help=True, help="List, check and obtain data sets.")
 app.add_typer(data, name="data")
@@ -41,7 +43,7 @@ def list_data(folders: Folders = None, as_json: Json = False) -> None:
 
 @data.command("check")
 def check_data(
-    name: Name,
+    name: Annotated[str, typer.Argument(metavar="NAME[=PATH]", help="A data name, such as trec, and its folder.")],
     folders: Folders = None,
     quick: Annotated[bool, typer.Option("--quick", help="Count image files, but decode none.")] = False,
     as_json: Json = False,
@@ -55,7 +57,10 @@ def check_data(
     from tasks.data.check import check
     from tasks.data.locate import locate, parse_folders
 
-    settings = Settings.from_environment(folders=parse_folders(folders or []))
+    paths = [*(folders or []), *[name] * ("=" in name)]
+    settings, name = Settings.from_environment(folders=parse_folders(paths)), name.partition("=")[0]
+    if paths and name not in settings.folders:
+        raise InputError(f"--data {paths[0]}: no folder of {name}: run `dropbench data check {paths[0]}`")
     source = locate(name, settings.data, settings.folders)
     # The progress bar goes to standard error, so that standard output holds only the result.
     with Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty()) as bar:
@@ -83,7 +88,7 @@ def check_data(
     print_table(columns, lines, range(1, len(columns)))
     if checked.classes:
         names = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
-        typer.echo(f"{len(checked.classes)} classes: {names}")
+        typer.echo(f"{count_of(len(checked.classes), 'class', 'classes')}: {names}")
     typer.echo(f"fingerprint {checked.fingerprint}")
     for note in checked.notes:
         typer.echo(f"note: {note}")

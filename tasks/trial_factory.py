@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
@@ -30,6 +31,8 @@ from tasks.weights import resolve_weights, weights_ref
 if TYPE_CHECKING:
     from torch import nn
 
+MAX_KEYS = 2048
+"""Tokens per image above which a user is warned; ImageNet's models have 784 at most."""
 RECIPES = Path(__file__).parent / "recipes"
 D = TypeVar("D", bound=Data)
 
@@ -77,11 +80,7 @@ class PresetTask(Task):
 
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """Return the trial that a request resolves to.
-
-        Raises:
-            InputError: a name or key is unknown, a value is impossible, or the data are missing or of another task.
-        """
+        """Return the trial of a request; raise InputError for unknown names or keys, wrong values or missing data."""
         entry = MODELS.entry(request.model)
         if cls.kind not in entry.facts.get("tasks", [cls.kind]):
             supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
@@ -153,6 +152,7 @@ class PresetTask(Task):
             return
         import torch
 
+        from harness.models.regularize import sites
         from harness.training.monte_carlo import bind_trial
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
@@ -165,6 +165,9 @@ class PresetTask(Task):
             if max_window is not None and window > max_window:
                 name, keys = trial.regularizer.name, f"the {max_window} keys of {trial.model}"
                 raise InputError(f"regularizer {name}: window={window}: longer than {keys}")
+        grids = [site.grid for site in sites(model) if site.kind == "encoder-self" and site.grid is not None]
+        if (tokens := max((rows * columns for rows, columns in grids), default=0)) > MAX_KEYS:
+            _print_once(f"{trial.model}: {tokens:,} tokens per image are slow: pass `--set image_size=64` or smaller")
         _checked_configs.add(trial.config_id)
 
     @classmethod
@@ -192,11 +195,7 @@ class PresetTask(Task):
         return len(self.splits[split])
 
     def read_data(self, kind: type[D]) -> D:
-        """Read the trial's data, and append the notes on them to `notes`.
-
-        Raises:
-            InputError: see `resolve_data` and `tasks.data.read.read`.
-        """
+        """Read the trial's data, append their notes to `notes`; raise as `resolve_data` and `tasks.data.read.read`."""
         source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
         self.notes += [*data.notes, *subset_notes(source, data)]
@@ -204,6 +203,11 @@ class PresetTask(Task):
 
 
 _checked_configs: set[str] = set()
+
+
+@lru_cache
+def _print_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _max_window(site: Site, recipe: Recipe, square: bool) -> int | None:
@@ -214,10 +218,7 @@ def _max_window(site: Site, recipe: Recipe, square: bool) -> int | None:
 
 
 def _unused_keys(align: str) -> set[str]:
-    """Return the recipe keys that a trial without fine-tuning never reads.
-
-    They are not part of such a trial, so that a suite may set them for all of its rows.
-    """
+    """Return recipe keys that a trial without fine-tuning never reads; a suite may set them for all of its rows."""
     return set() if align == FINETUNE else set(FINETUNE_KEYS)
 
 
@@ -230,11 +231,7 @@ def read_recipes(task: str) -> dict[str, Any]:
 
 
 def resolve_data(trial: Trial, settings: Settings) -> Source:
-    """Return the source of a trial's data after checking their fingerprint.
-
-    Raises:
-        InputError: the data are missing, or have changed since the trial was made.
-    """
+    """Return the source of a trial's data; raise InputError if they are missing, or have changed since it was made."""
     source = locate(trial.data.name, settings.data, settings.folders)
     accepted = source.accepted_fingerprints(settings)
     if trial.data.fingerprint in accepted:

@@ -13,11 +13,7 @@ from harness.trials.trial import Trial, WeightsRef
 
 
 def weights_ref(path: Path) -> WeightsRef:
-    """Return the path and the SHA-256 of its content, file by file in the order of their names.
-
-    Raises:
-        InputError: the path does not exist or cannot be read.
-    """
+    """Return a path with the SHA-256 of its files' content; raise InputError if it does not exist or cannot be read."""
     path = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 - it leaves the name of an unknown user
     if not path.exists():
         raise InputError(f"weights {path}: expected a file, or a folder with config.json and model.safetensors")

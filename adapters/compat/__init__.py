@@ -40,10 +40,7 @@ class _ShimFinder:
 
 
 def install() -> None:
-    """Apply each shim around the first import of its library, or now if the library is already imported.
-
-    Further calls do nothing.
-    """
+    """Apply each shim around its library's first import, or now if that has happened; further calls do nothing."""
     if any(isinstance(finder, _ShimFinder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _ShimFinder())

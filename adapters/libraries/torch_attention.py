@@ -52,9 +52,7 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
                 " `nn.TransformerEncoder(…, enable_nested_tensor=False)`"
             )
         if is_causal and attn_mask is None:
-            raise RuntimeError(
-                "is_causal is only a hint on attn_mask in nn.MultiheadAttention: expected attn_mask, too"
-            )
+            raise RuntimeError("is_causal is only a hint on attn_mask in nn.MultiheadAttention: expected attn_mask too")
         batched = query.dim() == 3
         if not batched:
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
@@ -99,10 +97,7 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
 
 
 def merge_masks(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Merge torch's masks for `attend`: one of pairs (…, T, S), and one of keys (B, S).
-
-    True masks a key in torch and allows it in `attend`; floats are added.
-    """
+    """Merge torch's masks of pairs (…, T, S) and keys (B, S), in which True masks, for `attend`; floats are added."""
     padding = padding if padding is None else padding[:, None, None, :]
     masks = [mask for mask in (attn_mask, padding) if mask is not None]
     if not masks:

@@ -126,10 +126,7 @@ def _heads(module: Any) -> int:
 
 
 def _key_grid(owner: nn.Module, path: str) -> tuple[tuple[int, int] | None, int]:
-    """Return the token grid and the number of prefix tokens of the keys.
-
-    They are those of a window, or of the Vision Transformer of fixed image size above the module.
-    """
+    """Return grid and prefix tokens of the keys: of a window, or of the Vision Transformer of fixed size above."""
     window = getattr(getattr(owner.get_submodule(path), "relative_position_bias", None), "window_size", None)
     if "Swin" in type(owner.get_submodule(path)).__name__ and window is not None:
         return tuple(window), 0

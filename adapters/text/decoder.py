@@ -131,10 +131,7 @@ class MaskInput(nn.Module):
         return regularized_output(embeddings, self.site, training=self.training, causal=True)
 
 
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "learned-dropout-lm": {},
-    "learned-dropout-lm-baseline": {"dim": 156, "heads": 12},
-}
+PUBLISHED = {"learned-dropout-lm": {}, "learned-dropout-lm-baseline": {"dim": 156, "heads": 12}}
 
 
 def build_decoder(name: str, options: Mapping[str, Any], *, vocabulary: int, context: int) -> nn.Module:

@@ -82,10 +82,7 @@ class MixtureOfExperts(AuxLoss):
 
 
 def build_mixture(name: str, options: Mapping[str, Any], *, vocabulary: int, context: int) -> nn.Module:
-    """Build the language model with random weights; `options` are fields of `ExpertsOptions`.
-
-    The other arguments, the result and the errors are those of `adapters.text.decoder.build_decoder`.
-    """
+    """Build a model from fields of `ExpertsOptions`, with random weights; the rest is as in `build_decoder`."""
     checked = model_options(ExpertsOptions, name, options)
     if checked.dim % (2 * checked.heads):
         raise InputError(f"model {name}: dim={checked.dim} is no even multiple of heads={checked.heads}")

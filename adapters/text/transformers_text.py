@@ -37,7 +37,7 @@ class BertOptions(HeadOptions):
     pooling: Pooling = "max"
 
 
-PUBLISHED: dict[str, dict[str, Any]] = {
+PUBLISHED = {
     "bert-tiny": {"layers": 2, "dim": 128, "heads": 2, "feedforward": 512},
     "bert-base": {},
 }

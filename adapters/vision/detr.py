@@ -37,9 +37,7 @@ class DetrOptions(StrictModel):
     """
 
     depth: Literal[18, 34, 50, 101] = Field(default=50, description="of the ResNet")
-    stages: Literal[3, 4] = Field(
-        default=4, description="number of stages of the ResNet: 3: features of stride 16; 4: of stride 32"
-    )
+    stages: Literal[3, 4] = Field(default=4, description="stages of the ResNet: 3 (features of stride 16) or 4 (32)")
     channels: int = Field(default=64, ge=1, description="of the ResNet's first stage")
     frozen: bool = Field(default=True, description="whether the backbone's norms and first stage are frozen")
     num_queries: int = Field(default=100, ge=1)

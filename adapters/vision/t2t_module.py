@@ -110,10 +110,7 @@ class TokenAttention(nn.Module):
 
 
 class TokenPerformer(nn.Module):
-    """A block with attention linear in the number of tokens (Choromanski et al. 2021, Section 2.3).
-
-    It has no attention matrix, and so no site: there are no weights to drop.
-    """
+    """A block with attention linear in the number of tokens (Choromanski et al. 2021, 2.3): no weights, so no site."""
 
     w: Tensor
 

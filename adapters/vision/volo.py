@@ -110,8 +110,7 @@ def build_volo(
         raise InputError(f"model {name}: num_heads={heads}: expected an even number that divides embed_dim={dim}")
     stride, grid = choose_stride(name, image_size, STRIDES, checked.stride)
     layers = [int(number) for number in checked.layers.split(",")]
-    # timm's smallest stride is 8. Stride 4 uses timm's model for twice the image size, with a stem of stride 1 instead
-    # of 2.
+    # timm's smallest stride is 8. Stride 4 uses timm's model for twice the image size, with a stem of stride 1, not 2.
     patch = max(4, stride // 2)
     model = Volo(
         layers,

@@ -16,7 +16,7 @@ import yaml
 from benchmarks.database import campaign
 from benchmarks.database.queue import repeated
 from benchmarks.measure import Measurement, process
-from db.queries.compare import compare, read_side
+from db.queries.compare import compare, read_sides
 from db.queries.rank import rank
 from db.queries.results import results
 from db.report.formats import documents
@@ -92,8 +92,8 @@ def of_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Stor
 def compared(store: Store) -> object:
     """Run the query of `dropbench compare 'regularizer=dropout data=trec' 'regularizer=dropkey data=trec'`."""
     with reading(store.engine) as connection:
-        sides = (read_side(connection, [f"regularizer={name}", "data=trec"]) for name in ("dropout", "dropkey"))
-        return compare(*sides)
+        sides = [(connection, [f"regularizer={name}", "data=trec"]) for name in ("dropout", "dropkey")]
+        return compare(*read_sides(sides))
 
 
 def large_suite(folder: Path) -> Path:

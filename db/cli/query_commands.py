@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from db.report.formats.listing import TextTable
-    from db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -89,16 +88,18 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare two filters, suites or databases: old, new, and the change, paired by seed if possible."""
     from db.queries.compare import compare as compare_sides
-    from db.queries.compare import read_side
+    from db.queries.compare import read_sides
     from db.report.formats.comparison_tables import comparison_table
+    from db.schema.connection import reading
 
     kind = _checked(kind, output, as_json)
-    with opened(Settings.from_environment()) as store:
-        sides = []
-        for argument in (old, new):
-            with _open_side(argument.split(), store) as (connection, words):
-                sides.append(read_side(connection, words, split(metric)))
-    rows = compare_sides(*sides)
+    with (
+        opened(Settings.from_environment()) as store,
+        reading(store.engine) as connection,
+        _open_side(old.split(), connection) as old_side,
+        _open_side(new.split(), connection) as new_side,
+    ):
+        rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
     _print(rows, kind, output, lambda: comparison_table(rows), "no results on either side")
 
 
@@ -128,17 +129,15 @@ def rank(
 
 
 @contextlib.contextmanager
-def _open_side(words: Sequence[str], store: Store) -> Iterator[tuple[Connection, Sequence[str]]]:
+def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[Connection, Sequence[str]]]:
     """Yield the connection of a side and the words of its filter; the first word may name another database."""
-    from db.schema.connection import reading
     from db.transfer.source import open_source
 
     if words and _is_source(words[0]):
         with open_source(words[0], "sqlite://") as source:
             yield source.connection, words[1:]
     else:
-        with reading(store.engine) as connection:
-            yield connection, words
+        yield connection, words
 
 
 def _is_source(word: str) -> bool:

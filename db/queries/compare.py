@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Text, cast, select
 
 from db.queries.declarations import directed_metric
-from db.queries.groups import COLUMNS, configs, resolve_names, seed_values
-from db.queries.marks import mark_text, marks_of
+from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
+from db.queries.marks import libraries_differ, mark_text, marks_of
 from db.queries.results import sort_key
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.tables import Configs
@@ -26,9 +26,11 @@ Key = tuple[str, ...]
 Part = tuple[str, str]
 """A field of a configuration, and its value as text."""
 
-Values = dict[str, dict[int, float]]
+Id = tuple[Any, ...]
+"""A configuration; in databases with different versions of a library, also the versions it was trained with."""
 
 _OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
+_OWN_COLUMN |= {("libraries",)}
 _FINGERPRINT = {("data", "fingerprint"), ("data", "partial")}
 _HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
 
@@ -38,27 +40,40 @@ class Side:
     """The trials of one filter, by configuration.
 
     Attributes:
-        configs: the columns of `db.queries.groups.COLUMNS` and the marks (`db.queries.marks`) by configuration.
+        configs: the columns of `db.queries.groups.COLUMNS`, the mark (`db.queries.marks`) and perhaps the libraries.
         values: by metric, configuration and seed.
         config_json: the complete configurations as JSON.
     """
 
-    configs: dict[str, Row]
-    values: dict[str, Values] = field(default_factory=dict)
-    config_json: dict[str, str] = field(default_factory=dict)
+    configs: dict[Id, Row] = field(default_factory=dict)
+    values: dict[str, dict[Id, dict[int, float]]] = field(default_factory=dict)
+    config_json: dict[Id, str] = field(default_factory=dict)
 
 
-def read_side(connection: Connection, words: Sequence[str], metrics: Sequence[str] = ()) -> Side:
-    """Read the trials of a filter. Raise InputError if a word or metric is unknown."""
-    filter = filters.parse(connection, words)
-    rows = configs(connection, filter, COLUMNS)
+def read_sides(sides: Sequence[tuple[Connection, Sequence[str]]], metrics: Sequence[str] = ()) -> list[Side]:
+    """Read the trials of filters, each of a database. Raise InputError if a word or metric is unknown."""
+    names = ["libraries"] if libraries_differ(*(connection for connection, _ in sides)) else []
+    return [
+        _read_side(connection, GroupKeys(filters.parse(connection, words), names), metrics)
+        for connection, words in sides
+    ]
+
+
+def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str]) -> Side:
+    filter = keys.filter
     query = select(Configs.c.id, cast(Configs.c.config, Text)).where(*filter.on_configs(Configs.c.id))
+    texts: dict[str, str] = dict(connection.execute(query).all())
     names, marks = resolve_names(connection, metrics), marks_of(connection)
-    return Side(
-        {id: {**dict(zip(COLUMNS, values, strict=True)), "mark": marks.get(id, set())} for id, values in rows.items()},
-        {MetricName.parse(name).label: seed_values(connection, filter, name) for name in names},
-        dict(connection.execute(query).all()),
-    )
+    side = Side(values={MetricName.parse(name).label: seed_values(keys, connection, name) for name in names})
+    rows = configs(connection, filter, COLUMNS)
+    trained = connection.execute(keys.select().distinct()).all() if keys.names else [(id,) for id in rows]
+    for id, *versions in trained:
+        libraries = dict(zip(keys.names, versions, strict=True))
+        key = id, *versions
+        row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **libraries}
+        row["mark"] = marks.get((row["data"], row["fingerprint"]))
+        side.config_json[key] = json.dumps({**json.loads(texts[id]), **libraries}) if versions else texts[id]
+    return side
 
 
 def compare(old: Side, new: Side) -> list[Row]:
@@ -71,7 +86,8 @@ def compare(old: Side, new: Side) -> list[Row]:
         - old, new: the differing values, by name;
         - metric, old_mean, old_std, old_n, new_mean, new_std, new_n: over seeds;
         - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
-        - mark: ``subset`` or ``synthetic`` if the data of either side are, and library versions if they differ;
+        - libraries, in databases with different versions of a library: those of the trials;
+        - mark: ``subset`` or ``synthetic`` if the data of either side are;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
         - better: whether the change is an improvement by the metric's direction; None: no change or no direction;
         - only: ``old`` or ``new`` if the other side has no such configuration.
@@ -81,7 +97,7 @@ def compare(old: Side, new: Side) -> list[Row]:
     rows = []
     for old_id, new_id in pairs:
         label = _label(old, old_id, new, new_id, differing)
-        sides = (old, old_id or ""), (new, new_id or "")
+        sides = (old, old_id or ()), (new, new_id or ())
         seeds = {name: [side.values.get(name, {}).get(id, {}) for side, id in sides] for name in names}
         measured = [_row(label, name, *values) for name, values in seeds.items() if any(values)]
         rows += measured or [_row(label, None, {}, {})]
@@ -89,7 +105,7 @@ def compare(old: Side, new: Side) -> list[Row]:
     return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
 
 
-def _match(old: Side, new: Side) -> tuple[set[Key], list[tuple[str | None, str | None]]]:
+def _match(old: Side, new: Side) -> tuple[set[Key], list[tuple[Id | None, Id | None]]]:
     """Return the keys in which the sides differ, and the pairs of configurations that agree in all others."""
     if not old.configs.keys().isdisjoint(new.configs):
         # A configuration of both sides has a value of every key on both sides: they differ in no key.
@@ -101,7 +117,7 @@ def _match(old: Side, new: Side) -> tuple[set[Key], list[tuple[str | None, str |
     common = {
         part: frozenset(leaf for leaf in flat.items() if leaf[0] not in differing) for part, flat in leaves.items()
     }  # fmt: skip
-    matches: dict[Any, tuple[list[str | None], list[str | None]]] = {}
+    matches: dict[Any, tuple[list[Id | None], list[Id | None]]] = {}
     for number, side in enumerate((old_parts, new_parts)):
         for id, parts in side.items():
             key = tuple(common[part] for part in parts if common[part])
@@ -111,9 +127,9 @@ def _match(old: Side, new: Side) -> tuple[set[Key], list[tuple[str | None, str |
     ]  # fmt: skip
 
 
-def _parts(side: Side, leaves: dict[Part, dict[Key, str]]) -> dict[str, list[Part]]:
+def _parts(side: Side, leaves: dict[Part, dict[Key, str]]) -> dict[Id, list[Part]]:
     """Return the fields of each configuration; add the leaves of each field to `leaves` once, as many share them."""
-    by_config: dict[str, list[Part]] = {}
+    by_config: dict[Id, list[Part]] = {}
     for id, text in side.config_json.items():
         by_config[id] = parts = []
         for name, value in sorted(json.loads(text).items()):
@@ -125,7 +141,7 @@ def _parts(side: Side, leaves: dict[Part, dict[Key, str]]) -> dict[str, list[Par
 
 
 def _differing(
-    old: Mapping[str, Sequence[Part]], new: Mapping[str, Sequence[Part]], leaves: Mapping[Part, Mapping[Key, str]]
+    old: Mapping[Id, Sequence[Part]], new: Mapping[Id, Sequence[Part]], leaves: Mapping[Part, Mapping[Key, str]]
 ) -> set[Key]:
     """Return the keys without a value that occurs on both sides; a missing key counts as a value."""
     sides = [{part for parts in side.values() for part in parts} for side in (old, new)]
@@ -147,14 +163,14 @@ def _flatten(config: Mapping[str, Any], prefix: Key = ()) -> Iterator[tuple[Key,
             yield (*prefix, name), repr(value)
 
 
-def _label(old: Side, old_id: str | None, new: Side, new_id: str | None, differing: set[Key]) -> Row:
+def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing: set[Key]) -> Row:
     """Return the columns in which a pair agrees, its differing values, and which side lacks the configuration."""
-    either = old.configs[old_id] if old_id is not None else new.configs[new_id or ""]
+    either = old.configs[old_id] if old_id is not None else new.configs[new_id or ()]
     if old_id is None or new_id is None:
         side = "new" if old_id is None else "old"
-        return {**either, "mark": mark_text(either["mark"]), "old": {}, "new": {}, "only": side}
+        return {**either, "old": {}, "new": {}, "only": side}
     label = {name: dict(value) if isinstance(value, dict) else value for name, value in either.items()}
-    label["mark"] = mark_text(old.configs[old_id]["mark"] | new.configs[new_id]["mark"])
+    label["mark"] = mark_text(configs[id]["mark"] for configs, id in ((old.configs, old_id), (new.configs, new_id)))
     sides: tuple[Row, Row] = {}, {}
     without_column: list[Key] = []
     for key in sorted(differing):

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import chain, compress, groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from db.queries.marks import marks_of
+from db.queries.marks import data_sets, flatten, libraries_differ, mark_column, marks_of
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.filters import Filter, final_names
+from db.store.rows import in_list
 from harness.errors import InputError, unknown_name
 from harness.trials.metric import TEST, MetricName
 
 COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "schedule", "align", "preset", "overrides")
+DATA_SET = ("data", "fingerprint")
 HOLDERS = ("params", "overrides")
-TRIAL_KEYS = ("suite", "seed")
+TRIAL_KEYS = {"suite": Memberships.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries}
 """Keys to group by that do not belong to the configuration."""
+
+DIGEST_LENGTH = 8
+"""Characters of a digest, or another field of a configuration, in a mark."""
 
 FETCH_SIZE = 10_000
 """Rows that are fetched from the driver at a time."""
@@ -32,12 +37,12 @@ class Pool:
     """Values, and how many finite ones each configuration has."""
 
     values: list[float | None] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: defaultdict[str, int] = field(default_factory=partial(defaultdict, int))
 
-    def add(self, config_id: str, values: Sequence[float | None]) -> None:
-        """Add values of a configuration."""
+    def add(self, config_id: str, values: Iterable[float | None], finite: int) -> None:
+        """Add values of a configuration, of which `finite` are not None."""
         self.values.extend(values)
-        self.counts[config_id] = self.counts.get(config_id, 0) + len(values) - values.count(None)
+        self.counts[config_id] += finite
 
     def __str__(self) -> str:
         """Return, for example, ``3 configurations × 1–2 seeds``; "" for a single configuration."""
@@ -53,47 +58,49 @@ class Group:
     label: dict[str, Any]
     values: defaultdict[str, Pool] = field(default_factory=partial(defaultdict, Pool))
     states: set[str] = field(default_factory=set)
-    marks: set[str] = field(default_factory=set)
+    marks: set[str | None] = field(default_factory=set)
 
 
 class GroupKeys:
-    """The columns that decide to which group a trial belongs: its configuration, and suite and seed if needed.
+    """The columns that decide to which group a trial belongs: its configuration, and those of `TRIAL_KEYS` in `keys`.
 
     Columns that are not needed are not read: suites would duplicate the rows of a trial that belongs to two of them.
     """
 
-    def __init__(self, filter: Filter, group_by: Sequence[str]) -> None:
+    def __init__(self, filter: Filter, keys: Iterable[str]) -> None:
         self.filter = filter
-        self.by_suite = not group_by or "suite" in group_by
-        self.by_seed = "seed" in group_by
-        columns: list[Any] = [Trials.c.config_id, Memberships.c.suite, Trials.c.seed]
-        self.columns = [*compress(columns, (True, self.by_suite, self.by_seed))]
+        self.names = [name for name in TRIAL_KEYS if name in keys]
+        self.columns: list[Any] = [Trials.c.config_id, *(TRIAL_KEYS[name] for name in self.names)]
 
     def select(self, *more: Any) -> Select[Any]:
         """Return a query for the keys of the matching trials, and more columns; only of the suites that were named."""
         query = select(*self.columns, *more).select_from(Trials)
-        if self.by_suite:
+        if "suite" in self.names:
             condition = Memberships.c.trial_id == Trials.c.id
             if self.filter.suites:
                 condition &= Memberships.c.suite.in_(self.filter.suites)
             query = query.outerjoin(Memberships, condition)
         return query.where(*self.filter.clauses)
 
-    def finals(self, connection: Connection, name: str) -> Iterator[tuple[Any, list[float | None]]]:
-        """Yield the final values of a metric by key; a key may occur more than once."""
+    def finals(self, connection: Connection, name: str) -> Iterator[tuple[Any, Iterable[float | None], int]]:
+        """Yield the final values of a metric by key, to be read in turn, and the number of finite ones.
+
+        A key may occur more than once.
+        """
         final = Metrics.c.step == FINAL, Metrics.c.name == name
         if self.filter.clauses or self.columns != [Trials.c.config_id]:
             query = self.select(Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id).where(*final)
             for key, rows in groupby(_raw_rows(connection, query), lambda row: row[:-1]):
-                yield key, [row[-1] for row in rows]
+                values = [row[-1] for row in rows]
+                yield key, values, len(values) - values.count(None)
             return
         # All trials: the number of values of each configuration, and the values in the same order, from one index.
-        columns: list[Any] = [Metrics.c.config_id, func.count()]
+        columns: list[Any] = [Metrics.c.config_id, func.count(), func.count(Metrics.c.value)]
         counts = select(*columns).where(*final).group_by(Metrics.c.config_id)
         query = select(Metrics.c.value).where(*final).order_by(Metrics.c.config_id, Metrics.c.trial_id)
-        values = chain.from_iterable(_raw_rows(connection, query))
-        for config_id, count in _raw_rows(connection, counts.order_by(Metrics.c.config_id)):
-            yield (config_id,), list(islice(values, count))
+        all_values = chain.from_iterable(_raw_rows(connection, query))
+        for config_id, count, finite in _raw_rows(connection, counts.order_by(Metrics.c.config_id)):
+            yield (config_id,), islice(all_values, count), finite
 
     def points(self, connection: Connection, name: str) -> Iterator[tuple[Any, Iterator[tuple[Any, ...]]]]:
         """Yield the points of curves by key, which may occur more than once; rows end with step and value."""
@@ -101,59 +108,79 @@ class GroupKeys:
         query = query.where(Metrics.c.name == name, Metrics.c.step != FINAL)
         yield from groupby(_raw_rows(connection, query), lambda row: row[:-2])
 
-    def parts(self, key: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """Return the configuration, suite and seed of a key, None for those that are not part of it."""
-        return key[0], key[1] if self.by_suite else None, key[-1] if self.by_seed else None
-
 
 class Groups:
-    """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by."""
+    """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by.
+
+    Trials on different data are never in one group, nor, in a database with different versions of a library, are those
+    trained with different versions: the label has the data set's fingerprint or the `libraries` then.
+    """
 
     def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
-        self.group_by = group_by = separate_data(connection, filter, group_by)
-        self.keys, self.marks = GroupKeys(filter, group_by), marks_of(connection)
-        self.config_keys = [key for key in group_by if key not in TRIAL_KEYS] if group_by else COLUMNS
+        self.group_by, self.marks = group_by, marks_of(connection)
+        labels = [*(group_by or ("suite", *COLUMNS))]
+        if _several(self.marks) and _several(data_sets(connection, *filter.on_configs(Configs.c.id))):
+            labels += DATA_SET
+        if libraries_differ(connection):
+            labels.append("libraries")
+        self.labels = tuple(dict.fromkeys(labels))
+        self.keys = GroupKeys(filter, self.labels)
+        self.config_keys = [key for key in self.labels if key not in TRIAL_KEYS] if group_by else COLUMNS
         self.plain = bool(group_by) and all(key in COLUMNS and key not in HOLDERS for key in self.config_keys)
         self.configs = configs(connection, filter, self.config_keys)
         self.by_key: dict[Any, Group] = {}
+        self._add_states(connection)
 
-    def at(self, key: Sequence[Any]) -> Group:
+    def at(self, key: tuple[Any, ...]) -> Group:
         """Return the group of a key."""
-        config_id, suite, seed = self.keys.parts(key)
-        values = self.configs.get(config_id, ())
+        values = self.configs.get(key[0], ())
         if self.plain:
-            key = values, suite, seed
+            key = values, *key[1:]
         elif self.group_by:  # equal numbers of different types are different values: 1 is not true
-            key = values, suite, seed, *map(type, values)
-        group = self.by_key.get(key) or self._group(values, suite, seed, key)
-        if config_id in self.marks:
-            group.marks.update(self.marks[config_id])
-        return group
+            key = values, *key[1:], *map(type, values)
+        return self.by_key.get(key) or self._group(values, key)
 
-    def add_states(self, connection: Connection) -> None:
-        """Create all groups with the states of their trials, in the order of their keys."""
-        columns = self.keys.columns
-        query = self.keys.select(Trials.c.state).distinct().order_by(*columns, Trials.c.state)
+    def _add_states(self, connection: Connection) -> None:
+        """Create all groups with the states and marks of their trials, in the order of their keys."""
+        query, mark = self.keys.select(Trials.c.state).distinct(), mark_column(self.marks)
         if not self.plain:
-            for row in _raw_rows(connection, query):
-                self.at(row[:-1]).states.add(row[-1])
+            marked = dict(_raw_rows(connection, select(Configs.c.id, mark).where(mark.is_not(None))))
+            for *key, state in _raw_rows(connection, query.order_by(*self.keys.columns, Trials.c.state)):
+                group = self.at(tuple(key))
+                group.states.add(state)
+                group.marks.add(marked.get(key[0]))
             return
         # A million trials may have a hundred labels. The database joins them: it reads configurations in order.
-        inner = query.order_by(None).subquery()
+        inner = query.subquery()
         labels = [Configs.c[key] for key in self.config_keys]
         _, *others = inner.columns
-        joined = select(*labels, *others).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
+        joined = select(*labels, *others, mark).select_from(inner).join(Configs, Configs.c.id == inner.c.config_id)
         for row in _raw_rows(connection, joined.distinct().order_by(*labels, *others)):
-            values, (*key, state) = row[: len(labels)], row[len(labels) :]
-            _, suite, seed = self.keys.parts((None, *key))
-            self._group(values, suite, seed, (values, suite, seed)).states.add(state)
+            values, (*key, state, own_mark) = row[: len(labels)], row[len(labels) :]
+            group = self._group(values, (values, *key))
+            group.states.add(state)
+            group.marks.add(own_mark)
 
-    def _group(self, values: tuple[Any, ...], suite: Any, seed: Any, key: Any) -> Group:
+    def _group(self, values: tuple[Any, ...], key: tuple[Any, ...]) -> Group:
         group = self.by_key.get(key)
         if group is None:
-            label = {"suite": suite, "seed": seed, **dict(zip(self.config_keys, values, strict=True))}
-            group = self.by_key[key] = Group({name: label[name] for name in self.group_by or ("suite", *COLUMNS)})
+            label = dict(zip((*self.config_keys, *self.keys.names), (*values, *key[1:]), strict=False))
+            group = self.by_key[key] = Group({name: label[name] for name in self.labels})
         return group
+
+    def mark_alike(self, connection: Connection) -> None:
+        """Mark groups of equal labels by the fields in which their configurations differ, such as plug-in files."""
+        alike: defaultdict[str, list[tuple[str, Group]]] = defaultdict(list)
+        for (config_id, *_), group in self.by_key.items():
+            alike[repr(group.label)].append((config_id, group))
+        twins = [pairs for pairs in alike.values() if len(pairs) > 1]
+        ids = in_list(connection, Configs.c.id, [id for pairs in twins for id, _ in pairs])
+        rows = connection.execute(select(Configs.c.id, Configs.c.config).where(ids)) if twins else ()
+        fields = {id: flatten(config).items() for id, config in rows}
+        for pairs in twins:
+            common = set[tuple[str, str]].intersection(*(set(fields[id]) for id, _ in pairs))
+            for id, group in pairs:
+                group.marks.update(f"{name} {text[:DIGEST_LENGTH]}" for name, text in fields[id] - common)
 
 
 def grouped(
@@ -171,32 +198,27 @@ def grouped(
         InputError: a key or metric is unknown.
     """
     groups = Groups(connection, filter, group_by)
-    groups.add_states(connection)
     for name in resolve_names(connection, metrics):
-        for key, values in groups.keys.finals(connection, name):
-            groups.at(key).values[name].add(key[0], values)
+        for key, values, finite in groups.keys.finals(connection, name):
+            groups.at(key).values[name].add(key[0], values, finite)
+    if not group_by:
+        groups.mark_alike(connection)
     return list(groups.by_key.values())
 
 
-def separate_data(connection: Connection, filter: Filter, group_by: Sequence[str]) -> Sequence[str]:
-    """Return `group_by`, with data and fingerprint added if a data set of the trials has several fingerprints."""
-    query = select(Configs.c.data, Configs.c.fingerprint).distinct().where(*filter.on_configs(Configs.c.id))
-    names = [row.data for row in connection.execute(query)] if group_by else []
-    if len(names) > len(set(names)):
-        return [*dict.fromkeys([*group_by, "data", "fingerprint"])]
-    return group_by
+def _several(sets: Collection[tuple[str, ...]]) -> bool:
+    return len(sets) > len({data for data, _ in sets})
 
 
-def seed_values(connection: Connection, filter: Filter, name: str) -> dict[str, dict[int, float]]:
-    """Return the finite final values of a metric by configuration and seed."""
-    columns: list[Any] = [Trials.c.config_id, Trials.c.seed, Metrics.c.value]
-    query = select(*columns).join(Metrics, Metrics.c.trial_id == Trials.c.id)
-    query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None), *filter.clauses)
+def seed_values(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], dict[int, float]]:
+    """Return the finite final values of a metric by key and seed."""
+    query = keys.select(Trials.c.seed, Metrics.c.value).join(Metrics, Metrics.c.trial_id == Trials.c.id)
+    query = query.where(Metrics.c.step == FINAL, Metrics.c.name == name, Metrics.c.value.is_not(None))
     # The index of final values has the configuration: trials of others are not looked up.
-    query = query.where(*filter.on_configs(Metrics.c.config_id))
-    values: dict[str, dict[int, float]] = {}
-    for config_id, seed, value in _raw_rows(connection, query):
-        values.setdefault(config_id, {})[seed] = value
+    query = query.where(*keys.filter.on_configs(Metrics.c.config_id))
+    values: dict[tuple[Any, ...], dict[int, float]] = {}
+    for *key, seed, value in _raw_rows(connection, query):
+        values.setdefault(tuple(key), {})[seed] = value
     return values
 
 

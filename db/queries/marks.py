@@ -1,14 +1,16 @@
-"""Marks of results: generated data, a subset of the published ones, or different library versions."""
+"""Differences between trials that results must not hide: generated data, subsets, and library versions."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, null, select
 
 from db.schema.tables import Configs, Trials
 from db.store.filters import distinct_values
@@ -33,42 +35,67 @@ def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-def versions_of(connection: Connection) -> dict[str, set[str]]:
-    """Return library versions, such as ``torch 2.12``, by configuration; {} unless the database has different ones."""
-    versions: dict[str, set[str]] = defaultdict(set)
-    present = Trials.c.libraries.is_not(None)
-    known = {text: set(text.split(", ")) for text in distinct_values(connection, Trials.c.libraries, present)}
-    if mark_text(set().union(*known.values())):
-        query = select(Trials.c.libraries, Trials.c.config_id).where(present)
-        for libraries, id in connection.execute(query.distinct()):
-            versions[id] |= known[libraries]
-    return versions
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return a configuration as texts by dotted key."""
+    texts: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            texts |= flatten(value, f"{prefix}{key}.")
+        elif value not in (None, {}):
+            texts[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return texts
 
 
-def marks_of(connection: Connection) -> Mapping[str, set[str]]:
-    """Return the marks by configuration, for `mark_text`.
+def data_sets(connection: Connection, *clauses: ColumnElement[bool]) -> list[tuple[str, str]]:
+    """Return the data sets of the configurations that match, each with its fingerprint."""
+    query = select(Configs.c.data, Configs.c.fingerprint).where(*clauses).distinct()
+    return [(data, fingerprint) for data, fingerprint in connection.execute(query)]
 
-    These are ``subset`` or ``synthetic``, if its data are not the published ones, and the `versions_of` libraries.
+
+def marks_of(connection: Connection) -> dict[tuple[Any, ...], str | None]:
+    """Return ``subset`` or ``synthetic``, None if it is the published one, by data set and fingerprint.
+
     Subsets are known from the run directories (`DROPBENCH_RUNS`).
     """
-    marks = versions_of(connection)
-    synthetic = Configs.c.data.endswith(SYNTHETIC)
-    for id in connection.scalars(select(Configs.c.id).where(synthetic)):
-        marks[id].add("synthetic")
     # One trial for each configuration: SQLite stops after `LIMIT` of them, instead of reading all trials.
     done = select(func.min(Trials.c.id)).where(Trials.c.config_id == Configs.c.id, Trials.c.state == "succeeded")
     trial = done.scalar_subquery()
     runs = Settings.from_environment().runs
-    sets = select(Configs.c.data, Configs.c.fingerprint).where(~synthetic).distinct()
-    for data, fingerprint in connection.execute(sets).all():
-        own = Configs.c.data == data, Configs.c.fingerprint == fingerprint
-        if subset_notes(runs, connection.scalars(select(trial).where(*own, trial.is_not(None)).limit(LIMIT))):
-            for id in connection.scalars(select(Configs.c.id).where(*own)):
-                marks[id].add("subset")
+    marks: dict[tuple[Any, ...], str | None] = {}
+    for data, fingerprint in data_sets(connection):
+        clauses = Configs.c.data == data, Configs.c.fingerprint == fingerprint, trial.is_not(None)
+        if data.endswith(SYNTHETIC):
+            marks[data, fingerprint] = "synthetic"
+        else:
+            subset = subset_notes(runs, connection.scalars(select(trial).where(*clauses).limit(LIMIT)))
+            marks[data, fingerprint] = "subset" if subset else None
     return marks
 
 
-def mark_text(marks: Collection[str]) -> str | None:
-    """Return marks as text, or None; a version of a library counts if there is another version of it."""
-    libraries = Counter(mark.partition(" ")[0] for mark in marks if " " in mark)
-    return ", ".join(sorted(mark for mark in marks if libraries.get(mark.partition(" ")[0], 2) > 1)) or None
+def mark_column(marks: Mapping[tuple[Any, ...], str | None]) -> ColumnElement[Any]:
+    """Return the mark of a configuration as a column of a query."""
+    cases = [
+        ((Configs.c.data == data) & (Configs.c.fingerprint == fingerprint), mark)
+        for (data, fingerprint), mark in marks.items()
+        if mark
+    ]
+    return case(*cases, else_=None) if cases else null()
+
+
+def libraries_differ(*connections: Connection) -> bool:
+    """Return whether the trials of databases were trained with different versions of a library."""
+    present = Trials.c.libraries.is_not(None)
+    trained = (distinct_values(connection, Trials.c.libraries, present) for connection in connections)
+    return differing_versions(chain.from_iterable(trained)) is not None
+
+
+def differing_versions(trained: Iterable[str]) -> str | None:
+    """Return the versions of libraries that occur in several versions, such as ``torch 2.12, torch 2.13``, or None."""
+    versions = {version for text in trained for version in text.split(", ")}
+    counts = Counter(version.partition(" ")[0] for version in versions)
+    return ", ".join(sorted(version for version in versions if counts[version.partition(" ")[0]] > 1)) or None
+
+
+def mark_text(marks: Iterable[str | None]) -> str | None:
+    """Return marks as text, None if there are none."""
+    return ", ".join(sorted({*filter(None, marks)})) or None

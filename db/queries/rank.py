@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Text, cast, select
 
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.marks import mark_text, marks_of
+from db.queries.marks import libraries_differ, marks_of
 from db.queries.results import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test, summarize
 from db.schema.connection import reading
@@ -46,6 +46,7 @@ class Block(NamedTuple):
     metric: str
     weights: str = ""
     mark: str | None = None
+    libraries: str | None = None
 
 
 @dataclass
@@ -92,32 +93,31 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             if configurations and key not in known:
                 raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
-        values = {MetricName.parse(name).label: _means(connection, filter, name) for name in names}
+        keys = GroupKeys(filter, ["libraries"] if libraries_differ(connection) else [])
+        values = {MetricName.parse(name).label: _means(keys, connection, name) for name in names}
         marks, extras = marks_of(connection), _weights_and_plugins(connection, filter)
     # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
     blocks: dict[Block, dict[Name, list[float]]] = {}
-    versions: set[str] = set()
     digests: dict[tuple[Block, str], set[str]] = {}
     for metric, means in values.items():
-        for config_id, mean in means.items():
+        for (config_id, *libraries), mean in means.items():
             config = configurations[config_id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
             weights, plugins = extras.get(config_id, ("", ""))
-            own = marks.get(config_id, set())
-            versions |= (libraries := {mark for mark in own if " " in mark})
-            mark = mark_text(own - libraries) if own else None
+            versions = dict(zip(keys.names, libraries, strict=True))
             overrides = texts[id(config["overrides"])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
-            block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark)
+            mark = marks.get((config["data"], config["fingerprint"]))
+            block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark, **versions)
             blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
             if extras:
                 digests.setdefault((block, config["regularizer"]), set()).add(plugins)
     ranking = _ranking(blocks, by)
-    if text := mark_text(versions):
-        ranking.notes.append(f"trained with different versions: {text}")
+    if keys.names:
+        ranking.notes.append("trained with different library versions: each has blocks of its own")
     if mixed := sorted({name for (_, name), plugins in digests.items() if len(plugins) > 1}):
         ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
     return ranking
@@ -221,12 +221,12 @@ def _notes(ranking: Ranking, names: Sequence[Name]) -> list[str]:
     return notes
 
 
-def _means(connection: Connection, filter: Filter, name: str) -> dict[str, float]:
-    """Return the means over seeds by configuration."""
-    by_config: dict[str, list[float]] = {}
-    for (id,), values in GroupKeys(filter, ["regularizer"]).finals(connection, name):
-        by_config.setdefault(id, []).extend(value for value in values if value is not None)
-    return {id: math.fsum(values) / len(values) for id, values in by_config.items() if values}
+def _means(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], float]:
+    """Return the means over seeds by key."""
+    by_key: dict[tuple[Any, ...], list[float]] = {}
+    for key, values, _ in keys.finals(connection, name):
+        by_key.setdefault(key, []).extend(value for value in values if value is not None)
+    return {key: math.fsum(values) / len(values) for key, values in by_key.items() if values}
 
 
 def _weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tuple[str, str]]:

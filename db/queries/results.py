@@ -59,10 +59,11 @@ def results(
         aggregates: the aggregates over seeds (`db.queries.statistics`).
 
     Returns:
-        suite, task, data, model, regularizer, params, schedule, align, preset, overrides, metric, the aggregates,
-        published, mark (of data other than the published ones), state; with `group_by`, its keys instead of the columns
-        before `metric`, and instead of `published` the text `pooled`, such as ``3 configurations × 2 seeds``, None for
-        a single configuration. A row without a result yet has n = 0.
+        suite, task, data, fingerprint, model, regularizer, params, schedule, align, preset, overrides, libraries (only
+        in a database with different versions of a library), metric, the aggregates, published, mark (of data other than
+        the published ones, and of what distinguishes rows that are equal otherwise), state; with `group_by`, its keys
+        instead of the columns before `metric`, and instead of `published` the text `pooled`, such as ``3 configurations
+        × 2 seeds``, None for a single configuration. A row without a result yet has n = 0.
 
     Raises:
         InputError: a word, metric, key or aggregate is unknown.
@@ -122,7 +123,7 @@ def _curve_rows(
         group = groups.at(key)
         by_step = curves.setdefault(id(group), (group, defaultdict(Pool)))[1]
         for config_id, *_, step, value in points:
-            by_step[step].add(config_id, (value,))
+            by_step[step].add(config_id, (value,), value is not None)
     rows = []
     for group, by_step in sorted(curves.values(), key=lambda curve: _order(curve[0])):
         label = {**group.label, "metric": name.label}

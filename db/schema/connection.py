@@ -119,6 +119,16 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def disposed_on_error(engine: Engine) -> Iterator[None]:
+    """Close the engine's connections if the block raises."""
+    try:
+        yield
+    except BaseException:
+        engine.dispose()
+        raise
+
+
 def database_name(engine: Engine) -> str:
     """Return the database's name for messages: the file, or the URL without its password."""
     if engine.dialect.name == "sqlite":

@@ -2,8 +2,9 @@
 
 - a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
 - ``KEY=VALUE`` with a key of state, suite, seed, task, data, fingerprint (or its beginning), model, regularizer,
-  schedule, align, preset, a parameter of the regularizer (``ratio=0.3``), an override (``lr=0.001``), or a metric,
-  which compares its final value (``accuracy=90``: on the test set; ``dev/accuracy``);
+  schedule, align, preset, libraries (``libraries=torch 2.13``), a parameter of the regularizer (``ratio=0.3``), an
+  override (``lr=0.001``), or a metric, which compares its final value (``accuracy=90``: on the test set;
+  ``dev/accuracy``);
 - ``=`` and ``!=`` take a list of values: ``data=mr,trec``; ``<``, ``<=``, ``>``, ``>=`` compare numbers; ``model~t2t*``
   is a shell pattern;
 - ``not`` negates the next word: ``not failed``.
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, or_, select, type_coerce
@@ -33,6 +35,8 @@ from harness.trials.metric import MetricName
 from harness.trials.trial import TRIAL_STATES
 
 COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "schedule", "align", "preset")
+
+TRIAL_KEYS = ("state", "suite", "seed", "libraries")
 
 _WORD = re.compile(r"(.*?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
 
@@ -182,6 +186,11 @@ class _Parser:
                 if state not in TRIAL_STATES:
                     raise unknown_name("state", state, TRIAL_STATES)
             return Trials.c.state.in_(states)
+        if key == "libraries":
+            known = {text: text.split(", ") for text in distinct_values(self.connection, Trials.c.libraries)}
+            versions = condition.names(lambda: chain.from_iterable(known.values()))
+            texts = [text for text, own in known.items() if not set(versions).isdisjoint(own)]
+            return func.coalesce(Trials.c.libraries, "").in_(texts)
         if key == "seed":
             return _numeric_clause(condition, Trials.c.seed)
         if any(key in holder for _, *holders in self.holders for holder in holders):
@@ -189,16 +198,9 @@ class _Parser:
         return self._metric(condition)
 
     def _parameter(self, condition: Condition) -> Clause:
-        """Select configurations by a parameter or override.
-
-        The comparison is done in Python, because databases disagree on the types of values inside JSON.
-        """
-        holds = _predicate(condition)
-        ids = [
-            id
-            for id, *holders in self.holders
-            if any(condition.key in holder and holds(holder[condition.key]) for holder in holders)
-        ]
+        """Select by a parameter or override; in Python, as databases disagree on types of values inside JSON."""
+        key, holds = condition.key, _predicate(condition)
+        ids = [id for id, *holders in self.holders if any(key in values and holds(values[key]) for values in holders)]
         return in_list(self.connection, Trials.c.config_id, ids)
 
     def _metric(self, condition: Condition) -> Clause:
@@ -207,7 +209,7 @@ class _Parser:
         if name not in names:
             parameters = {name for _, *holders in self.holders for holder in holders for name in holder}
             metrics = {MetricName.parse(name).label for name in names}
-            raise unknown_name("key of a filter", key, {*parameters, *metrics, *COLUMNS, "state", "suite", "seed"})
+            raise unknown_name("key of a filter", key, {*parameters, *metrics, *COLUMNS, *TRIAL_KEYS})
         value = _numeric_clause(condition, Metrics.c.value)
         return Trials.c.id.in_(select(Metrics.c.trial_id).where(Metrics.c.step == FINAL, Metrics.c.name == name, value))
 

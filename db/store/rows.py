@@ -195,12 +195,8 @@ def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) ->
 
 
 def _identity(trial: Trial) -> dict[str, Any]:
-    return {
-        "id": trial.id,
-        "config_id": trial.config_id,
-        "seed": trial.seed,
-        "weights": trial.weights.path if trial.weights else None,
-    }
+    path = trial.weights.path if trial.weights else None
+    return {"id": trial.id, "config_id": trial.config_id, "seed": trial.seed, "weights": path}
 
 
 def _config_row(trial: Trial) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, func, insert, select, update
 from sqlalchemy.exc import DatabaseError
 
 from db.schema import upgrade
-from db.schema.connection import connect, reading, translate_errors, writing
+from db.schema.connection import connect, disposed_on_error, reading, translate_errors, writing
 from db.schema.tables import Attempts, Configs, Memberships, Submissions, Trials
 from db.store import filters
 from db.store.rows import add_configs, add_memberships, add_trials, check_content, chunks, in_list, load_trial, record
@@ -84,11 +84,8 @@ def open_store(url: str, *, create: bool = True) -> Store:
     file = engine.url.database if engine.dialect.name == "sqlite" else None
     if not create and file and file != ":memory:" and not Path(file).exists():
         raise InputError(f"{file}: no database yet: `dropbench run SUITE` creates it")
-    try:
+    with disposed_on_error(engine):
         upgrade.ensure_current(engine)
-    except BaseException:
-        engine.dispose()
-        raise
     return Store(engine)
 
 

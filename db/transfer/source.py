@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Select, Text, select, type_coerce
 from sqlalchemy.exc import DBAPIError
 
 from db.schema import upgrade
-from db.schema.connection import connect, database_name
+from db.schema.connection import connect, database_name, disposed_on_error
 from db.schema.tables import REVISION, Attempts, Configs, Memberships, Metrics, Submissions, Trials
 from db.store.rows import Row, chunks
 from db.transfer.export import read_only
@@ -115,12 +115,9 @@ def _open(location: str, target: str, progress: Progress) -> tuple[Engine, str]:
         if not path.is_file():
             raise InputError(f"{location}: does not exist: expected a database, or a folder of `dropbench db export`")
         engine, name = read_only(path, transactions=True), str(path)
-    try:
+    with disposed_on_error(engine):
         _check_not_target(engine, path, target, name)
         _check_revision(engine, name)
-    except BaseException:
-        engine.dispose()
-        raise
     return engine, name
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Column, Connection, Engine, Table, create_engine, func, o
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import StaticPool
 
-from db.schema.connection import translate_errors
+from db.schema.connection import disposed_on_error, translate_errors
 from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
 from db.store.rows import chunks
 from db.transfer.export import BATCH_SIZE, import_pyarrow
@@ -57,19 +57,15 @@ def load_export(folder: Path, progress: Progress) -> Engine:
     private = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     private.execute("PRAGMA synchronous = OFF")
     engine = create_engine("sqlite://", creator=lambda: private, poolclass=StaticPool)
-    try:
-        with translate_errors(engine), engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN")
-            METADATA.create_all(connection)
-            for table in METADATA.sorted_tables:
-                _fill(connection, table, folder / f"{table.name}.{formats[0]}", progress)
-            _rename_metrics(connection)
-            for table in METADATA.sorted_tables:
-                _check_references(connection, table, folder, formats[0])
-            connection.commit()
-    except BaseException:
-        engine.dispose()
-        raise
+    with disposed_on_error(engine), translate_errors(engine), engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        METADATA.create_all(connection)
+        for table in METADATA.sorted_tables:
+            _fill(connection, table, folder / f"{table.name}.{formats[0]}", progress)
+        _rename_metrics(connection)
+        for table in METADATA.sorted_tables:
+            _check_references(connection, table, folder, formats[0])
+        connection.commit()
     return engine
 
 

@@ -61,11 +61,7 @@ def check_trial(source: SourceTrial) -> RunRecord:
 
 
 def check_row(table: Any, row: Mapping[str, Any]) -> Row:
-    """Return a row with every value as its column stores it.
-
-    Raises:
-        WrongRowError: a value has the wrong type, is too long or out of range, or is not a valid state or time.
-    """
+    """Return a row with values as stored; raise WrongRowError for a wrong type, length, range, state or time."""
     checked = {}
     for name, nullable, check in _checks(table):
         value = row[name]

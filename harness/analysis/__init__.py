@@ -54,10 +54,6 @@ for _name, _target, _help in (
 
 
 def analysis_of(metric: str) -> str | None:
-    """Return the analysis that a metric comes from (``occlusion/accuracy@0.3``: occlusion); None for a task's metric.
-
-    Raises:
-        InputError: the analysis is unknown.
-    """
+    """Return the analysis of a metric (``occlusion/accuracy@0.3``) or None; raise InputError for an unknown one."""
     kind, separator, _ = metric.partition("/")
     return ANALYSES.entry(kind).name if separator else None

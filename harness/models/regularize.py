@@ -262,7 +262,5 @@ def _nothing_bound(model: nn.Module, name: str, skipped: list[tuple[Patch, str]]
 
 
 def _looks_like_attention(module: nn.Module) -> bool:
-    name = type(module).__name__
-    return bool(re.search("attention|attn|performer", name, re.IGNORECASE)) and not any(
-        map(_looks_like_attention, module.children())
-    )
+    match = re.search("attention|attn|performer", type(module).__name__, re.IGNORECASE)
+    return match is not None and not any(map(_looks_like_attention, module.children()))

@@ -42,11 +42,7 @@ class RegularizerSpec(StrictModel):
 
 
 def build_regularizer(name: str, /, **params: Any) -> Regularizer:
-    """Build a registered regularizer.
-
-    Raises:
-        InputError: the name or a parameter is unknown, a value is impossible, or the registered item is no regularizer.
-    """
+    """Build a registered regularizer; raise InputError for an unknown name or parameter, or an impossible value."""
     kind = _class(name)
     try:
         return REGULARIZERS.get(name)(**params)
@@ -69,10 +65,7 @@ def _class(name: str) -> type[Regularizer]:
 
 
 def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:
-    """Return the spec with every default written out, so that equal regularizers have equal specs.
-
-    Raise InputError as `build_regularizer`.
-    """
+    """Return the spec with all defaults, so that equal regularizers have equal specs; raise as `build_regularizer`."""
     name = REGULARIZERS.entry(name).name
     built = build_regularizer(name, **(params or {}))
     return RegularizerSpec(name=name, params={} if name == "none" else built.model_dump(mode="json"))

@@ -12,9 +12,7 @@ AttemptState = Literal[
 ]  # fmt: skip
 
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-Time = Annotated[
-    str, Field(max_length=32, pattern=r"^\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-5]\d[\d.]*[+-]\d\d:\d\d$")
-]
+Time = Annotated[str, Field(max_length=32, pattern=r"^\d{4}-[01]\d-[0-3]\dT[0-2]\d(:[0-5]\d){2}[\d.]*[+-]\d\d:\d\d$")]
 
 
 class AttemptRecord(BaseModel):

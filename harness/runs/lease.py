@@ -89,11 +89,7 @@ class Lease:
 
     @classmethod
     def take(cls, path: Path) -> Lease | None:
-        """Become the holder. Return None if another worker was faster. The caller holds the directory's lock.
-
-        Raises:
-            FileNotFoundError: the run directory does not exist any more.
-        """
+        """Become the holder, under the directory's lock, or return None; raise FileNotFoundError if it is gone."""
         before = holder(path)
         if before is not None and before.held_remotely:
             return None

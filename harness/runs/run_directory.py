@@ -266,9 +266,7 @@ class Runs:
         """Return the only run directory whose id begins with `id_prefix`; raise InputError if none or several do."""
         matches = [directory for directory in self if directory.id.startswith(id_prefix)]
         if not id_prefix or not matches:
-            raise InputError(
-                f"no trial '{id_prefix}' in {self.folder}: run `dropbench results --format json` to list ids"
-            )
+            raise InputError(f"no trial '{id_prefix}' in {self.folder}: run `dropbench results --format json` for ids")
         if len(matches) > 1:
             ids = ", ".join(directory.id for directory in matches[:4]) + (", …" if len(matches) > 4 else "")
             raise InputError(f"'{id_prefix}' matches {len(matches)} trials in {self.folder}: {ids}")

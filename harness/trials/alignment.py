@@ -28,11 +28,7 @@ def num_mc_samples(align: str) -> int:
 
 
 def validate_alignment(align: str, regularizer: RegularizerSpec) -> str:
-    """Return the alignment of a trial: "none" if there is nothing to align.
-
-    Raises:
-        InputError: the alignment is unknown, or the regularizer is on in evaluation, too.
-    """
+    """Return the alignment, "none" if nothing aligns; raise InputError if unknown, or the regularizer is always on."""
     if align not in ("none", FINETUNE) and not 0 < num_mc_samples(align) <= MAX_DRAWS:
         raise InputError(
             f"align '{align}': expected none, finetune, or monte-carlo-<draws> such as monte-carlo-2000"

@@ -45,13 +45,8 @@ for _name, _folder, _help in (
     ("translation", "translation", "sentences of another language (DropAttention 5.4)"),
     ("language-modelling", "language", "the next token of a running text (Learned Dropout)"),
 ):
-    _class = _name.title().replace("-", "")
-    TASKS.add(
-        _name,
-        f"tasks.{_folder}.{_name.replace('-', '_')}:{_class}",
-        help=_help,
-        spec=f"tasks.{_folder}.spec:{_class}Spec",
-    )
+    _room, _class = f"tasks.{_folder}", _name.title().replace("-", "")
+    TASKS.add(_name, f"{_room}.{_name.replace('-', '_')}:{_class}", help=_help, spec=f"{_room}.spec:{_class}Spec")
 
 
 def spec_of(name: str) -> type[Task]:

@@ -110,9 +110,8 @@ class Trial(FiniteModel):
         """Return a trial that was read from a file or a database; mark its fingerprint if version 0.1 wrote it."""
         if "partial" in self.data.model_fields_set:
             return self
-        return self.model_copy(
-            update={"data": self.data.model_copy(update={"partial": self.data.name not in COMPLETE})}
-        )
+        partial = self.data.name not in COMPLETE
+        return self.model_copy(update={"data": self.data.model_copy(update={"partial": partial})})
 
     def to_json(self) -> str:
         """Return canonical JSON, which `from_json` reads."""

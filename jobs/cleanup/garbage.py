@@ -87,10 +87,7 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
 
 
 def state_from_files(directory: RunDirectory) -> TrialState:
-    """Return the state of a trial that is not in the database; "failed" if its ``trial.json`` is damaged.
-
-    The caller does not hold the directory's lock.
-    """
+    """Return a trial's state from its unlocked directory alone; "failed" if its ``trial.json`` is damaged."""
     try:
         directory.trial()
         return determine_state(directory, None).state

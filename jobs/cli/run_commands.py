@@ -61,8 +61,7 @@ def run(
     typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
     failures = failure_lines(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
-    if failures or not complete:
-        raise typer.Exit(1)
+    raise typer.Exit(bool(failures) or not complete)
 
 
 @app.command()
@@ -159,7 +158,7 @@ def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: 
 
 
 def make_plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
-    """Return the workers and their threads; `parallel` defaults to the GPUs, else the cores of this machine."""
+    """Return the workers, and their threads: OMP_NUM_THREADS is the limit, as waiting for a busy core slows all others."""
     from jobs.submission.dispatch import Plan
     from jobs.worker.process_group import visible_devices
 
@@ -168,7 +167,6 @@ def make_plan(executor: str, parallel: int | None, executors: tuple[str, ...], t
     cores = len(os.sched_getaffinity(0))
     workers = parallel or len(visible_devices()) or cores
     threads = max(1, cores // workers)
-    # On a shared machine OMP_NUM_THREADS limits the threads: one that waits for a busy core slows all others.
     if (limit := os.environ.get("OMP_NUM_THREADS", "")[:9]).isdecimal() and int(limit):
         threads = min(threads, int(limit))
     if executor == "slurm":

@@ -88,7 +88,7 @@ def run(
                 summary.interrupted = True
                 submissions = _request_stop(store, list(trials))
                 with contextlib.suppress(KeyboardInterrupt):
-                    progress.print_line("Stopping: workers write checkpoints (Ctrl-C again: do not wait for them).")
+                    progress.print_line("Stopping: workers are writing checkpoints (Ctrl-C again: do not wait).")
                     _wait(settings, submissions)
                     collect(store, settings)
         summary.trained += len(trials) - len(rows)

@@ -108,11 +108,7 @@ def list_nodes(partition: str | None) -> set[str]:
 
 
 def submit(script: str) -> str:
-    """Submit a script and return the job id.
-
-    Raises:
-        SlurmCommandError: sbatch refuses, or does not answer; then the job may exist nevertheless.
-    """
+    """Submit a script; return its id. Raise SlurmCommandError if sbatch refuses, or is silent: the job may exist."""
     output = run_command("sbatch", "--parsable", script)
     job_id = output.strip().partition(";")[0]
     if not job_id.isdigit():

@@ -32,11 +32,7 @@ def jobs_folder(runs: Path) -> Path:
 
 @contextlib.contextmanager
 def dispatch_lock(runs: Path) -> Iterator[None]:
-    """Hold the lock under which jobs are dispatched and collected; wait while another process holds it.
-
-    Raises:
-        InputError: the folder cannot be written.
-    """
+    """Wait for the lock on dispatching and collecting, and hold it; raise InputError if the folder is not writable."""
     try:
         _slots_folder(runs).mkdir(parents=True, exist_ok=True)
         file = open(jobs_folder(runs) / "lock", "ab")  # noqa: SIM115

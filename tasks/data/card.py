@@ -18,6 +18,7 @@ SPLIT_NAMES: dict[str, Split] = {
     "train": "train", "dev": "dev", "valid": "dev", "val": "dev", "validation": "dev", "test": "test",
 }  # fmt: skip
 """Names up to the first dot, in lower case → split."""
+Percent = Annotated[int, Field(ge=1, le=49)]
 OneOrMore = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 
 
@@ -25,15 +26,15 @@ class Card(StrictModel):
     """A card, as docs/data.md describes; `Dataset.card` lists the keys of a set."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
-    percent: dict[Literal["dev", "test"], Annotated[int, Field(ge=1, le=49)]] = Field(default={})
-    text: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=2)] = ("text",)
+    percent: Annotated[dict[Literal["dev", "test"], Percent], "1 to 49, as in {dev: 20, test: 20}"] = Field(default={})
+    text: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=2), "one column or two"] = ("text",)
     label: str = "label"
     group: str = ""
-    classes: tuple[str, ...] = ()
-    separator: Annotated[str, Field(min_length=1, max_length=1)] = ","
-    columns: tuple[str, ...] = ("word", "tag")
+    classes: Annotated[tuple[str, ...], "a list of texts or whole numbers, such as [bad, good]"] = ()
+    separator: Annotated[str, Field(min_length=1, max_length=1), "one character"] = ","
+    columns: Annotated[tuple[str, ...], "a list of names, such as [word, pos, tag]"] = ("word", "tag")
     scored: Literal["spans", "tokens"] = "spans"
-    languages: tuple[str, ...] = ()
+    languages: Annotated[tuple[str, ...], Field(min_length=2, max_length=2), "two suffixes, such as [de, en]"] = ()
 
 
 def describe(dataset: Dataset, folder: Path) -> tuple[Dataset, Card, dict[Split, list[str]]]:
@@ -85,8 +86,9 @@ def _by_name(folder: Path, pattern: str, card: Card) -> dict[Split, list[str]]:
     For the pattern "*/" the only split is the folder itself if no folder in it has a split's name.
     """
     end, suffixes = "/" * pattern.endswith("/"), [f".{language}" for language in card.languages] or [""]
-    paths = {path for gz in ("", ".gz") for path in folder.glob(pattern + gz) if path.is_dir() == bool(end)}
-    names = sorted(path.name for path in paths if path.name[0] != "." and path.name != CARD)
+    paths = [path for path in folder.glob("[!.]*") if path.name != CARD and path.is_dir() == bool(end)]
+    ending = pattern.strip("*/")  # as lower case, like the names: some programs write .CSV
+    names = sorted(path.name for path in paths if path.name.lower().removesuffix(".gz").endswith(ending))
     if end and names and not SPLIT_NAMES.keys() & {*map(str.lower, names)}:
         return {"train": ["./"]}
     splits: dict[Split, list[str]] = {"train": [], "dev": [], "test": []}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.errors import count_of
 from harness.settings import Settings
 from harness.trials.task import SUBSET
 from tasks.data.dataset import DATASETS, Dataset, Published, Unit
@@ -54,7 +55,7 @@ class SizeComparison(Published, frozen=True):
     def difference(self) -> str:
         """Return a sentence that states both sizes."""
         left_out = ", those left out among them," if self.with_left_out else ""
-        return f"{self.split}: {self.found:,} {self.unit}{left_out or ','} {self.where} has {self.count:,}"
+        return f"{self.split}: {count_of(self.found, self.unit[:-1])}{left_out or ','} {self.where} has {self.count:,}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class CheckReport:
         sentences = [size.difference() for size in self.published if size.found != size.count]
         expected = self.source.dataset.classes
         if expected and len(self.classes) != expected and not self.source.synthetic:
-            sentences.append(f"{len(self.classes)} classes, published: {expected}")
+            sentences.append(f"{count_of(len(self.classes), 'class', 'classes')}, published: {expected}")
         return sentences
 
     def to_json(self) -> dict[str, Any]:
@@ -114,10 +115,8 @@ def check(
     counts = _counts(data)
     if decode:
         data.verify(progress(sum(counts["rows"].values())) if progress else lambda: None)
-    sizes, class_rows, fingerprint = _compare_sizes(source, data, counts), data.class_rows(), source.fingerprint()
-    return CheckReport(
-        source, fingerprint, data.classes, counts["rows"], counts["tokens"], class_rows, sizes, data.notes
-    )
+    sizes, by_class, fingerprint = _compare_sizes(source, data, counts), data.class_rows(), source.fingerprint()
+    return CheckReport(source, fingerprint, data.classes, counts["rows"], counts["tokens"], by_class, sizes, data.notes)
 
 
 def subset_notes(source: Source, data: Data) -> list[str]:

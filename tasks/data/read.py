@@ -75,10 +75,8 @@ class ThreeSplits(Generic[P]):
         """Return the counts of `count_classes` of each split; {} without classes."""
         if not self.classes:
             return {}
-        return {
-            name: dict(zip(self.classes, self.count_classes(split), strict=True))
-            for name, split in self.splits().items()
-        }
+        counts = {name: self.count_classes(split) for name, split in self.splits().items()}
+        return {name: dict(zip(self.classes, numbers, strict=True)) for name, numbers in counts.items()}
 
     def count_classes(self, split: P) -> Sequence[int]:
         """Return the number of rows of each class in a split."""
@@ -100,11 +98,7 @@ def read_any(source: Source) -> Data:
 
 
 def read(source: Source, kind: type[D]) -> D:
-    """Read a data set of the kind that a task needs, such as `TextClassificationData`.
-
-    Raises:
-        InputError: the set is of another kind, a file is damaged, or a row does not parse.
-    """
+    """Read a set of the kind that a task needs; raise InputError for another kind, a damaged file or an invalid row."""
     if source.dataset.kind != kind.kind:
         raise InputError(f"data '{source.name}' is for {source.dataset.kind}: expected a data set for {kind.kind}")
     data = read_any(source)

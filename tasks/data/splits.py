@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.trials.task import Split
 from tasks.data.classification import Labels, Rows
 
@@ -64,6 +64,9 @@ def three_splits(
         keys = groups["train"] if groups else np.arange(len(labels))
         _, first_rows, numbers = np.unique(keys, return_index=True, return_inverse=True)
         parts = stratified(labels[first_rows], (rest, *shares.values()))
+        if groups and not all(map(len, parts)):
+            few = f"{count_of(len(first_rows), 'group')} in train: too few for {', '.join(['train', *shares])}"
+            raise InputError(f"{few}: use more groups, give files for the other splits, or drop `group`")
         rows = (np.flatnonzero(np.isin(numbers, part)) for part in parts)
         splits |= {split: train.take(next(rows)) for split in SPLITS if split == "train" or split in shares}
         how = "whole groups, " if groups else "stratified, " if labels.any() else ""
@@ -81,5 +84,5 @@ def overlap_notes(splits: Iterable[Iterable[Hashable]]) -> Iterator[str]:
         hashes = [*map(hash, keys)]
         if count := sum(value in seen for value in hashes):
             earlier = "train or dev" if split == "test" else "train"
-            yield f"duplicates: {count:,} rows of {split} are also in {earlier}"
+            yield f"duplicates: {count_of(count, 'row')} of {split} {'is' if count == 1 else 'are'} also in {earlier}"
         seen.update(hashes)

@@ -56,11 +56,7 @@ class DetectionTask(PresetTask):
 
     @abstractmethod
     def sample(self, split: Split, index: int) -> dict[str, Any]:
-        """Return one sample.
-
-        Returns:
-            ``images``: pixels (3, H, W) uint8, BGR; ``meta``: the `META_KEYS` of the image; and the `truth_names`.
-        """
+        """Return ``images`` (3, H, W), uint8, BGR; ``meta``, the `META_KEYS` of the image; and the `truth_names`."""
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, list[Any]]:
         """Return a list of each entry of `sample`: images of a batch differ in size."""

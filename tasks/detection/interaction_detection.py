@@ -48,7 +48,7 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
         self.num_queries = int(self.recipe.model.get("num_queries", DetrOptions.model_fields["num_queries"].default))
         excess = sum(max(0, len(image.boxes) - self.num_queries) for image in self.splits["train"].images)
         if excess:
-            self.notes.append(f"{excess} training boxes beyond the first {self.num_queries} of their image left out")
+            self.notes.append(f"training boxes beyond the first {self.num_queries} of their image, left out: {excess}")
         self.images = MmdetImages(self.recipe, augment=_jitter_colors)
 
     def sample(self, split: Split, index: int) -> dict[str, Any]:

@@ -52,11 +52,10 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         self.classes = self.data.classes
         train = self.data.train
         valid = [image for image in train.images if len(image.labels) and min(image.width, image.height) >= MIN_SIDE]
-        for split, rows in self.data.splits().items():
-            if not any(len(image.labels) > image.crowd.sum() for image in rows.images) or not valid:
-                raise InputError(f"data '{self.data.name}': no image of {split} has a box")
+        if not valid:
+            raise InputError(f"data '{self.data.name}': no image of train has a box and {MIN_SIDE} pixels per side")
         if len(valid) < len(train):
-            self.notes.append(f"{len(train) - len(valid)} training images without boxes, or too small, left out")
+            self.notes.append(f"training images without boxes, or too small, left out: {len(train) - len(valid)}")
         self.splits = {**self.data.splits(), "train": replace(train, images=tuple(valid))}
         self.images = MmdetImages(self.recipe)
 

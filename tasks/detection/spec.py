@@ -30,9 +30,7 @@ class DetectionRecipe(Recipe):
         ge=32,
         description="shorter side of evaluation images, in pixels; the sizes of training images scale with it",
     )
-    augment: bool = Field(
-        default=True, description="whether training images are augmented; if not, they are prepared as in evaluation"
-    )
+    augment: bool = Field(default=True, description="augment training images; if not, prepare them as in evaluation")
 
 
 class ObjectDetectionSpec(PresetTask):
@@ -45,10 +43,7 @@ class ObjectDetectionSpec(PresetTask):
 
 
 class InteractionDetectionSpec(PresetTask):
-    """Interaction detection: pairs of a person and an object, with verbs.
-
-    Data without rare interactions have no metrics of rare interactions.
-    """
+    """Interaction detection: pairs of a person and an object, with verbs; metrics of rare ones if there are any."""
 
     name: ClassVar[str] = "interaction-detection"
     recipe_type: ClassVar[type[Recipe]] = DetectionRecipe

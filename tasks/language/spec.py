@@ -64,11 +64,7 @@ class LanguageModellingSpec(PresetTask):
 
 
 def gpt2_files(root: Path) -> tuple[Path, Path]:
-    """Return the paths of GPT-2's vocabulary and merges in the folder ``gpt2`` of the data root.
-
-    Raises:
-        InputError: they are missing; the message says how to obtain them.
-    """
+    """Return the paths of GPT-2's vocabulary and merges below the data root; raise InputError if they are missing."""
     folder = root / "gpt2"
     for names in GPT2_FILES:
         vocabulary, merges = (folder / name for name in names)

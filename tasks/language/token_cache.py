@@ -159,10 +159,7 @@ class TokenWriter:
         self.write_header()
 
     def write_header(self) -> None:
-        """Write the header for the tokens so far, before the first and after the last of them.
-
-        NumPy's header has a fixed length for any size.
-        """
+        """Write the header for the tokens so far, before the first and after the last; its length is fixed."""
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.size,)}
         self.file.seek(0)
         np.lib.format.write_array_header_1_0(self.file, header)
@@ -184,9 +181,7 @@ class TokenWriter:
 def _open_cache(folder: Path) -> CachedTokens:
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-        tokens: dict[Split, Tokens] = {
-            split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS
-        }
+        tokens = {split: np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False) for split in SPLITS}
         sizes = {split: SplitSize(**about["splits"][split]) for split in SPLITS}
         return CachedTokens(tokens, sizes, bpe.load(folder / "tokenizer.json"), about["notes"])
     except (ValueError, LookupError, TypeError):

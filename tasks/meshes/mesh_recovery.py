@@ -43,9 +43,8 @@ class MeshRecovery(MeshRecoverySpec):
         self.body = self.data.body
         self.splits = self.data.splits()
         self.mean, self.std = torch.tensor(IMAGENET_DEFAULT_MEAN), torch.tensor(IMAGENET_DEFAULT_STD)
-        self.frame = Frame(
-            torch.from_numpy(self.body.regressor).float(), torch.from_numpy(self.body.pelvis).float(), self.body.root
-        )
+        regressor, pelvis = (torch.from_numpy(array).float() for array in (self.body.regressor, self.body.pelvis))
+        self.frame = Frame(regressor, pelvis, self.body.root)
 
     def build_model(self) -> nn.Module:
         model = cast(Metro, super().build_model())
@@ -60,9 +59,7 @@ class MeshRecovery(MeshRecoverySpec):
         """
         training = split == "train"
         images, meshes, keypoints = zip(*(self._sample(split, index, training) for index in indices), strict=True)
-        pixels = normalize(
-            torch.stack([torch.from_numpy(image).permute(2, 0, 1) for image in images]), self.mean, self.std
-        )
+        pixels = normalize(torch.stack([torch.from_numpy(rgb).permute(2, 0, 1) for rgb in images]), self.mean, self.std)
         if training and self.recipe.noise:
             pixels = self._add_noise(pixels)
         targets = [torch.from_numpy(np.stack(values)).float() for values in (*zip(*meshes, strict=True), keypoints)]

@@ -107,10 +107,7 @@ class TextTask(TextSpec):
             yield order[start : start + size]
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
-        """Yield shuffled batches of samples of similar length, to limit padding.
-
-        Every sample occurs once, except for the remainder that fills no batch.
-        """
+        """Yield shuffled batches of samples of similar length, to limit padding, except for an incomplete last one."""
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self.size("train"), generator=generator).tolist()
         order = order[: len(order) - len(order) % size] or order

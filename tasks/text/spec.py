@@ -38,9 +38,7 @@ class TextRecipe(Recipe):
     min_count: int = Field(default=1, ge=1, description="minimum occurrences in train of a word in the vocabulary")
     lowercase: bool = True
     word_dropout: float = Field(default=0.0, ge=0, lt=1, description="share of words replaced by unknown in training")
-    vectors: str | None = Field(
-        default=None, description="pre-trained word vectors: a file or folder in DROPBENCH_DATA/vectors"
-    )
+    vectors: str | None = Field(default=None, description="word vectors: a file or folder in DROPBENCH_DATA/vectors")
     vectors_fingerprint: str | None = Field(default=None, description="fingerprint of `vectors`; filled in")
     freeze_vectors: bool = False
 
@@ -63,11 +61,7 @@ class TaggingRecipe(TextRecipe):
 
 
 class TextSpec(PresetTask):
-    """A text task.
-
-    Class attributes:
-        head: the unit that is labeled: "text", "words" or "pair".
-    """
+    """A text task; `head` is the unit that is labeled: "text", "words" or "pair"."""
 
     head: ClassVar[str]
     recipe_type: ClassVar[type[Recipe]] = TextRecipe

@@ -15,9 +15,7 @@ class TranslationRecipe(Recipe):
     """Hyper-parameters of translation; a batch is `accumulate` micro-batches of at most `max_tokens` tokens."""
 
     batch_size: int = Field(default=256, ge=1, description="maximum number of sentences per micro-batch")
-    max_tokens: int = Field(
-        default=4096, ge=1, description="maximum number of tokens per micro-batch, source or target, with padding"
-    )
+    max_tokens: int = Field(default=4096, ge=1, description="maximum tokens per micro-batch, source or target, padded")
     pieces: int = Field(default=8000, ge=1, description="vocabulary size of the joint BPE of raw text")
     symbols: int = Field(default=32_768, ge=5, description="maximum size of the joint dictionary of subword text")
     order: Literal["dropbench", "fairseq"] = Field(

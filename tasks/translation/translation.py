@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.seeding import derive, random_subset
 from harness.training.data_loading import to_device
 from harness.trials.samples import SampleView
@@ -95,7 +95,7 @@ class Translation(TranslationSpec):
             raise InputError(f"data '{self.trial.data.name}': no pair of {split} has at most {limit} tokens per side")
         if count := len(self.too_long[split]):
             outcome = "scored as empty" if split == "test" else "left out"
-            self.notes.append(f"{count:,} pair{'s' * (count > 1)} of {split} longer than {limit} tokens: {outcome}")
+            self.notes.append(f"{count_of(count, 'pair')} of {split} longer than {limit} tokens: {outcome}")
         tokens = recipe.max_tokens if split == "train" else max(recipe.max_tokens, positions)
         self.batches[split] = dataset.batch_by_size(
             indices, tokens, recipe.batch_size, required_batch_size_multiple=BATCH_MULTIPLE

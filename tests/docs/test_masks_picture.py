@@ -1,4 +1,4 @@
-"""The picture in docs/regularizers.md is what the code draws today."""
+"""The pictures in docs/regularizers.md and docs/gallery.md are what the code draws today."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tests.paths import DOCS
 
 
 @pytest.mark.slow
-def test_the_picture_is_what_the_regularizers_draw(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, DOCS / "draw_masks.py", tmp_path / "masks.png"], check=True, cwd=DOCS.parent)
-    with Image.open(tmp_path / "masks.png") as drawn, Image.open(DOCS / "masks.png") as kept:
-        assert drawn.size == kept.size
-        new, old = (np.asarray(image.convert("RGB"), dtype=float) for image in (drawn, kept))
-    # Fonts may differ by a shade; a cell that changed its colour is thousands of differing pixels.
-    assert (abs(new - old).max(axis=-1) > 64).mean() < 0.002
+def test_the_pictures_are_what_the_regularizers_draw(tmp_path: Path) -> None:
+    for script, target in (("draw_masks.py", tmp_path / "masks.png"), ("draw_gallery.py", tmp_path)):
+        subprocess.run([sys.executable, DOCS / script, target], check=True, cwd=DOCS.parent)
+    pictures = [Path("masks.png"), *(path.relative_to(DOCS) for path in (DOCS / "images/regularizers").iterdir())]
+    for picture in pictures:
+        with Image.open(tmp_path / picture) as drawn, Image.open(DOCS / picture) as kept:
+            assert drawn.size == kept.size
+            new, old = (np.asarray(image.convert("RGB"), dtype=float) for image in (drawn, kept))
+        # Fonts may differ by a shade; a cell that changed its color is thousands of differing pixels.
+        assert (abs(new - old).max(axis=-1) > 64).mean() < 0.002, picture
 
 
 def test_the_page_shows_it() -> None:

@@ -172,6 +172,17 @@ def test_check_of_a_missing_set() -> None:
         run("check", "mr", "--data", "mr")
 
 
+def test_check_takes_the_folder_with_the_name(trec: Path, folders: Path) -> None:
+    trec.rename(elsewhere := folders / "elsewhere")
+    assert run_json("check", f"trec={elsewhere}")["folder"] == str(elsewhere)
+    assert run_json("check", f"trec:mine={elsewhere}")["name"] == "trec:mine"
+    for name, given in (("trec", f"trec:mine={elsewhere}"), ("trec:mine", f"trec={elsewhere}")):
+        with pytest.raises(InputError, match=f"no folder of {name}: run `dropbench data check {given}`"):
+            run("check", name, "--data", given)
+    with pytest.raises(InputError, match=r"--data trec=\./none: none is not a folder"):
+        run("check", "trec=./none")
+
+
 @pytest.mark.parametrize("name", [*DATASETS, "trec-synthetic"])
 def test_fetch_prints_how_to_obtain_every_set(name: str, folders: Path) -> None:
     output = run("fetch", name)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from db.queries.compare import compare, read_side
+from db.queries.compare import compare, read_sides
 from db.queries.results import results
 from db.report.formats.listing import results_table
 from db.schema.connection import reading
@@ -118,8 +118,10 @@ def test_trials_that_differ_in_one_thing_are_never_mixed(
     ids = [first.id, second.id]
     alone = results(store, ids=ids)
     assert {(row["mean"], row["n"]) for row in alone} == {(10.0, 1), (20.0, 1)}
+    first_row, second_row = ({**row, "mean": None} for row in alone)
+    assert first_row != second_row, "rows that look alike"
     with reading(store.engine) as connection:
-        rows = compare(*(read_side(connection, [id]) for id in ids))
+        rows = compare(*read_sides([(connection, [id]) for id in ids]))
     assert [(row["old_mean"], row["new_mean"], row["old"] != row["new"]) for row in rows] == [(10.0, 20.0, True)]
     if different_data:  # other groups average over what their keys leave out
         grouped = results(store, ids=ids, group_by=sorted(group_by))

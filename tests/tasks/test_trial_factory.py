@@ -96,6 +96,13 @@ def test_an_invalid_request_raises_an_error_of_one_line(fields: dict[str, Any], 
     assert "\n" not in str(caught.value)
 
 
+def test_a_model_with_many_tokens_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for size, seed in ((8, 0), (224, 0), (224, 1)):
+        make(overrides={"image_size": size, "lr": 0.01 + seed})
+    line = "vit-digits: 12,544 tokens per image are slow: pass `--set image_size=64` or smaller\n"
+    assert capsys.readouterr().err == line
+
+
 @pytest.mark.parametrize("task", list(TASKS))
 @pytest.mark.parametrize("preset", ["mini", "paper"])
 def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset: str) -> None:

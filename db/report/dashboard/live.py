@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine, make_url
 
+from db.schema.connection import disposed_on_error
 from db.schema.upgrade import check_current
 from db.store.store import Store, TrialRow
 from db.transfer.export import connect_read_only
@@ -46,11 +47,8 @@ class LiveStore(Store):
 def open_reading(url: str) -> Engine:
     """Open a database read-only; raise InputError if it is missing, has another version, or cannot be read."""
     engine = connect_read_only(url)
-    try:
+    with disposed_on_error(engine):
         check_current(engine)
-    except BaseException:
-        engine.dispose()
-        raise
     return engine
 
 

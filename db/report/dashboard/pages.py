@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from sqlalchemy import select
 
+from db.queries.marks import flatten
 from db.queries.results import results
 from db.report.dashboard import overview
 from db.report.dashboard.live import Live
@@ -17,7 +18,7 @@ from db.report.dashboard.suites import Variant, variants, view_of
 from db.report.formats import listing
 from db.report.page.analyses import HISTOGRAMS, MAPS
 from db.report.page.charts import Group, band_chart, merge_seeds
-from db.report.page.details import differences, flatten, run_details
+from db.report.page.details import differences, run_details
 from db.report.page.document import chart_groups, page_content
 from db.report.page.records import Record, load_curves, load_records
 from db.report.page.templates import environment

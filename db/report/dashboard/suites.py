@@ -86,9 +86,7 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
         variant.trials[config["id"]] = trials[config["id"]]
         if not cells and config["regularizer"] in REGULARIZERS:
             variant.added.append(_spec(config))
-    return suite, sorted(
-        variant_of.values(), key=lambda variant: (-sum(map(len, variant.trials.values())), variant.key)
-    )
+    return suite, sorted(variant_of.values(), key=lambda item: (-sum(map(len, item.trials.values())), item.key))
 
 
 def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:

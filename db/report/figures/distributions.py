@@ -52,7 +52,7 @@ def distributions(results: Sequence[CellResult], runs: Path) -> list[Distributio
 def arrays_of(result: CellResult, runs: Path) -> Iterator[dict[str, Array]]:
     """Yield the arrays of the cell's analysis for each analyzed seed; raise InputError if a file is damaged."""
     kind = str(analysis_of(result.cell.metric))
-    for seed in result.seeds:
+    for seed in result.averaged:
         if (arrays := load_arrays(runs / seed.id, kind)) is not None:
             yield arrays
 

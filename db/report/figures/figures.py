@@ -25,11 +25,7 @@ AXES = {"sparsity": ("largest attention weight × sentence length", "share of th
 
 
 def figure(view: View, runs: Path) -> bytes:
-    """Return the figure as the content of a PNG file; `runs` is the root of the run directories.
-
-    Raises:
-        InputError: the suite has no figure, or no trial has the data to draw.
-    """
+    """Return the figure as PNG from the run directories in `runs`; raise InputError for a table, or without data."""
     spec = view.suite.figure
     if spec is None:
         raise InputError(f"suite {view.suite.name} is a table, no figure: expected a --format other than png")
@@ -75,13 +71,11 @@ def _curves(view: View, runs: Path) -> Figure:
     for axes, ((model, data), rows) in zip(panels, groups.items(), strict=True):
         for number, (row, results) in enumerate(rows.items()):
             color, marker = COLORS[2 + 2 * number % 7], MARKERS[number % len(MARKERS)]
-            ours = sorted(
-                (_x(result, over), result.mean, result.std or 0.0) for result in results if result.mean is not None
-            )
+            ours = sorted((_x(cell, over), cell.mean, cell.std or 0.0) for cell in results if cell.mean is not None)
             if ours:
                 x, mean, std = (np.array(values) for values in zip(*ours, strict=True))
                 axes.errorbar(x, mean, std, color=color, marker=marker, markersize=5, capsize=3, label=row)
-            published = [(_x(result, over), result.published) for result in results if result.published is not None]
+            published = [(_x(cell, over), cell.published) for cell in results if cell.published is not None]
             for index, (ratio, value) in enumerate(published):
                 label = f"{row}, published" if not index else None
                 axes.plot(ratio, value, marker, color=color, markersize=9, fillstyle="none", label=label)

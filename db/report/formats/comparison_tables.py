@@ -42,7 +42,8 @@ def _ranking_text(row: Row, name: str, blocks: int) -> str:
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    columns = {name: row[name] for name in row if name in ("task", "data", "fingerprint", "model", "schedule", "align")}
+    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries"
+    columns = {name: row[name] for name in row if name in shared}
     columns |= {name: row[name] for name in ("preset", "regularizer", "params", "overrides", "mark", "metric")}
     columns |= {
         "old": _side(row, "old", name_sides),
@@ -101,5 +102,5 @@ def _one_sided(rows: Sequence[Row]) -> list[str]:
 
 def _config(row: Row, columns: Sequence[str]) -> str:
     inner = ",".join(f"{key}={value}" for key, value in {**row["params"], **row["overrides"]}.items())
-    texts = [*(row[name] for name in columns), inner, row["schedule"], row["preset"]]
+    texts = [*(row[name] for name in columns), inner, row["schedule"], row["preset"], row.get("libraries")]
     return " ".join(text for text in texts if text)

@@ -80,10 +80,8 @@ def to_text(table: TextTable, above: Sequence[str] = (), below: Sequence[str] = 
 
 def _printable(table: TextTable) -> tuple[list[str], list[list[str]], list[int]]:
     """Return the table without control characters, and the indices of its numeric columns."""
-    header, rows = table
-    numeric = [
-        index for index in range(len(header)) if rows and all(_is_number(row[index]) for row in rows if row[index])
-    ]
+    columns = enumerate(zip(*table[1], strict=True))
+    numeric = [index for index, texts in columns if all(_is_number(text) for text in texts if text)]
     return (*_escaped(table, plain), numeric)
 
 
@@ -145,9 +143,7 @@ def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return a Parquet file, nested values as JSON; raise InputError if pyarrow is not installed."""
     import pandas
 
-    flat = [
-        {key: json.dumps(value) if isinstance(value, dict) else value for key, value in row.items()} for row in rows
-    ]
+    flat = [{key: json.dumps(cell) if isinstance(cell, dict) else cell for key, cell in row.items()} for row in rows]
     try:
         return pandas.DataFrame(flat).to_parquet(index=False)
     except ImportError:

@@ -126,7 +126,7 @@ def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Gr
     group = Group(kind, MAPS[kind], [lead])
     omitted = 0
     for cell in cells:
-        for seed in cell.seeds[:MAX_SEEDS]:
+        for seed in cell.averaged[:MAX_SEEDS]:
             file = Runs(runs)[seed.id].analyses / f"{kind}.png"
             if not file.is_file():
                 continue
@@ -161,7 +161,7 @@ def _shrink(file: Path, width: int = 900) -> bytes | None:
 
 def _arrays(kind: str, cell: CellResult, runs: Path) -> Iterator[dict[str, Array]]:
     """Yield the arrays that the analysis stored for each seed; damaged files are left out."""
-    for seed in cell.seeds[:MAX_SEEDS]:
+    for seed in cell.averaged[:MAX_SEEDS]:
         with suppress(InputError):
             if arrays := load_arrays(runs / seed.id, kind):
                 yield arrays

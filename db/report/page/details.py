@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from db.queries.marks import flatten
 from db.report.formats.escaping import cut
 from db.report.formats.layout import delta_text, format_metric, incomplete, mean_std
 from db.report.page.records import Record, load_configs, load_records
@@ -134,17 +134,6 @@ def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
         ("overrides", ", ".join(f"{key}={value}" for key, value in request.overrides.items())),
     ]
     return [(name, text) for name, text in facts if text]
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return a configuration as texts by dotted key."""
-    texts: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            texts |= flatten(value, f"{prefix}{key}.")
-        elif value not in (None, {}):
-            texts[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return texts
 
 
 def differences(base: Mapping[str, str], config: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -76,7 +76,9 @@ def _plotted_trials(cells: Sequence[CellResult]) -> dict[tuple[str, str], list[s
     cells = cells[:MAX_TRIALS]
     max_seeds = max(1, min(MAX_SEEDS, MAX_TRIALS // max(1, len(cells))))
     trials = {
-        (cell.row, cell.column): [seed.id for seed in cell.seeds if seed.state not in ("queued", "not run", "skipped")]
+        (cell.row, cell.column): [
+            seed.id for seed in cell.averaged if seed.state not in ("queued", "not run", "skipped")
+        ]
         for cell in cells
     }
     return {position: ids[:max_seeds] for position, ids in trials.items() if ids}
@@ -120,15 +122,12 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
     group.lead.append("As logged by the runs.")
     group.legend = [(row, legend[row]) for row in plotted]
     for (model, kind), panel in list(panels.items())[:MAX_CHARTS]:
-        indexed = [(rows.index(row), site) for row, sites in panel.items() for site in sites]
-        points = [
-            {"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in indexed
-        ]
+        drawn = [(rows.index(row), site) for row, sites in panel.items() for site in sites]
+        points = [{"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in drawn]
         description = f"drop ratio by layer: {model}, {kind}"
         group.charts.append(charts.layer_chart(f"{model}, {kind}", description, legend, points))
         group.rows += [
-            (model, legend[row], site["site"], kind, str(site["layer"]), f"{site['ratio']:.3f}")
-            for row, site in indexed
+            (model, legend[row], site["site"], kind, str(site["layer"]), f"{site['ratio']:.3f}") for row, site in drawn
         ]
     return group
 
@@ -139,5 +138,5 @@ def _sites(directory: Path) -> list[Mapping[str, Any]]:
     return [
         {**match.groupdict(), "layer": int(match["layer"]), "ratio": float(match["ratio"])}
         for match in matches
-        if match is not None
+        if match
     ]

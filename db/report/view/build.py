@@ -58,11 +58,7 @@ def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store
 
 
 def resolve_cell(cell: Cell, settings: Settings, store: Store) -> CellTrials:
-    """Return a cell with its trials; for a swept one, those of the candidate that the dev scores select.
-
-    Raises:
-        InputError: the trials cannot be created on this machine.
-    """
+    """Return a cell with its trials, of a sweep the selected ones; raise InputError if they cannot be created here."""
     if cell.sweep is None:
         return CellTrials(cell, cell.trials(settings))
     selection = select(cell, settings, store)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from db.queries.marks import mark_text, versions_of
+from sqlalchemy import Connection, select
+
+from db.queries.marks import differing_versions, libraries_differ
 from db.queries.results import final_values
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.connection import reading
+from db.schema.tables import Trials
+from db.store.rows import in_list
 from db.store.store import Store
 from db.tuning.select import Candidate, Selection
 from harness.analysis import analysis_of
@@ -42,7 +47,7 @@ class SeedResult:
 
     id: str
     seed: int
-    state: TrialState | Literal["not run", "not analyzed"]
+    state: TrialState | Literal["not run", "not analyzed", "left out"]
     reason: str | None
     value: float | None
 
@@ -100,6 +105,11 @@ class CellResult:
         return self.selection.candidates if self.selection is not None else ()
 
     @property
+    def averaged(self) -> list[SeedResult]:
+        """The seeds that are not left out."""
+        return [seed for seed in self.seeds if seed.state != "left out"]
+
+    @property
     def column(self) -> str:
         """Label of its column."""
         return self.cell.column
@@ -112,7 +122,10 @@ class CellResult:
 
 @dataclass(frozen=True)
 class View:
-    """The table of a suite: labels of rows and columns, the selected cells, and library versions if they differ."""
+    """The table of a suite: labels of rows and columns, the selected cells, and library versions if they differ.
+
+    A cell's mean is over trials that were trained with the same versions. The others are ``left out``.
+    """
 
     suite: Suite
     preset: str
@@ -149,27 +162,41 @@ def build(
     """Return the view of cells, with the results of their trials from the database."""
     ids = [trial.id for cell in cells for trial in cell.trials]
     states = store.states(ids)
+    with reading(store.engine) as connection:
+        libraries = _libraries(connection, ids) if libraries_differ(connection) else {}
+    frequency = Counter(libraries.values())
     values = {name: final_values(store, ids, name) for name in {cell.cell.metric for cell in cells}}
     results: dict[tuple[str, str], CellResult] = {}
     for cell in cells:
         name = cell.cell.metric
         seeds = []
+        # Of several versions, the most frequent of the table, so that its cells agree.
+        kept = max(
+            (libraries.get(trial.id, "") for trial in cell.trials), key=lambda text: (frequency[text], text), default=""
+        )
         for trial in cell.trials:
             row = states.get(trial.id)
             value = values[name].get(trial.id) if row and row.state == "succeeded" else None
             seed = SeedResult(trial.id, trial.seed, row.state if row else "not run", row.reason if row else None, value)
             if seed.state == "succeeded" and trial.id not in values[name] and analysis_of(name):
                 seed = replace(seed, state="not analyzed", reason=f"run `dropbench analyze {suite.name}`")
+            elif libraries.get(trial.id, kept) != kept:
+                seed = replace(seed, state="left out", reason=f"trained with {libraries[trial.id]}", value=None)
             seeds.append(seed)
         label = _unique_label(results, cell)
         if label is not None:
             results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
     rows, columns = (tuple(dict.fromkeys(position[axis] for position in results)) for axis in (0, 1))
-    with reading(store.engine) as connection:
-        versions = versions_of(connection)
-    own = (versions.get(trial.config_id, set()) for cell in cells for trial in cell.trials[:1])
     preset = cells[0].cell.request.preset if cells else "mini"
-    return _compared(View(suite, preset, rows, columns, results, mark_text(set().union(*own))))
+    return _compared(View(suite, preset, rows, columns, results, differing_versions(frequency)))
+
+
+def _libraries(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    """Return the libraries of trials that succeeded, as far as they are known."""
+    query = select(Trials.c.id, Trials.c.libraries).where(
+        Trials.c.state == "succeeded", Trials.c.libraries.is_not(None)
+    )
+    return dict(connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all())
 
 
 def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrials) -> str | None:

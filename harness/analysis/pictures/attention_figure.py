@@ -63,10 +63,7 @@ def draw_faint(axes: Axes, image: NDArray[np.uint8]) -> tuple[int, int, int, int
 
 
 def draw_over(axes: Axes, image: NDArray[np.uint8], weights: Array, top: float) -> AxesImage:
-    """Draw weights of patches (rows, columns) over a faint image (H, W, 1 or 3).
-
-    The color scale ends at `top`; uniform attention is 1 on it.
-    """
+    """Draw weights (rows, columns) over a faint image (H, W, 1 or 3); colors end at `top`, uniform attention is 1."""
     extent = draw_faint(axes, image)
     return axes.imshow(
         weights * weights.size, cmap=COLORMAP, alpha=ALPHA, extent=extent, vmin=0, vmax=top, interpolation="nearest"
@@ -119,9 +116,8 @@ def _words(title: str, samples: Sequence[SampleView], maps: Sequence[Array]) -> 
         truncated = len(sample.words or ()) > len(text)
         axes.set_title(short(sample.label) + (f" (the first {len(text)} words)" if truncated else ""), fontsize=10)
     assert drawn is not None
-    figure.colorbar(drawn, ax=all_axes[: len(samples)], shrink=0.6).set_label(
-        "attention weight (row: query, column: key)", fontsize=9
-    )
+    color_bar = figure.colorbar(drawn, ax=all_axes[: len(samples)], shrink=0.6)
+    color_bar.set_label("attention weight (row: query, column: key)", fontsize=9)
     figure.suptitle(title, fontsize=10)
     return figure
 

@@ -27,11 +27,7 @@ MESH_MIN_POINTS = 400
 
 
 def predictions(trained: Trained, options: Options) -> Findings:
-    """Draw ground truth and predictions over a few images. This analysis has no scalars.
-
-    Raises:
-        InputError: the task does not support overlays on its samples.
-    """
+    """Draw ground truth and predictions over images, without scalars; raise InputError if the task has no overlays."""
     options = Options(options.split, options.samples or min(SAMPLES, trained.task.size(options.split)))
     indices = trained.indices(options)
     task, model, split = trained.task, trained.model, options.split

@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.files import read_json
 from tasks.data.detection.annotations import AnnotatedSplit, Entry, hold_out_dev, is_number, list_names
 from tasks.data.locate import Source
@@ -53,6 +53,9 @@ class DetectionData(ThreeSplits[DetectionSplit]):
 
     def __post_init__(self) -> None:
         self.require_rows("images")
+        for name, split in self.splits().items():
+            if all(image.crowd.all() for image in split.images):
+                raise InputError(f"{split.annotations}: no box in the images of {name}: expected one at least")
 
     def count_classes(self, split: DetectionSplit) -> list[int]:
         """Return the number of boxes of each class in a split, without crowds."""
@@ -90,10 +93,10 @@ def read(source: Source) -> DetectionData:
     train, dev = hold_out_dev(DetectionSplit(train_file, train_folder, images), MAX_DEV)
     test = DetectionSplit(test_file, test_folder, test_images)
     notes = [
-        f"dev is {len(dev)} images of train (seed {SPLIT_SEED})",
+        f"dev is {count_of(len(dev), 'image')} of train (seed {SPLIT_SEED})",
         f"test is {test_folder.name}",
         *(
-            f"{count} boxes of {split} outside of their image, or narrower than a pixel, left out"
+            f"{count_of(count, 'box', 'boxes')} of {split} outside of their image, or narrower than a pixel, left out"
             for split, count in (("train and dev", train_left_out), ("test", test_left_out))
             if count
         ),
@@ -103,10 +106,7 @@ def read(source: Source) -> DetectionData:
 
 
 def read_annotations(path: Path, folder: Path) -> tuple[dict[int, str], tuple[BoxedImage, ...], int]:
-    """Return the categories by id and the images of a file, and the number of boxes left out.
-
-    Errors name the index of the entry in its list.
-    """
+    """Return categories by id, images, and the number of boxes left out; errors name the index of the entry."""
     lists = _lists(path)
     categories = _categories(path, lists["categories"])
     labels = {id: label for label, id in enumerate(categories)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.files import read_json
 from tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names
 from tasks.data.detection.interactions import RARE_BELOW, InteractionData, Interactions, InteractionSplit, PairedImage
@@ -76,10 +76,10 @@ def read(source: Source) -> InteractionData:
         if not any(len(image.pairs) for image in split.images):
             raise InputError(f"{split.annotations}: no pairs in the {len(split)} images of {name}: expected some")
     notes = (
-        f"dev is {len(dev)} images of trainval (seed {SPLIT_SEED})",
+        f"dev is {count_of(len(dev), 'image')} of trainval (seed {SPLIT_SEED})",
         f"{rare.sum()} of {len(rare)} interactions are rare: {rule}",
-        *([f"{unsized} boxes of trainval without a size left out, with their pairs"] if unsized else []),
-        *([f"{left_out} images of trainval left out: a pair has an index beyond their boxes"] if left_out else []),
+        *([f"boxes of trainval without a size, left out with their pairs: {unsized}"] if unsized else []),
+        *([f"images of trainval left out, as a pair has an index beyond the boxes: {left_out}"] if left_out else []),
     )
     return InteractionData(source.name, interactions.names, train, dev, test, notes, interactions=interactions)
 

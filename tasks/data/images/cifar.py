@@ -46,11 +46,11 @@ def _read(
     return ImageClassificationData(source.name, classes, *splits, (note,))
 
 
-def _names_of_lines(path: Path) -> list[str]:
+def _line_names(path: Path) -> list[str]:
     return [line.strip() for line in read_lines(path) if line.strip()]
 
 
-def _names_of_pickle(path: Path, key: str) -> list[str]:
+def _pickle_names(path: Path, key: str) -> list[str]:
     names = read_plain_pickle(path).get(key)
     if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
         raise InputError(f"{path}: expected a list '{key}' of class names")
@@ -84,13 +84,11 @@ def _images(rows: Pixels) -> Pixels:
     return np.ascontiguousarray(rows.reshape(-1, PLANES, SIDE, SIDE).transpose(0, 2, 3, 1))
 
 
-read_binary10 = partial(_read, _names_of_lines, partial(_read_records, label_bytes=1))
+read_binary10 = partial(_read, _line_names, partial(_read_records, label_bytes=1))
 """Read five training files, a test file, and the names; one label byte per record."""
-read_binary100 = partial(_read, _names_of_lines, partial(_read_records, label_bytes=2))
+read_binary100 = partial(_read, _line_names, partial(_read_records, label_bytes=2))
 """Read train.bin, test.bin, and the fine names; two label bytes per record."""
-read_python10 = partial(_read, partial(_names_of_pickle, key="label_names"), partial(_read_batch, key="labels"))
+read_python10 = partial(_read, partial(_pickle_names, key="label_names"), partial(_read_batch, key="labels"))
 """Read five training batches, a test batch, and batches.meta."""
-read_python100 = partial(
-    _read, partial(_names_of_pickle, key="fine_label_names"), partial(_read_batch, key="fine_labels")
-)
+read_python100 = partial(_read, partial(_pickle_names, key="fine_label_names"), partial(_read_batch, key="fine_labels"))
 """Read train, test, and meta; the fine labels are the classes."""

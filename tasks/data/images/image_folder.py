@@ -78,7 +78,8 @@ def class_folders(folder: Path, classes: tuple[str, ...], skipped: list[Path]) -
             subfolder, not_images = f"{name}/images", []
             images = _image_names(folder / subfolder, not_images)
         if not images:
-            raise InputError(f"{folder / name}: no images: expected files ending in {', '.join(SUFFIXES)}")
+            inner = next((f" (but a folder {path.name}, not read)" for path in not_images if path.is_dir()), "")
+            raise InputError(f"{folder / name}: no images{inner}: expected files ending in {', '.join(SUFFIXES)}")
         names.extend(f"{subfolder}/{image}" for image in images)
         labels.extend([label] * len(images))
         skipped += not_images

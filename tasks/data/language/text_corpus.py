@@ -31,10 +31,7 @@ def read_files(source: Source) -> LanguageData:
 
 
 def read_wikitext(source: Source) -> LanguageData:
-    """Return WikiText, with one file per split; its text raises the errors of `read_files`.
-
-    Without the train file, most of the dev file replaces it.
-    """
+    """Return WikiText; without the train file, most of the dev file replaces it. Its text raises as `read_files`."""
     *train, valid, test = source.files
     parts: list[tuple[Path, Shares]] = [(path, (("train", 100),)) for path in train]
     parts += [(valid, (("dev", 100),) if train else (("train", 90), ("dev", 10))), (test, (("test", 100),))]

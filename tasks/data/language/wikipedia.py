@@ -36,9 +36,7 @@ LARGE = 256 << 20
 BATCH_PAGES = 2048
 EXCLUDED_LINKS = ("file:", "image:", "category:", "media:")
 """Prefixes of links to media and categories; dumps in all languages use these names."""
-EXCLUDED_TAGS = frozenset(
-    {"ref", "table", "gallery", "math", "timeline", "score", "imagemap", "syntaxhighlight", "source"}
-)
+EXCLUDED_TAGS = {"ref", "table", "gallery", "math", "timeline", "score", "imagemap", "syntaxhighlight", "source"}
 
 Page = tuple[str, str]
 """Title and markup."""

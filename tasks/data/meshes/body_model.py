@@ -89,11 +89,7 @@ class BodyModel:
 
 
 def read_body_model(folder: Path) -> BodyModel:
-    """Read the body model in a folder: SMPL's converted files, or a free template.
-
-    Raises:
-        InputError: both are missing, or a file is damaged or of another topology; the message names it.
-    """
+    """Read the body model of a folder, SMPL or a free template; raise InputError if it is missing or damaged."""
     if (folder / FREE_FILE).is_file():
         return free_body_model(folder / FREE_FILE)
     missing = [f"{name} ({what})" for name, what in SMPL_FILES.items() if not (folder / name).is_file()]

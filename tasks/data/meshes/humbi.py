@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
 from tasks.data.meshes.bodies import BodyData, Camera, Frame
@@ -63,7 +63,7 @@ def read(source: Source) -> BodyData:
         f"DropKey trains on {SUBJECTS - TEST_SUBJECTS} and tests {TEST_SUBJECTS}",
         f"body model: {body.name}",
         *(
-            f"{count} images without {missing} left out"
+            f"{count_of(count, 'image')} without {missing} left out"
             for count, missing in ((without_mesh, "a mesh"), (without_camera, "a calibrated camera"))
             if count
         ),
@@ -104,14 +104,12 @@ def _matrices(path: Path, num_rows: int) -> dict[int, Points]:
         if len(head_words) != 2 or not head_words[1].isdecimal():
             raise InputError(f"{path}:{number}: {' '.join(head_words)[:40]}: expected 0 and the number of a camera")
         values = []
-        for row_number, words in [*rows, *[(number, [])] * (num_rows - len(rows))]:
+        for line, words in [*rows, *[(number, [])] * (num_rows - len(rows))]:
             try:
                 values.append([float(word) for word in words])
             except ValueError:
                 values.append([])
             if len(values[-1]) != 3 or not np.isfinite(values[-1]).all():
-                raise InputError(
-                    f"{path}:{row_number}: {' '.join(words)[:40]}: expected 3 numbers of camera {head_words[1]}"
-                )
+                raise InputError(f"{path}:{line}: {' '.join(words)[:40]}: expected 3 numbers of camera {head_words[1]}")
         matrices[int(head_words[1])] = np.array(values)
     return matrices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -11,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.files import read_bytes
 from harness.trials.task import Split
 from tasks.data.card import CARD, Card, describe
@@ -45,14 +46,17 @@ def _csv(path: Path, card: Card) -> Iterator[Row]:
     _, names = next(rows := csv_rows(path, (line for _, line in stream_lines(path)), card.separator))
     for number, row in rows:
         if row and not len(row) == len(names) == len({*names}):
-            raise InputError(f"{path}:{number}: {len(row)} columns: expected {len(names)} of different names in line 1")
+            raise InputError(f"{path}:{number}: {count_of(len(row), 'column')}: expected {len(names)} of unique names")
         yield number, dict(zip(names, row, strict=False))
 
 
 def _value(path: Path, line: int, row: Mapping[str, Any], name: str) -> str:
-    if not isinstance(value := row.get(name), str | int):
+    if name not in row:
         hint = f"among {', '.join(row)[:200]}: name the columns, and a csv's separator, in {CARD}"
-        raise InputError(f"{path}:{line}: no text or integer '{name}' {hint}")
+        raise InputError(f"{path}:{line}: no column '{name}' {hint}")
+    if not isinstance(value := row[name], str | int) or isinstance(value, bool):
+        given = json.dumps(value)[:40]
+        raise InputError(f"{path}:{line}: {name} is {given}: expected text or a whole number")
     return single_spaces(str(value))
 
 
@@ -78,7 +82,7 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
         if not columns or len(numbers) < 2:
             raise InputError(f"{files[split][0]}: expected rows with text, and two classes or more, not {len(numbers)}")
         if left_out := len(table) - len(columns[0]):
-            notes.append(f"{left_out:,} rows of {files[split][0].name} without text left out")
+            notes.append(f"{count_of(left_out, 'row')} of {files[split][0].name} without text left out")
         labels = np.array([numbers[name] for name in columns[label]], np.int64)
         given[split] = split_type(*columns[:label], labels)
         groups |= {split: columns[-1]} if card.group else {}
@@ -138,7 +142,7 @@ def read_image_folder(source: Source) -> ImageClassificationData:
     given = {split: class_folders(folder, classes, skipped) for split, [folder] in folders.items()}
     splits, notes = _split_images(card, given)
     if count := len({*skipped} - {source.folder / CARD}):
-        notes.append(f"{count:,} files that are no images skipped")
+        notes.append(f"{count_of(count, 'file or folder', 'files or folders')} skipped, not images")
     return ImageClassificationData(source.name, classes, *splits, tuple(notes))
 
 
@@ -151,9 +155,9 @@ def read_coco_json(source: Source) -> DetectionData:
         if names != (categories := categories or names):
             raise InputError(f"{path}: categories differ from those of another split: expected the same in all")
         given[split] = AnnotatedSplit(path, folder, images)
-        notes += [f"{left_out} boxes of {path.name} outside of their image, or narrower than a pixel, left out"] * (
-            left_out > 0
-        )
+        if left_out:
+            boxes = f"{count_of(left_out, 'box', 'boxes')} of {path.name}"
+            notes.append(f"{boxes} outside of their image, or narrower than a pixel, left out")
     splits, split_notes = _split_images(card, given)
     classes = tuple(categories.values())
     return DetectionData(source.name, classes, *splits, (*split_notes, *notes), category_ids=tuple(categories))

@@ -64,10 +64,7 @@ def coco(folder: Path, dataset: Dataset, seed: int) -> None:
 
 
 def hico(folder: Path, dataset: Dataset, seed: int) -> None:
-    """Write images with a circle, which represents a person, and one or two shapes, near the circle or apart.
-
-    Each shape forms a pair with the circle.
-    """
+    """Write images with a circle, for a person, and one or two shapes, near it or apart; each forms a pair with it."""
     *files, matrix_file, train_folder, test_folder = dataset.layouts[0].files
     for part, (file, image_folder) in enumerate(zip(files, (train_folder, test_folder), strict=True)):
         random = np.random.RandomState([seed, part])

@@ -79,10 +79,7 @@ def rated_reviews(dataset: Dataset, part: int, random: np.random.RandomState) ->
 
 @file_per_part(0, 1, 2)
 def snli(dataset: Dataset, part: int, random: np.random.RandomState) -> Iterator[str]:
-    """Write three files of pairs; some have the gold label "-", as in the published files.
-
-    A hypothesis repeats, denies or extends words of its premise.
-    """
+    """Write three files of pairs, some labeled "-"; a hypothesis repeats, denies or extends words of its premise."""
     words = list(invented_words(PAIR_WORDS + DENYING + ADDING))
     plain, denying, adding = words[:PAIR_WORDS], words[PAIR_WORDS:-ADDING], words[-ADDING:]
     marker_words = {"contradiction": denying, "entailment": [], "neutral": adding}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.trials.task import Split
 from tasks.data.lines import stream_lines
 from tasks.data.locate import Source
@@ -46,7 +46,7 @@ def read_columns(path: Path, names: Sequence[str], scored: Scored = "spans") -> 
             continue
         fields = [field.strip(" ") for field in re.split("\t" if "\t" in text else " +", text.strip(" "))]
         if len(fields) != len(names) or not all(fields):
-            problem = f"{len(fields)} column{'s' * (len(fields) > 1)}" if all(fields) else "an empty column"
+            problem = count_of(len(fields), "column") if all(fields) else "an empty column"
             raise InputError(f"{path}:{number}: {problem}: expected {len(names)}, {', '.join(names)}")
         if starts_sentence:
             sentences.append([])
@@ -75,7 +75,7 @@ def _read(source: Source, names: Sequence[str]) -> TaggedData:
     scored_as = ", trained and scored as BIO" if tags != "BIO" else ""
     skipped: dict[str, int] = {split: files[split][2] if split in files else 0 for split in SPLITS}
     count = sum(skipped.values())
-    documents = [f"{count:,} lines {DOCUMENT} are no sentences"] if count else []
+    documents = [f"{count_of(count, 'line')} {DOCUMENT} left out"] if count else []
     notes = [note or "splits as published", f"tags: {tags}{scored_as}", *documents]
     return tagged_data(source, splits, notes, "spans", {"rows": skipped, "tokens": skipped})
 

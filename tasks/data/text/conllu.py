@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
 from tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
@@ -45,9 +45,7 @@ def read_split(path: Path) -> tuple[TaggedSplit, Counter[str]]:
         elif not text.startswith("#"):
             fields = text.split("\t")
             if len(fields) != COLUMNS:
-                raise InputError(
-                    f"{location}: {len(fields)} column{'s' * (len(fields) > 1)}: expected {COLUMNS}, separated by tabs"
-                )
+                raise InputError(f"{location}: {count_of(len(fields), 'column')}: expected {COLUMNS} between tabs")
             if skipped := SKIPPED_NUMBER.fullmatch(fields[0]):
                 left_out[SKIPPED[skipped[1]]] += 1
                 continue

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.trials.task import Split
 from tasks.data.classification import TextClassificationData, TextSplit
 from tasks.data.lines import read_lines, single_spaces
@@ -70,7 +70,7 @@ def _split(rows: Callable[[Path], Iterable[Row]], first: int, path: Path, classe
             empty += 1
     if not texts:
         raise InputError(f"{path}: no row has a text: expected one at least")
-    notes = (f"{empty} row{'s' * (empty > 1)} of {path.name} without text left out",) if empty else ()
+    notes = (f"{count_of(empty, 'row')} of {path.name} without text left out",) if empty else ()
     return TextSplit(tuple(texts), np.array(labels, np.int64)), notes
 
 
@@ -100,7 +100,7 @@ def csv_rows(path: Path, lines: Iterable[str], separator: str = ",") -> Iterator
 def _news_rows(path: Path) -> Iterator[Row]:
     for number, row in csv_rows(path, read_lines(path)):
         if len(row) not in (2, 3):
-            raise InputError(f"{path}:{number}: {len(row)} columns: expected class, title, description or class, text")
+            raise InputError(f"{path}:{number}: expected class, title, description or class, text, not {len(row)}")
         yield number, row[0], " ".join(row[1:]).replace("\\", " ")
 
 
@@ -109,7 +109,7 @@ def _review_rows(path: Path) -> Iterator[Row]:
         fields = line.split("\t\t", 3)
         if len(fields) < 4:
             raise InputError(
-                f"{path}:{number}: {len(fields)} field{'s' * (len(fields) > 1)}: "
+                f"{path}:{number}: {count_of(len(fields), 'field')}: "
                 "expected user, product, rating, text, separated by two tabs"
             )
         yield number, fields[2].strip(), fields[3].replace(SENTENCE_MARK, " ")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from tasks.data.classification import ClassificationData, LabeledSplit, Labels
 from tasks.data.dataset import Unit
 from tasks.data.lines import single_spaces, stream_lines
@@ -53,7 +53,7 @@ def _read(rows_of: Callable[[Path], Iterator[Row]], source: Source) -> PairData:
     classes = source.dataset.class_names
     (train, dev, test), left_out = zip(*(_split(path, rows_of(path), classes) for path in source.files), strict=True)
     notes = [
-        f"{count:,} pair{'s' * (count > 1)} of {path.name} without {missing} left out"
+        f"{count_of(count, 'pair')} of {path.name} without {missing} left out"
         for path, counts in zip(source.files, left_out, strict=True)
         for missing, count in counts.items()
     ]
@@ -112,7 +112,7 @@ def _table_rows(path: Path) -> Iterator[Row]:
         # The published rows have all tabs; a copy may lack those after the last annotator.
         row = line.split("\t")
         if not min_columns <= len(row) <= len(names):
-            raise InputError(f"{path}:{number}: {len(row)} columns: expected {len(names)}, as named in line 1")
+            raise InputError(f"{path}:{number}: {count_of(len(row), 'column')}: expected {len(names)}, as in line 1")
         yield number, dict(zip(names, row, strict=False))
 
 

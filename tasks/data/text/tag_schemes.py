@@ -58,13 +58,11 @@ def to_bio(tags: Tags) -> tuple[str, ...]:
 
 
 def _check_bioes(path: Path, sentences: Sequence[Tags], lines: Sequence[int]) -> None:
-    for line, previous, tag in _tag_positions([(*tags, "O") for tags in sentences], lines):
-        is_open = previous[0] in "BI"
-        continues = tag[0] in "IE" and previous[2:] == tag[2:]
+    for line, before, tag in _tag_positions([(*tags, "O") for tags in sentences], lines):
+        is_open = before[0] in "BI"
+        continues = tag[0] in "IE" and before[2:] == tag[2:]
         if is_open and not continues:
-            raise InputError(
-                f"{path}:{line - 1}: {previous} is not closed: expected E{previous[1:]} at its end (BIOES)"
-            )
+            raise InputError(f"{path}:{line - 1}: {before} is not closed: expected E{before[1:]} at its end (BIOES)")
         if tag[0] in "IE" and not (is_open and continues):
             raise InputError(f"{path}:{line}: {tag} without a start: expected B{tag[1:]} before it (BIOES)")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
 from tasks.data.splits import SPLIT_SEED, stratified
@@ -51,7 +51,7 @@ def read_trees(source: Source) -> TaggedData:
     else:
         rows = stratified(np.zeros(len(paths), np.int64), (80, 10, 10))
         parts = [[paths[row] for row in part] for part in rows]
-        note = f"80 % train, 10 % dev, 10 % test of {len(paths)} files of the sample (seed {SPLIT_SEED})"
+        note = f"80 % train, 10 % dev, 10 % test of {count_of(len(paths), 'file')} of the sample (seed {SPLIT_SEED})"
     return _data(source, [[tree for path in part for tree in _trees(path)] for part in parts], note)
 
 
@@ -125,4 +125,4 @@ def _trees(path: Path) -> Iterator[Sentence]:
                     yield leaves
                     leaves = []
     if depth:
-        raise InputError(f"{path}: {depth} open bracket{'s' * (depth > 1)} at the end of the file: is it truncated?")
+        raise InputError(f"{path}: {count_of(depth, 'open bracket')} at the end of the file: is it truncated?")

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.settings import Settings
 from tasks.data.lines import stream_lines
 
@@ -88,7 +88,7 @@ def read_vectors(path: Path, words: Collection[str], *, lowercase_fallback: bool
         count = numbers.count(" ") + 1
         dim = dim or count
         if count != dim:
-            raise InputError(f"{location}: {count} numbers: expected {dim}")
+            raise InputError(f"{location}: {count_of(count, 'number')}: expected {dim}")
         if not word or word in stored:
             skipped += 1
         elif word in lookup:
@@ -119,7 +119,7 @@ def _text(path: Path) -> Iterator[VectorLine]:
             numbers = text.split(" ", spaces - dim + 1)[-1]
             word = text[: -len(numbers) - 1]
         if not 0 < dim <= spaces or (spaces > dim and _is_number(word.rpartition(" ")[2])):
-            raise InputError(f"{path}:{number}: {spaces} numbers: expected a word and {dim or 'its'} numbers")
+            raise InputError(f"{path}:{number}: expected a word and {dim or 'its'} numbers, not {spaces}")
         yield f"{path}:{number}", word, numbers
 
 

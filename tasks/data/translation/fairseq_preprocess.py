@@ -147,11 +147,9 @@ def _unknown_token_notes(pairs: BinarizedPairs) -> tuple[str, ...]:
     for split in SPLITS:
         for language in (pairs.source, pairs.target):
             tokens = pairs.sentences(split, language).tokens
-            count = sum(
-                int((tokens[start : start + LARGE_FILE] == UNK_INDEX).sum())
-                for start in range(0, len(tokens), LARGE_FILE)
-            )
+            blocks = (tokens[start : start + LARGE_FILE] for start in range(0, len(tokens), LARGE_FILE))
+            count = sum(int((block == UNK_INDEX).sum()) for block in blocks)
             if count:
                 share = 100 * count / len(tokens)
-                notes.append(f"{count:,} tokens ({share:.2g} %) of {split}.{language} are not in the dictionary")
+                notes.append(f"tokens of {split}.{language} outside of the dictionary: {count:,} ({share:.2g} %)")
     return tuple(notes)

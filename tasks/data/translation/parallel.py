@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from tasks.data.classification import Rows
 from tasks.data.dataset import Unit
 from tasks.data.lines import single_spaces, stream_lines
@@ -37,10 +37,7 @@ class TranslationData(Data):
 
 @dataclass(frozen=True)
 class PairFiles:
-    """The two files of a split, plain or gzipped; every call reads them line by line.
-
-    `rows` (N,) selects lines, counted from 0 in ascending order; default: all.
-    """
+    """The two files of a split, plain or gzipped, read on every call; `rows` (N,) selects lines, ascending from 0."""
 
     source: Path
     target: Path
@@ -66,9 +63,7 @@ class PairFiles:
                 longer, shorter = (self.target, self.source) if source is None else (self.source, self.target)
                 if not (source or target):
                     continue  # an empty line after the last sentence
-                raise InputError(
-                    f"{longer}:{number}: {shorter.name} has no line {number}: expected as many lines in both"
-                )
+                raise InputError(f"{longer}:{number}: {shorter.name} has no line {number}: expected as many in both")
             if selected is None or number - 1 in selected:
                 yield source, target
 
@@ -108,7 +103,7 @@ class ParallelText(TranslationData):
     def notes(self) -> tuple[str, ...]:
         """How the splits were made, and pairs left out."""
         left_out = (
-            f"{count:,} pair{'s' * (count > 1)} of {split} with an empty side left out"
+            f"{count_of(count, 'pair')} of {split} with an empty side left out"
             for split, count in self.left_out["rows"].items()
             if count
         )

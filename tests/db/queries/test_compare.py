@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_rel
 
-from db.queries.compare import compare, read_side
+from db.queries.compare import compare, read_sides
 from db.schema.connection import reading
 from db.store.run_record import RunRecord
 from db.store.store import Store
@@ -25,7 +25,7 @@ def done(trial: Trial, value: float, *suites: str) -> RunRecord:
 
 def compare_words(store: Store, old: str, new: str, *metrics: str) -> list[dict[str, Any]]:
     with reading(store.engine) as connection:
-        return compare(*(read_side(connection, words.split(), metrics) for words in (old, new)))
+        return compare(*read_sides([(connection, words.split()) for words in (old, new)], metrics))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.queries.compare import compare, read_side
+from db.queries.compare import compare, read_sides
 from db.queries.rank import rank
 from db.queries.results import curves, results
 from db.report.formats.comparison_tables import comparison_table
@@ -86,10 +86,10 @@ def test_a_filter_selects_by_fingerprint(filled: Store, words: list[str], values
 def test_compare_names_other_data_next_to_another_difference(filled: Store) -> None:
     sides = f"data=trec regularizer=none fingerprint={FIRST}", f"data=trec regularizer=dropkey fingerprint={SECOND}"
     with reading(filled.engine) as connection:
-        rows = compare(*(read_side(connection, side.split()) for side in sides))
-        across = compare(read_side(connection, ["data=trec"]), read_side(connection, ["data=trec"]))
-        one_sided = compare(read_side(connection, ["data=trec"]), read_side(connection, [f"fingerprint={SECOND}"]))
-        names = compare(read_side(connection, ["data=mr"]), read_side(connection, ["data=trec"]))
+        rows = compare(*read_sides([(connection, side.split()) for side in sides]))
+        across = compare(*read_sides([(connection, ["data=trec"]), (connection, ["data=trec"])]))
+        one_sided = compare(*read_sides([(connection, ["data=trec"]), (connection, [f"fingerprint={SECOND}"])]))
+        names = compare(*read_sides([(connection, ["data=mr"]), (connection, ["data=trec"])]))
     (row,) = (row for row in rows if row["metric"] == "accuracy")
     assert (row["old"]["fingerprint"], row["new"]["fingerprint"], row["fingerprint"]) == (FIRST, SECOND, None)
     assert FIRST in str(comparison_table([row]))

@@ -1,9 +1,9 @@
-"""Results of trials that were trained with different versions of a library are marked, by every command."""
+"""No command averages results of trials that were trained with different versions of a library."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,10 @@ import pytest
 
 from db.queries.rank import rank
 from db.queries.results import curves, results
-from db.report.formats.layout import about
+from db.report.formats.layout import about, incomplete
 from db.report.view.view import CellTrials, build
 from db.store.rebuild import rebuild
+from db.store.rows import Row
 from db.store.store import Store
 from harness.files import write_json
 from harness.regularizers.spec import RegularizerSpec
@@ -59,29 +60,80 @@ def installed(torch: str, **others: str) -> dict[str, Any]:
     return {"libraries": {"torch": torch, "transformers": "5.1.0", "timm": "1.0.2", **others}}
 
 
-def marks(store: Store, **options: Any) -> list[Any]:
-    return [row["mark"] for row in results(store, **options)]
+def means(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    return [(row.get("libraries"), row["mean"], row["n"]) for row in rows]
 
 
-def test_versions_that_differ_are_a_mark(write: Callable[..., Trial], store: Store, folder: Path, call: Call) -> None:
-    trials = [write(0, installed("2.12.0+cu130")), write(1, installed("2.13.1"))]
+OLD, NEW = "torch 2.12, transformers 5.1", "torch 2.13, transformers 5.1"
+
+
+@pytest.fixture
+def mixed(write: Callable[..., Trial], store: Store, folder: Path) -> list[Trial]:
+    """Two seeds of dropkey trained with different versions, a third with the second; two of the baseline."""
+    trials = [write(0, installed("2.12.0+cu130")), write(1, installed("2.13.1")), write(2, installed("2.13.0"))]
     for seed in (0, 1):
         write(seed, installed("2.13.0"), regularizer=RegularizerSpec(name="none"))
     rebuild(store, folder / "runs")
-    assert marks(store) == [MIXED, None]
-    assert marks(store, group_by=["data"]) == [MIXED]
-    assert [row["mark"] for row in curves(store, ["regularizer=dropkey"], "train/loss")] == [MIXED]
-    assert f"trained with different versions: {MIXED}" in rank(store).notes
+    return trials
+
+
+def test_rows_and_curves_are_apart(mixed: list[Trial], store: Store) -> None:
+    dropkey = [(OLD, 80.0, 1), (NEW, 81.5, 2)]
+    assert means(results(store, ["regularizer=dropkey"])) == dropkey
+    assert means(results(store)) == [*dropkey, (NEW, 80.5, 2)]
+    assert means(results(store, group_by=["data"])) == [(OLD, 80.0, 1), (NEW, 81.0, 4)]
+    assert means(results(store, group_by=["ratio", "suite"], words=["regularizer=dropkey"])) == dropkey
+    assert means(curves(store, ["regularizer=dropkey"], "train/loss")) == [(OLD, 1.0, 1), (NEW, 1.0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("word", "count"),
+    [("libraries=torch 2.12", 1), ("libraries!=torch 2.12", 2), ("libraries~torch*", 3), ("libraries=torch 2.1", 0)],
+)
+def test_libraries_are_a_key_of_filters(mixed: list[Trial], store: Store, word: str, count: int) -> None:
+    assert sum(row["n"] for row in results(store, ["regularizer=dropkey", word])) == count
+
+
+def test_rankings_have_a_block_for_each(mixed: list[Trial], store: Store) -> None:
+    ranking = rank(store)
+    assert ranking.blocks == 1
+    assert [(block["libraries"], block["reason"]) for block in ranking.left_out] == [(OLD, "no result of none")]
+    assert "trained with different library versions: each has blocks of its own" in ranking.notes
+    improvement = next(row["improvement"] for row in ranking.rows if row["regularizer"] == "dropkey")
+    assert improvement == pytest.approx(100 * 1.0 / 80.5)
+
+
+def test_tables_leave_out_the_rarer_version(mixed: list[Trial], store: Store, folder: Path) -> None:
     (folder / "mine.yaml").write_text(SUITE)
     suite = load_suite(str(folder / "mine.yaml"))
-    view = build(suite, [CellTrials(cell, trials) for cell in suite.cells(SuiteOptions())], store)
+    view = build(suite, [CellTrials(cell, mixed) for cell in suite.cells(SuiteOptions())], store)
+    (cell,) = view.cells.values()
+    assert (cell.mean, cell.n, [seed.seed for seed in cell.averaged]) == (81.5, 2, [1, 2])
     assert f"trained with different versions: {MIXED}" in about(view)
+    assert incomplete(cell) == f"seed 0: left out: trained with {OLD}"
+
+
+def test_comparisons_name_the_versions(mixed: list[Trial], store: Store, folder: Path, call: Call) -> None:
     assert call("db", "rebuild").code == 0
-    compared = json.loads(call("compare", "seed=0", "seed=1", "--json").out)
-    assert [row["mark"] for row in compared] == [MIXED, None]
+    compared = json.loads(call("compare", "regularizer=dropkey", "regularizer=none", "--json").out)
+    assert [(row["libraries"], row["only"], row["change"]) for row in compared] == [
+        (NEW, None, 0.0), (OLD, "old", None),
+    ]  # fmt: skip
+    (row, *_) = json.loads(call("compare", "seed=0 regularizer=dropkey", "seed=1 regularizer=dropkey", "--json").out)
+    assert (row["old"], row["new"], row["change"]) == ({"libraries": OLD}, {"libraries": NEW}, 1.0)
     assert call("db", "export", "out").code == 0
     assert call("db", "import", "out").code == 0
-    assert marks(store) == [MIXED, None]
+    assert means(results(store, ["regularizer=dropkey"])) == [(OLD, 80.0, 1), (NEW, 81.5, 2)]
+
+
+def test_comparisons_of_two_databases_name_the_versions(write: Callable[..., Trial], folder: Path, call: Call) -> None:
+    trial = write(0, installed("2.12.0"))
+    assert call("db", "rebuild").code == 0
+    assert call("db", "export", "before").code == 0
+    write_json(folder / "runs" / trial.id / "environment.json", installed("2.13.0"))
+    assert call("db", "rebuild").code == 0
+    (row,) = json.loads(call("compare", "before", "regularizer=dropkey", "--json").out)
+    assert (row["old"], row["new"], row["change"]) == ({"libraries": OLD}, {"libraries": NEW}, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -97,17 +149,17 @@ def test_versions_that_differ_are_a_mark(write: Callable[..., Trial], store: Sto
     ],
     ids=str,
 )
-def test_other_libraries_and_unknown_versions_are_no_mark(
+def test_other_libraries_and_unknown_versions_are_not_apart(
     write: Callable[..., Trial], store: Store, folder: Path, second: Any
 ) -> None:
     write(0, installed("2.12.0"))
     write(1, second)
     rebuild(store, folder / "runs")
-    assert marks(store) == [None]
+    assert means(results(store)) == [(None, 80.5, 2)]
 
 
 def test_the_library_of_the_models_counts(write: Callable[..., Trial], store: Store, folder: Path) -> None:
     for seed, version in enumerate(("5.1.0", "5.2.0")):
         write(seed, installed("2.12.0", transformers=version))
     rebuild(store, folder / "runs")
-    assert marks(store) == ["transformers 5.1, transformers 5.2"]
+    assert [row["libraries"] for row in results(store)] == [OLD, OLD.replace("5.1", "5.2")]

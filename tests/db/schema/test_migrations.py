@@ -101,6 +101,9 @@ def test_old_names_of_columns_and_metrics_are_renamed(
         expected = dump(store)
         with writing(store.engine) as connection:  # as 0004 was
             connection.exec_driver_sql("ALTER TABLE attempts RENAME COLUMN micro_batch_splits TO pieces")
+            for view in ("v_trials", "v_results", "v_curves"):
+                connection.exec_driver_sql(f"DROP VIEW {view}")
+                connection.exec_driver_sql(f"CREATE VIEW {view} AS SELECT trials.id FROM trials")
             connection.exec_driver_sql("DROP INDEX ix_trials_libraries")
             connection.exec_driver_sql("ALTER TABLE trials DROP COLUMN libraries")
             for old, new in zip(OLD_NAMES, NEW_NAMES, strict=True):

@@ -89,6 +89,11 @@ def test_invisible_boxes_are_left_out_and_counted(tmp_path: Path) -> None:
     assert sum(data.class_rows()[name]["dog"] for name in ("train", "dev")) == 0  # a crowd is none
 
 
+def test_a_file_without_boxes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no box in the images of train: expected one at least"):
+        load(write(tmp_path, lambda annotations: annotations["annotations"].clear()))
+
+
 def test_area_and_iscrowd_are_optional(tmp_path: Path) -> None:
     def change(annotations: dict[str, Any]) -> None:
         for entry in annotations["annotations"]:

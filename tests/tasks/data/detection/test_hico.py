@@ -133,7 +133,7 @@ def test_boxes_without_a_size_are_left_out_of_training_and_refused_in_test(tmp_p
         images[4]["annotations"][2]["bbox"] = [30, 20, 20, 60]
 
     data = load(write(tmp_path / "train", train=flatten))
-    assert "2 boxes of trainval without a size left out, with their pairs" in data.notes
+    assert "boxes of trainval without a size, left out with their pairs: 2" in data.notes
     images = {image.name[-7:-4]: image for split in (data.train, data.dev) for image in split.images}
     assert [len(images[name].boxes) for name in ("003", "004", "005")] == [3, 2, 2]
     assert images["004"].pairs.tolist() == [[0, 1, HOLD - 1]]  # the apple is the second box now
@@ -150,7 +150,7 @@ def test_images_with_a_pair_of_an_absent_box_are_left_out_of_training(tmp_path: 
 
     data = load(write(tmp_path / "train", train=absent))
     assert data.rows() == {"train": 18, "dev": 1, "test": 20}
-    assert data.notes[-1] == "1 images of trainval left out: a pair has an index beyond their boxes"
+    assert data.notes[-1] == "images of trainval left out, as a pair has an index beyond the boxes: 1"
     with pytest.raises(InputError, match=r"\[4\]: hoi_annotation\[1\]: object_id 3: expected the index of one of 3"):
         load(write(tmp_path / "test", test=absent))
 

@@ -23,6 +23,7 @@ REVIEWS = "text,label,author\n" + "".join(
     f"review {number},{'bad' if number % 2 else 'good'},a{number // 4}\n" for number in range(40)
 )
 CSV = {"reviews.csv": REVIEWS.encode()}
+ROWS_OF_TWO = b"text,label,g\n" + b"".join(b"%d,%d,%d\n" % (n, n % 2, n % 2) for n in range(20))
 PAIRS = "".join(json.dumps({"q": f"a {n}", "p": "b", "y": n % 3}) + "\n" for n in range(60)).encode()
 TAGGED = "".join(f"Mr O d{n // 2}\nNo{n} B-PER d{n // 2}\n\n" for n in range(40)).encode()
 
@@ -42,6 +43,12 @@ def test_splits_by_name_plain_or_gzipped(source: WriteSource) -> None:
     assert data.rows() == {"train": 36, "dev": 1, "test": 4}
     assert data.dev.texts == ("a b",)
     assert data.notes == ("test is 10 % of your files (stratified, seed 2019)",)
+
+
+@pytest.mark.parametrize("name", ["all.CSV", "Train.Csv", "all.csv.GZ"])
+def test_suffixes_in_upper_case(source: WriteSource, name: str) -> None:
+    content = gzip.compress(CSV["reviews.csv"]) if name.endswith("GZ") else CSV["reviews.csv"]
+    assert read_any(source("csv", {name: content})).rows() == {"train": 32, "dev": 4, "test": 4}
 
 
 def test_a_card_names_columns_classes_separator_and_percent(source: WriteSource) -> None:
@@ -124,6 +131,13 @@ def test_image_folders(tmp_path: Path, write_image: Callable[[Path, int], None])
         read_any(locate("image-folder", folders={"image-folder": tmp_path / "single"}))
 
 
+def test_images_in_subfolders_of_a_class(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
+    for name in ("cat/a/1.png", "dog/b/1.png"):
+        write_image(tmp_path / name, 1)
+    with pytest.raises(InputError, match=r"cat: no images \(but a folder a, not read\): expected"):
+        read_any(locate("image-folder", folders={"image-folder": tmp_path}))
+
+
 def test_boxes(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None:
     for number in range(20):
         write_image(tmp_path / "images" / f"{number}.png", number // 2)
@@ -135,6 +149,9 @@ def test_boxes(tmp_path: Path, write_image: Callable[[Path, int], None]) -> None
     data: Any = read_any(located)
     assert (data.classes, data.category_ids, data.rows()) == (("x",), (7,), {"train": 16, "dev": 2, "test": 2})
     assert any(note.startswith("duplicates") for note in data.notes)
+    (tmp_path / "result.json").write_text(json.dumps({**content, "annotations": []}))
+    with pytest.raises(InputError, match=r"result\.json: no box in the images of train: expected one at least"):
+        check(located)
     before = located.fingerprint()
     write_image(tmp_path / "images" / "3.png", 200)
     assert locate("coco-json", folders={"coco-json": tmp_path}).fingerprint() != before
@@ -150,15 +167,15 @@ def test_parallel_text(source: WriteSource) -> None:
     files = {"dev.de": german[:7], "dev.en": english[:6], "card.yaml": b"languages: [en, de]", "notes.md": b"x"}
     data = read_any(source("parallel", files))
     assert (data.source, data.target, data.rows()) == ("en", "de", {"train": 27, "dev": 1, "test": 3})
-    assert "duplicates: 1 rows of dev are also in train" in data.notes
+    assert "duplicates: 1 row of dev is also in train" in data.notes
 
 
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
-        ("csv", {"a.csv": b"text,label\na,0\nb,1,2\n"}, r"a\.csv:3: 3 columns: expected 2 of different names"),
-        ("csv", {"a.csv": b"text;label\na;0\n"}, r"a\.csv:2: no text or integer 'text' among text;label"),
-        ("csv", {"a.csv": b"text,label,label\na,0\nb,1\n"}, r"a\.csv:2: 2 columns: expected 3 of different names"),
+        ("csv", {"a.csv": b"text,label\na,0\nb,1,2\n"}, r"a\.csv:3: 3 columns: expected 2 of unique names"),
+        ("csv", {"a.csv": b"text;label\na;0\n"}, r"a\.csv:2: no column 'text' among text;label"),
+        ("csv", {"a.csv": b"text,label,label\na,0\nb,1\n"}, r"a\.csv:2: 2 columns: expected 3 of unique names"),
         ("csv", {**CSV, "card.yml": b"text: text\n"}, r"card\.yml: rename the file to card\.yaml"),
         ("csv", {"a.csv": b'text,label\n"a,0\nb,1\n'}, r"a\.csv:2: unexpected end of data"),
         ("csv", {"a.csv": b"text,label\na,0\nb,\n"}, r"a\.csv:3: label '': not among 0, the classes of train"),
@@ -169,11 +186,21 @@ def test_parallel_text(source: WriteSource) -> None:
         ("csv", {"a.txt": b"x"}, r"data 'csv' not found: expected \*\.csv in"),
         ("csv", {**CSV, "card.yaml": b"text: text\nlable: x\n"}, r"card\.yaml:2 'lable': did you mean label"),
         ("jsonl", {"a.jsonl": PAIRS, "card.yaml": b"separator: x"}, r"card\.yaml:1 'separator'"),
-        ("csv", {**CSV, "card.yaml": b"text: q\npercent: {dev: 90}\n"}, r"card\.yaml:2: percent\.dev=90"),
+        ("csv", {**CSV, "card.yaml": b"text: q\npercent: {dev: 90}\n"}, r"card\.yaml:2: percent\.dev=90: expected 1"),
         ("csv", {**CSV, "card.yaml": b"- a"}, r"card\.yaml: expected a mapping"),
         ("csv", {"train.csv": CSV["reviews.csv"], "test.csv": b"text,label,author\nc,bad,a0\n",
                  "card.yaml": b"group: author"}, "group 'a0' is in train and test"),
-        ("jsonl", {"a.jsonl": b'{"text": "a", "label": 0}\n{"text": null, "label": 0}\n'}, r"a\.jsonl:2: no text"),
+        ("jsonl", {"a.jsonl": b'{"text": "a", "label": 0}\n{"text": null, "label": 0}\n'}, r"a\.jsonl:2: text is null"),
+        ("jsonl", {"a.jsonl": b'{"text": "a", "label": true}\n'}, "label is true: expected text or a whole number"),
+        ("jsonl", {"a.jsonl": b'{"text": "a", "label": [0.5]}\n'}, r"label is \[0\.5\]: expected text or a whole"),
+        ("csv", {"a.csv": b"text\na\n"}, r"a\.csv:2: no column 'label' among text: name the columns"),
+        ("csv", {"a.csv": b"text,label\na\n"}, r"a\.csv:2: 1 column: expected 2"),
+        ("csv", {**CSV, "card.yaml": b"percent: 20"}, r"card\.yaml:1: percent=20: expected 1 to 49, as in"),
+        ("csv", {**CSV, "card.yaml": b"classes: [true, false]"}, "True: expected a list of texts or whole numbers"),
+        ("parallel", {"a.de": b"x", "card.yaml": b"languages: de"}, r"languages=de: expected two suffixes, such as \["),
+        ("csv", {"a.csv": ROWS_OF_TWO, "card.yaml": b"group: g"}, "2 groups in train: too few for train, dev, test"),
+        ("csv", {"train.csv": b"text,label,g\na,0,x\nb,1,x\n", "test.csv": b"text,label,g\nc,1,y\n",
+                 "card.yaml": b"group: g"}, "1 group in train: too few for train, dev: use more groups"),
         ("jsonl", {"a.jsonl": b"[1]\n"}, r"a\.jsonl:1: expected a JSON object"),
         ("conll", {"a.conll": b"a b O\n"}, r"a\.conll:1: 3 columns: expected 2, word, tag"),
         ("conll", {"a.conll": b"a O\n", "card.yaml": b"columns: [word]"}, "columns word: expected word and tag once"),

@@ -146,7 +146,7 @@ def test_conll2003_is_counted_as_the_papers_count(source: WriteSource) -> None:
     assert data.class_rows()["test"] == {"B-LOC": 2, "B-MISC": 1, "B-ORG": 1, "B-PER": 1, "I-PER": 1, "O": 3}
     assert data.scored == "spans"
     assert data.notes == (
-        "splits as published", "tags: IOB1, trained and scored as BIO", "3 lines -DOCSTART- are no sentences",
+        "splits as published", "tags: IOB1, trained and scored as BIO", "3 lines -DOCSTART- left out",
     )  # fmt: skip
     differences = check(located).differences()
     # Table 4 counts the lines between documents as tokens; the paper of the set does not.

@@ -79,7 +79,7 @@ def line(number: str = "1", upos: str = "NOUN", columns: int = 10) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f"{line()}\n{line('2', columns=4)}\n", r"dev\.conllu:2: 4 columns: expected 10, separated by tabs"),
+        (f"{line()}\n{line('2', columns=4)}\n", r"dev\.conllu:2: 4 columns: expected 10 between tabs"),
         ("1 cat cat NOUN _ _ _ _ _ _\n", r"dev\.conllu:1: 1 column: expected 10"),
         (f"{line()}\n{line('3')}\n", r"dev\.conllu:2: word number '3': expected 2"),
         (f"{line()}\n{line('1')}\n", r"dev\.conllu:2: word number '1': expected 2"),

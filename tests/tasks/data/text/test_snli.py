@@ -148,7 +148,7 @@ def test_json_that_does_not_parse_is_reported_by_line(source: WriteSource, conte
         ("neutral\ta\tb\n", r"train\.txt:1: no column gold_label: expected tab-separated names"),
         (HEADER.replace("sentence2\t", "hypothesis\t"), r"train\.txt:1: no column sentence2"),
         (HEADER.replace("pairID", "sentence1"), r"train\.txt:1: several columns sentence1"),
-        (f"{HEADER}\nneutral\ta\tb\n", r"train\.txt:2: 3 columns: expected 14, as named in line 1"),
+        (f"{HEADER}\nneutral\ta\tb\n", r"train\.txt:2: 3 columns: expected 14, as in line 1"),
         (table([("neutral", "a\tb", "c"), *PAIRS[:3]]).replace("\t\t\t\t", "\t" * 6), r"train\.txt:2: 17 columns"),
         (table([*PAIRS, ("yes", "a", "b")]), r"train\.txt:6: gold_label 'yes': expected"),
         ("", r"train\.txt: the file is empty"),

@@ -108,10 +108,10 @@ def test_what_is_written_is_read(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("the 1 2 3\ncat 1 2\n", r"vectors\.txt:2: 2 numbers: expected a word and 3 numbers"),
-        ("the 1 2 3\ncat 1 2 3 4\n", r"vectors\.txt:2: 4 numbers: expected a word and 3 numbers"),
-        ("2 3\nthe 1 2\n", r"vectors\.txt:2: 2 numbers: expected a word and 3 numbers"),
-        ("the\n", r"vectors\.txt:1: 0 numbers: expected a word and its numbers"),
+        ("the 1 2 3\ncat 1 2\n", r"vectors\.txt:2: expected a word and 3 numbers, not 2"),
+        ("the 1 2 3\ncat 1 2 3 4\n", r"vectors\.txt:2: expected a word and 3 numbers, not 4"),
+        ("2 3\nthe 1 2\n", r"vectors\.txt:2: expected a word and 3 numbers, not 2"),
+        ("the\n", r"vectors\.txt:1: expected a word and its numbers, not 0"),
         ("cat 1 2 3\nthe 1 x 3\n", r"vectors\.txt:2: could not convert string to float: 'x': expected numbers after"),
         ("the 1  3\n", r"vectors\.txt:1: could not convert string to float: ''"),
         ("the 1 nan 3\n", r"vectors\.txt:1: a number is not finite"),

@@ -112,6 +112,10 @@ def test_a_token_outside_the_dictionary_is_reported_before_training(source: Writ
         (b"a 3\nb\n", r"dict\.de\.txt:2: expected a symbol and its count, such as 'und@@ 315'"),
         (b"a 3\nb x\n", r"dict\.de\.txt:2: expected a symbol and its count"),
         (b"a 3\nb 2\na 1\n", r"dict\.de\.txt:3: duplicate symbol 'a'"),
+        (b"a 3\n\n", r"dict\.de\.txt:2: expected a symbol and its count"),
+        (b"a 3\rb\n", r"dict\.de\.txt:2: expected a symbol and its count"),
+        (b"a 3\nb " + b"9" * 5000, r"dict\.de\.txt:2: expected a symbol and its count"),
+        (b"a 3\n<unk> 2\n", r"dict\.de\.txt:2: duplicate symbol '<unk>'"),
         (b"a 3\n\xe4 2\n", r"dict\.de\.txt:2: byte 0xe4 is not valid utf-8"),
     ],
 )
@@ -125,7 +129,7 @@ def test_a_damaged_dictionary_is_reported(tmp_path: Path, content: bytes, messag
 def test_a_symbol_may_be_overwritten_as_in_fairseq(tmp_path: Path) -> None:
     path = tmp_path / "dict.de.txt"
     path.write_bytes(b"a 3\nb 2\na 1 #fairseq:overwrite\n")
-    assert count_symbols(path) == 6
+    assert count_symbols(path) == 7  # tokens have the new place
 
 
 def test_a_file_that_is_missing_is_reported(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_dictionary_of_pieces_is_limited_and_unknown_tokens_are_counted() ->
     full, limited = prepared("wmt16-en-de-synthetic"), prepared("wmt16-en-de-synthetic", max_symbols=16)
     assert full.notes == ()
     assert len(limited.notes) == 6
-    assert all("tokens" in note and "are not in the dictionary" in note for note in limited.notes)
+    assert all("tokens" in note and "outside of the dictionary" in note for note in limited.notes)
     lines = (limited.pairs.folder / "dict.de.txt").read_text().splitlines()
     assert len(lines) == 12
     assert lines == (limited.pairs.folder / "dict.en.txt").read_text().splitlines()
@@ -114,9 +114,8 @@ def test_a_character_that_train_lacks_is_counted(source: WriteSource) -> None:
     located = source("multi30k", files)
     notes = prepare(read(located, TranslationData), located.fingerprint(), bpe_size=50, max_symbols=5).notes
     # The mark before the word is a piece of its own, which it never is in train.
-    assert [note.split(" (")[0] for note in notes] == ["2 tokens", "2 tokens"]
-    assert [note.split(" of ")[1] for note in notes] == [
-        f"test.{language} are not in the dictionary" for language in ("en", "de")
+    assert [note.split(" (")[0] for note in notes] == [
+        f"tokens of test.{language} outside of the dictionary: 2" for language in ("en", "de")
     ]
 
 

@@ -1,0 +1,34 @@
+"""Files next to README.md and the containers agree with the package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import yaml
+
+from tests.paths import DOCS, ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CONTAINERS = [(DOCS / "containers" / name).read_text(encoding="utf-8") for name in ("Dockerfile", "dropbench.def")]
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(reference["url"].rpartition("/")[2] in readme for reference in citation["references"])
+
+
+def test_images_have_the_package_and_a_python_that_it_supports() -> None:
+    copied = [
+        sorted(word for line in re.findall(r"^COPY (.*) \S+$", CONTAINERS[0], re.MULTILINE) for word in line.split()),
+        sorted(re.findall(r"^    (\S+) /opt/dropbench/$", CONTAINERS[1], re.MULTILINE)),
+    ]
+    assert copied[0] == copied[1]
+    assert [pattern for pattern in copied[0] if not any(ROOT.glob(pattern))] == []
+    packages = re.findall(r"^include = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name.strip(' "*') for name in packages[0].split(",")} <= {*copied[0]}
+    for text in CONTAINERS:
+        [version] = re.findall(r"python:(3\.\d+)-slim", text)
+        assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
