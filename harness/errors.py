@@ -10,8 +10,8 @@ class InputError(Exception):
     """The user's input is wrong. The command line prints the message alone and exits with code 2."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name that does not exist, with the nearest names that do."""
+def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> InputError:
+    """Return the error for a name that does not exist, with the nearest names that do; `own`: how to add others."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     near += [known for known in names if name and known.startswith(name) and known not in near]
@@ -19,7 +19,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
         hint = f"did you mean {' or '.join(near[:3])}?"
     else:
         hint = f"known: {', '.join([*names[:20], '…'][: len(names)]) or 'none'}"
-    return InputError(f"unknown {kind} '{name}': {hint}")
+    return InputError(f"unknown {kind} '{name}': {hint}" + (f" (your own: {own})" if own else ""))
 
 
 def check_text(text: str, source: str) -> None:

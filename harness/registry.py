@@ -23,6 +23,7 @@ current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=No
 """The plug-in that is being loaded. Entries registered meanwhile are attributed to it."""
 PLUGIN_MODULES: set[str] = set()
 """The top-level modules of plug-ins."""
+REGISTRIES: dict[str, Registry[Any]] = {}  # by kind
 PLUGINS_WITH_ENTRIES: set[str | None] = set()
 """The plug-ins that have registered something."""
 
@@ -86,11 +87,14 @@ class Registry(Generic[T]):
     one is unknown.
     """
 
+    own = "`--plugin FILE`"  # how users add entries, for the error of an unknown name
+
     def __init__(self, kind: str, expected: str = "a function", fits: Any = callable, group: str = "") -> None:
         self.kind = kind
         self._expected, self._fits, self._group = expected, fits, group
         self._entries: dict[str, Entry] = {}
         self._aliases: dict[str, str] = {}
+        REGISTRIES.setdefault(kind, self)
 
     def add(self, name: str, target: T | str, *aliases: str, help: str = "", **facts: Any) -> None:
         """Register `target` (the item, or ``"module:attribute"``); raise ValueError if something else has the name."""
@@ -118,7 +122,7 @@ class Registry(Generic[T]):
     def entry(self, name: str) -> Entry:
         """Return the entry of a name or alias, without importing anything; raise InputError for an unknown name."""
         if name not in self:
-            raise unknown_name(self.kind, name, [*self._entries, *self._aliases])
+            raise unknown_name(self.kind, name, [*self._entries, *self._aliases], self.own)
         return self._entries[self._aliases.get(name, name)]
 
     def get(self, name: str, *facts: str) -> T:
@@ -128,6 +132,10 @@ class Registry(Generic[T]):
         item: T = load_for(f"{self.kind} '{name}'", target) if isinstance(target, str) else target
         if not self._fits(item):
             raise InputError(f"{self.kind} '{name}': expected {self._expected}, got {item!r}")
+        # The spec of a task may leave methods to the task.
+        if target is entry.target and (missing := sorted(getattr(item, "__abstractmethods__", ()))):
+            owner = f"class {getattr(item, '__qualname__', '')} in {entry.plugin or item.__module__}"
+            raise InputError(f"{self.kind} '{name}': {owner} has no method {', '.join(missing)}: implement it")
         return item
 
     def working(self, names: Iterable[str], build: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:

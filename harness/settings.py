@@ -12,8 +12,8 @@ from harness.errors import InputError, check_text, unknown_name
 
 BACKENDS = ("auto", "eager", "cpu", "triton")
 """Implementations of attention with dropped keys; see `harness.attention.backends`."""
+DEVICES = ("auto", "cpu", "cuda")
 MAX_SEEDS = 10_000  # of a configuration
-
 
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "DROPBENCH_DATA": ("data", Path),
@@ -73,7 +73,7 @@ class Settings:
         """Return the settings of this process; `changes` take precedence over the environment.
 
         Raises:
-            InputError: a value is not text, not a number of processes, or not the name of a backend.
+            InputError: a value is not text, not a number of processes, or not the name of a backend or device.
         """
         fields: dict[str, Any] = {}
         for variable, (name, parse) in _VARIABLES.items():
@@ -83,8 +83,9 @@ class Settings:
                     raise InputError(f"{variable}={text}: expected a number of processes, at most 9999")
                 fields[name] = parse(text)
         settings = cls(**(fields | changes))
-        if settings.backend not in BACKENDS:
-            raise unknown_name("backend", settings.backend, BACKENDS)
+        for kind, name, known in (("backend", settings.backend, BACKENDS), ("device", settings.device, DEVICES)):
+            if name not in known:
+                raise unknown_name(kind, name, known)
         return settings
 
     def uses_cuda(self) -> bool:

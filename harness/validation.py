@@ -32,14 +32,16 @@ def input_error(
 ) -> InputError:
     """Return the first finding of `error`; `noun` names an unknown key, and `known` are the fields of the model.
 
-    An unknown key comes before all other findings, since a misspelled key is missing under its right name, too.
+    If it is a missing key, the error names the other missing keys, too. An unknown key comes before all other findings,
+    since a misspelled key is missing under its right name, too.
     If `where` is the path of a YAML file, the message has the line. A text among the annotations of a field says which
     values the field accepts, and replaces pydantic's message.
     """
     first = min(error.errors(), key=lambda finding: finding["type"] not in ("extra_forbidden", "invalid_key"))
     where = located(where, first["loc"])
     noun = noun or f"key in {where}"
-    key = ".".join(str(part) for part in first["loc"])
+    missing = [finding["loc"] for finding in error.errors()[:20] if finding["type"] == first["type"] == "missing"]
+    key = ", ".join(".".join(map(str, loc)) for loc in missing or [first["loc"]])
     if first["type"] == "extra_forbidden":
         *path, last = first["loc"]
         kind = f"{noun} at {'.'.join(map(str, path))}" if path else noun
@@ -47,8 +49,8 @@ def input_error(
     given = first["input"]
     is_short = abs(given) < 2**63 if isinstance(given, int) else isinstance(given, float | str)
     value = f"={given!s:.60}" if is_short else ""
-    message = first["msg"].removeprefix("Value error, ")
-    field = known.get(str(first["loc"][0])) if first["loc"] else None
+    message = "fields required" if len(missing) > 1 else first["msg"].removeprefix("Value error, ")
+    field = known.get(str(first["loc"][0])) if first["loc"] and not missing else None
     texts = (f"expected {text}" for text in (field.metadata if field else ()) if isinstance(text, str))
     message = next(texts, message[:1].lower() + message[1:])
     return InputError(f"{where}: {key}{value}: {message}" if key else f"{where}: {message}")

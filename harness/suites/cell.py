@@ -8,7 +8,7 @@ from pydantic import Field
 
 from harness.settings import Settings
 from harness.suites.search_space import RECIPE_PREFIX, TRIAL_KEYS, Params, Search, Space, Sweep
-from harness.trials.task import spec_of
+from harness.trials.plugins import make_trials
 from harness.trials.trial import Seed, Trial, TrialRequest
 from harness.validation import StrictModel
 
@@ -80,7 +80,4 @@ class Cell(StrictModel):
 
     def trials(self, settings: Settings) -> list[Trial]:
         """Return one trial per seed; raises InputError for fields that do not fit together, or for missing data."""
-        first = self.request.model_copy(update={"seed": self.seeds[0]})
-        trial = spec_of(first.task).trial_for(first, settings)
-        # Completing a recipe takes a millisecond, and the trials of a cell differ only in their seed.
-        return [trial, *(trial.model_copy(update={"seed": seed}) for seed in self.seeds[1:])]
+        return make_trials(self.request, self.seeds, settings)

@@ -224,8 +224,8 @@ def parse_suite(content: Any, name: str, where: str | Path) -> Suite:
                 raise error(f"row '{row.label}': {counts}", "rows", index, key)
         for column in suite.columns:
             fields = {**suite.trial, **row.trial, **column.trial}
-            for key in [key for key in ("task", "data", "model") if key not in fields]:
-                raise error(f"row '{row.label}', column '{column.label}': no {key} in trial", "rows", index)
+            if no := ", ".join(key for key in ("task", "data", "model") if key not in fields):
+                raise error(f"row '{row.label}', column '{column.label}': no {no} in trial", "rows", index)
             regularizer = fields.get("regularizer", "none")
             if over and regularizer in REGULARIZERS and over not in (parameters(regularizer) or [over]):
                 raise error(f"figure.over: {regularizer} has no parameter {over}", "figure", "over")

@@ -15,10 +15,12 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import LOG, PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, Registry, current_plugin, describe
+from harness.registry import LOG, PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, REGISTRIES, Registry, current_plugin, describe
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
-from harness.trials.task import TASKS
+from harness.settings import Settings
+from harness.trials.task import TASKS, spec_of
+from harness.trials.trial import Trial, TrialRequest
 
 # Imported before any plug-in: entries registered while a plug-in is loaded are attributed to it.
 BUILT_IN: tuple[Registry[Any], ...] = (MODELS, REGULARIZERS, SCHEDULES, TASKS)
@@ -68,6 +70,23 @@ def package_digest(module: str) -> str:
     roots = [Path(root) for root in (spec.submodule_search_locations or [spec.origin or ""])] if spec else []
     files = (file for root in roots for file in sorted([root, *root.rglob("*")]) if file.suffix in (".py", ".so"))
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+
+
+def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings) -> list[Trial]:
+    """Return one trial per seed, with the digests of its plug-ins; raise InputError if fields or data do not fit.
+
+    The `trial_for` of a user's task may leave them out. Trials without them that have a run directory keep their ids.
+    """
+    first, *others = seeds
+    trial = spec_of(request.task).trial_for(request.model_copy(update={"seed": first}), settings)
+    parts = {"task": trial.task, "data": trial.data.name, "model": trial.model, "schedule": trial.schedule}
+    parts["regularizer"] = trial.regularizer.name
+    entries = ((REGISTRIES[key], name) for key, name in parts.items() if name in REGISTRIES.get(key, ()))
+    digests = plugin_digests(*entries)
+    if not digests.keys() <= trial.plugins.keys() and not (settings.runs / trial.id).exists():
+        trial = trial.model_copy(update={"plugins": digests | trial.plugins})
+    # Completing a recipe takes a millisecond, and the trials of a configuration differ only in their seed.
+    return [trial, *(trial.model_copy(update={"seed": seed}) for seed in others)]
 
 
 def plugin_digests(*entries: tuple[Registry[Any], str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ from harness.analysis import ANALYSES
 from harness.cli.table import print_items
 from harness.errors import InputError, unknown_name
 from harness.settings import Settings
-from jobs.cli.options import Seeds, TrialOptions
+from jobs.cli.options import TrialOptions, expand_options
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -24,6 +25,7 @@ Kind = Literal["tasks", "models", "data", "regularizers", "schedules", "suites",
 @app.command("list")
 def list_(
     kind: Annotated[Kind, typer.Argument(help="Kind of items to list.")],
+    name: Annotated[str, typer.Argument(help="Only this item; for models and data, also those of this task.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     sites: Annotated[str | None, typer.Option(help="List the attention sites of this model instead.")] = None,
     regularizer: Annotated[
@@ -31,22 +33,31 @@ def list_(
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
     """List tasks, models, data sets, regularizers, schedules, suites or published values."""
+    from harness.regularizers.spec import complete_spec
     from jobs.cli.listing import list_items, list_sites, published_lines
 
-    items = list_sites(sites, regularizer) if sites else list_items(kind)
+    listed = list_sites(sites, regularizer) if sites else list_items(kind)
+    items = [item for item in listed if name in ("", *map(item.get, ("name", "suite", "kind")), *item.get("tasks", ()))]
+    if name and not items:
+        raise unknown_name(f"item of {kind}", name, {str(item.get("name", item.get("suite"))) for item in listed})
+    if name and kind == "regularizers":
+        items = [{**item, "defaults": complete_spec(name).label()} for item in items]
     if kind == "published" and not sites and not as_json:
         items = published_lines(items)
-    elif not as_json:  # readers of a table do not need import paths
-        items = [{key: value for key, value in item.items() if key not in ("spec", "outline")} for item in items]
+    elif not as_json:  # readers of a table do not need import paths, and tasks make the list of models too wide
+        hidden = ("spec", "outline", "" if name else "tasks")
+        items = [{key: value for key, value in item.items() if key not in hidden} for item in items]
     print_items(items, as_json)
 
 
 @app.command()
+@expand_options("task", "schedule")
 def analyze(
-    target: Annotated[str, typer.Argument(metavar="ID|SUITE", help="A trial's id or its beginning, or a suite.")],
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help=", ".join(ANALYSES) + "; for a suite, default: those it shows.")
-    ] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="ID|SUITE|FILTER… [KIND]", help=f"KIND: {', '.join(ANALYSES)}; not needed for a suite."),
+    ],
+    options: TrialOptions,
     split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Split of the data.")] = "test",
     samples: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Number of random samples; default: all, for maps 4.")
@@ -54,49 +65,45 @@ def analyze(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write here instead of to the run directory.")
     ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME[=PATH]", help="Folder of a data set; for a suite, only these data sets."),
-    ] = None,
-    preset: Annotated[str | None, typer.Option(help="For a suite: the preset that was run; default: mini.")] = None,
-    seeds: Seeds = None,
-    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="For a suite: only these models.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Analyze a trained trial, or all trained trials of a suite.
+    """Analyze a trained trial (its id or the beginning), or all of a suite, or of a filter of `dropbench results`.
 
-    Scalars are added to the results as KIND/NAME; figure and arrays are written to the run directory.
+    Without KIND, a suite is analyzed for the metrics that it shows. Scalars are added to the results as KIND/NAME;
+    figure and arrays are written to the run directory.
     """
     from harness.analysis.options import Options
     from harness.suites.suite import is_suite, load_suite
-    from jobs.cli.suite_analysis import analyze_trial, show_suite
+    from jobs.cli.suite_analysis import analyze_trial, show_matching, show_suite
     from jobs.cli.trial_request import suite_options
     from tasks.data.locate import parse_folders
 
-    if device not in ("auto", "cpu", "cuda"):
-        raise unknown_name("device", device, ("auto", "cpu", "cuda"))
-    if is_suite(target):
+    environment = Settings.from_environment(device=device)
+    kind = words.pop() if len(words) > 1 and set("=<>~").isdisjoint(words[-1]) else None
+    name = " ".join(words)
+    is_id = set(name) <= set("0123456789abcdef")
+    if not is_id:
         for option, value in (("--samples", samples), ("--output", output), ("--split", split)):
             if value is not None and value != "test":
-                raise InputError(
-                    f"{option} {value}: analyses of a suite use all test samples: pass a trial's id instead"
-                )
-        options = TrialOptions(preset or "mini", seeds, data, model)
-        settings, choice = suite_options(options, Settings.from_environment(device=device))
-        if not show_suite(load_suite(target), choice, settings, kind, as_json=as_json):
-            raise typer.Exit(1)
-        return
-    for option, given in (("--preset", preset), ("--seeds", seeds), ("--model", model)):
-        if given:
-            raise InputError(f"{option}: trial '{target}' defines it: use {option} only with a suite")
+                raise InputError(f"{option} {value}: several trials use all test samples: pass a trial's id instead")
+    if is_suite(name):
+        settings, choice = suite_options(options, environment)
+        raise typer.Exit(not show_suite(load_suite(name), choice, settings, kind, as_json=as_json, strict=True))
+    for field, default in asdict(TrialOptions()).items():
+        if field != "data" and getattr(options, field) != default:
+            option = f"--{'set' if field == 'overrides' else field}"
+            raise InputError(f"{option}: trial '{name}' defines it: use {option} only with a suite")
     if kind is None:
-        raise InputError(f"analyze {target}: KIND is missing: expected one of {', '.join(ANALYSES)}")
-    settings = Settings.from_environment(device=device, folders=parse_folders(data or ()))
-    report = analyze_trial(target, kind, Options(split, samples), settings, output)
+        raise InputError(f"analyze {name}: KIND is missing: expected one of {', '.join(ANALYSES)}")
+    settings = replace(environment, folders=parse_folders(options.data or ()))
+    if not is_id:
+        show_matching(name, kind, settings, as_json=as_json)
+        return
+    report = analyze_trial(name, kind, Options(split, samples), settings, output)
     if as_json:
         typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
         return
-    rows = [{"metric": f"{report['kind']}/{name}", "value": value} for name, value in report["scalars"].items()]
+    rows = [{"metric": f"{report['kind']}/{key}", "value": value} for key, value in report["scalars"].items()]
     print_items(rows, as_json=False)
     typer.echo("\n".join(report["files"]), err=True)

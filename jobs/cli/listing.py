@@ -30,13 +30,10 @@ def list_items(kind: str) -> list[dict[str, Any]]:
         from tasks.data import DATASETS
 
         registries["data"] = DATASETS
-    registry = registries[kind]
-    items = []
-    for name in registry:
-        entry = registry.entry(name)
-        plugin = {"plugin": entry.plugin} if entry.plugin else {}
-        items.append({"name": name, **entry.facts, "help": entry.help, **plugin})
-    return items
+    return [
+        {"name": entry.name, **entry.facts, "help": entry.help, **({"plugin": entry.plugin} if entry.plugin else {})}
+        for entry in map(registries[kind].entry, registries[kind])
+    ]
 
 
 def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:

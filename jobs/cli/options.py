@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.errors import unknown_name
 from harness.settings import MAX_SEEDS, Settings
 
 Seeds = Annotated[int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")]
@@ -80,8 +79,6 @@ class RuntimeOptions:
         """
         from harness.training.tracking import checked_trackers
 
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise unknown_name("device", self.device, ("auto", "cpu", "cuda"))
         options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
         names = [name for text in self.track or () for name in text.split(",") if name]

@@ -56,12 +56,9 @@ def report(
 
         return show(lambda console: print_suite_table(view, console), output)
     write: dict[str, Callable[[View], str | bytes]] = {
-        "md": documents.as_markdown,
-        "tex": documents.as_latex,
-        "csv": documents.as_csv,
-        "json": documents.as_json,
-        "parquet": documents.as_parquet,
-    }
+        "md": documents.as_markdown, "tex": documents.as_latex, "csv": documents.as_csv,
+        "json": documents.as_json, "parquet": documents.as_parquet,
+    }  # fmt: skip
     return emit(write[kind](view), output)
 
 

@@ -14,6 +14,7 @@ from rich.progress import Progress
 
 from db.cli.output import opened, show
 from db.report.formats.documents import as_json as to_json
+from db.report.formats.listing import print_trials
 from db.report.formats.terminal import print_suite_table
 from db.report.view.build import build_view, resolve_cell, resolve_cells
 from db.store.run_record import read_run_record
@@ -42,15 +43,30 @@ def analyze_trial(
     return report
 
 
+def show_matching(words: str, kind: str, settings: Settings, *, as_json: bool) -> None:
+    """Run the missing analyses of trained trials, and print them as results; raise InputError if no trial matches."""
+    kind = ANALYSES.entry(kind).name
+    with opened(settings) as store:
+        ids = store.find(f"succeeded {words}")
+        if not ids:
+            raise InputError(f"no trained trial matches '{words}': run `dropbench status` to count the trials")
+        failures = _run_missing({(id, kind): set() for id in ids}, settings)
+        print_trials(ids, store, kind, as_json=as_json)
+    if failures:
+        typer.echo("\n".join(failures), err=True)
+        raise typer.Exit(1)
+
+
 def show_suite(
-    suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None = None, *, as_json: bool = False
-) -> bool:
+    suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None = None, *, as_json: bool = False,
+    strict: bool = False,
+) -> bool:  # fmt: skip
     """Analyze the trained trials of a suite, print its table, and draw its figure if it has one.
 
     Report failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
     """
     with open_store(settings.database) as store:
-        failures = analyze_suite(suite, choice, settings, store, kind)
+        failures = analyze_suite(suite, choice, settings, store, kind, strict=strict)
         view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
         if as_json:
             typer.echo(to_json(view))
@@ -73,21 +89,25 @@ def show_suite(
     return not failures
 
 
-def analyze_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None) -> list[str]:
+def analyze_suite(
+    suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None, *, strict: bool = False
+) -> list[str]:
     """Run the missing analyses of a suite's trained trials, and `kind` on each even if no cell needs it.
 
     Each analysis is stored at once, so that an interrupted command can continue. Return one line per failed analysis.
 
     Raises:
-        InputError: an analysis is unknown, or the suite does not have what the choice names.
+        InputError: an analysis is unknown, the suite does not have what the choice names, or, if `strict`, there is
+            nothing to analyze.
     """
     kind = ANALYSES.entry(kind).name if kind is not None else None
-    missing: list[tuple[RunDirectory, str, set[str]]] = []
-    for (id, name), scalars in _required_scalars(suite, choice, settings, store, kind).items():
-        directory = Runs(settings.runs)[id]
-        if directory.result() is not None and not _is_present(directory, name, scalars):
-            missing.append((directory, name, scalars))
-    return _run_missing(missing, settings) if missing else []
+    required = _required_scalars(suite, choice, settings, store, kind)
+    trained = {key: names for key, names in required.items() if Runs(settings.runs)[key[0]].result() is not None}
+    if strict and not trained and (required or suite.figure is None):
+        untrained = f"no trained trial in {settings.runs}: run `dropbench run {suite.name}` with the same options"
+        unneeded = f"its table shows no analysis: pass one of {', '.join(ANALYSES)}"
+        raise InputError(f"analyze {suite.name}: {untrained if required else unneeded}")
+    return _run_missing(trained, settings)
 
 
 def _required_scalars(
@@ -116,20 +136,22 @@ def _is_present(directory: RunDirectory, kind: str, scalars: set[str]) -> bool:
         return False  # missing or damaged: run it again
 
 
-def _run_missing(missing: list[tuple[RunDirectory, str, set[str]]], settings: Settings) -> list[str]:
+def _run_missing(required: dict[tuple[str, str], set[str]], settings: Settings) -> list[str]:
     failures: list[str] = []
+    runs = Runs(settings.runs)
+    missing = [(id, kind, names) for (id, kind), names in required.items() if not _is_present(runs[id], kind, names)]
     console = Console(stderr=True, highlight=False)
-    with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+    with Progress(console=console, transient=True, disable=not (missing and sys.stderr.isatty())) as bar:
         task = bar.add_task("analyzing", total=len(missing))
-        for number, (directory, kind, scalars) in enumerate(missing, 1):
+        for number, (id, kind, scalars) in enumerate(missing, 1):
             outcome = "done"
             try:
-                measured = analyze_trial(directory.id, kind, Options(), settings)["scalars"]
+                measured = analyze_trial(id, kind, Options(), settings)["scalars"]
                 if unknown := scalars - set(measured):
                     raise InputError(f"no '{min(unknown)}' in {kind}: expected {', '.join(measured)}")
             except InputError as error:
-                failures.append(f"{directory.id}: {error}")
+                failures.append(f"{id}: {error}")
                 outcome = f"failed: {error}"
             bar.advance(task)
-            console.print(f"[{number}/{len(missing)}] {directory.id} {kind}: {outcome}", markup=False, soft_wrap=True)
+            console.print(f"[{number}/{len(missing)}] {id} {kind}: {outcome}", markup=False, soft_wrap=True)
     return failures

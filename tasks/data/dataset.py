@@ -106,6 +106,8 @@ class Dataset(StrictModel):
 class Catalog(Registry[Dataset]):
     """The data sets of a folder of cards, then those of plug-ins. A card is parsed when its set is first looked up."""
 
+    own = "csv:NAME, jsonl:NAME, conll:NAME, image-folder:NAME, coco-json:NAME, parallel:NAME or `--plugin FILE`"
+
     def __init__(self, folder: Path) -> None:
         super().__init__("data", "a tasks.data.Dataset", lambda item: isinstance(item, Dataset), "data")
         self._cards = {card.stem: card for card in sorted(folder.glob("*.yaml"))}

@@ -63,9 +63,10 @@ def print_listing(table: TextTable, above: Sequence[str] = (), below: Sequence[s
     print_table(header, rows, right, rule=True, above=[*map(plain, above)], below=[*map(plain, below)])
 
 
-def print_trials(ids: Sequence[str], store: Store, *, as_json: bool = False) -> None:
-    """Print the results of trials, as `dropbench results` does."""
-    rows = results(store, ids=ids)
+def print_trials(ids: Sequence[str], store: Store, analysis: str = "", *, as_json: bool = False) -> None:
+    """Print the results of trials, or those of one of their analyses, as `dropbench results` does."""
+    rows = results(store, ids=ids, metrics=["all"] if analysis else ())
+    rows = [row for row in rows if not analysis or str(row["metric"]).startswith(f"{analysis}/")]
     if as_json:
         typer.echo(to_json(rows))
     else:

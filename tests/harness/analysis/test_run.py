@@ -108,7 +108,8 @@ def test_a_damaged_analysis_is_ignored_but_the_result_is_read(directory: RunDire
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["zzzz", "entropy"], "no trial 'zzzz' in"),
+        (["zzzz", "entropy"], "unknown state, suite or trial id 'zzzz'"),
+        (["0000", "entropy"], "no trial '0000' in"),
         (["ID", "entrpy"], "unknown analysis 'entrpy': did you mean entropy"),
         (["ID", "entropy", "--samples", "99999"], "--samples 99999: expected 1 to"),
         (["ID", "entropy", "--split", "all"], "--split"),

@@ -253,7 +253,10 @@ def test_a_setting_that_cannot_be(
     assert capsys.readouterr().err.startswith(f"dropbench: DROPBENCH_{variable}")
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged ``dropbench.toml`` is of no concern."""
+    (tmp_path / "dropbench.toml").write_text("profiles = [")
+    monkeypatch.chdir(tmp_path)
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"{version('dropbench')}\n"
 

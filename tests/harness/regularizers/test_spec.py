@@ -100,7 +100,8 @@ def test_the_named_points() -> None:
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("dropky", {}, "unknown regularizer 'dropky': did you mean dropkey"),
+        ("dropky", {}, "unknown regularizer 'dropky': did you mean dropkey or "),
+        ("mine", {}, " (your own: `--plugin FILE`)"),
         ("dropkey", {"rate": 0.3}, "unknown parameter of dropkey 'rate': did you mean ratio"),
         ("dropkey", {"ratio": 1.0}, "regularizer dropkey: ratio=1.0: input should be less than 1"),
         ("dropkey", {"ratio": -0.1}, "regularizer dropkey: ratio=-0.1: input should be greater than or equal to 0"),

@@ -20,7 +20,7 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.settings import Settings
 from harness.trials import plugins
-from harness.trials.plugins import load_plugins, plugin_digests
+from harness.trials.plugins import load_plugins, make_trials, plugin_digests
 from harness.trials.task import TASKS, spec_of
 from harness.trials.trial import Trial, TrialRequest
 from tasks.data import DATASETS, locate
@@ -53,11 +53,15 @@ class Negative(ImageClassification):
     name = "negative"
 """
 BROKEN = """
-from harness import REGULARIZERS
+from harness import REGULARIZERS, Regularizer
 from harness.analysis import ANALYSES
 from harness.models.catalog import MODELS
 from harness.trials.task import TASKS
 from tasks.data import DATASETS
+
+@REGULARIZERS.register("partly")
+class Partly(Regularizer):
+    ratio: float = 0.1
 
 @MODELS.register("raises", sample={"classes": 3})
 def raises(name, options, **sizes):
@@ -143,13 +147,14 @@ def test_built_in_entries_belong_to_no_plug_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "raises"], "my.py:10: SystemExit: no such file"),
+        (["--model", "raises"], "my.py:14: SystemExit: no such file"),
         (["--model", "takes-nothing"], "TypeError: takes_nothing() got an unexpected keyword argument"),
         (["--model", "returns-5"], "AttributeError: 'int' object has no attribute 'modules'"),
         (["--model", "five"], "model 'five': expected a function, got 5"),
         (["--model", "gone"], "model 'gone': cannot load nowhere:it: No module named 'nowhere'"),
         (["--regularizer", "five"], "regularizer 'five': expected a Regularizer, got 5"),
         (["--regularizer", "gone"], "regularizer 'gone': cannot load nowhere:it"),
+        (["--regularizer", "partly"], "regularizer 'partly': class Partly in FILE has no method attend: implement it"),
         (["--task", "five"], "task 'five': expected a Task with metrics, got 5"),
         (["--task", "gone"], "task 'gone': cannot load nowhere:it"),
         (["--data", "five"], "data 'five': expected a tasks.data.Dataset, got 5"),
@@ -165,7 +170,7 @@ def test_a_broken_item_ends_a_command_in_one_line(
     assert run(command) == 2
     error = capsys.readouterr().err
     assert error.startswith("dropbench: ")
-    assert message in error
+    assert message.replace("FILE", command[-1]) in error
     assert error.count("\n") == 1
 
 
@@ -264,3 +269,26 @@ def test_a_file_that_registers_nothing_is_reported(
 ) -> None:
     plugin(f"from harness import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
     assert ("my.py registers nothing: add" in caplog.text) == ("(" not in line)
+
+
+def test_a_task_that_leaves_out_its_plug_ins(plugin: Callable[[str], Path], tmp_path: Path) -> None:
+    """A changed file makes other trials, except for those that have a run directory already."""
+    bare = """
+    @classmethod
+    def trial_for(cls, request, settings):
+        return super().trial_for(request, settings).model_copy(update={"plugins": {}})
+"""
+    request = TrialRequest(task="negative", data="digits", model="vit-digits")
+    settings = Settings(runs=tmp_path / "runs")
+    configs = set()
+    for version in (TASK + bare, TASK + bare + "# changed"):
+        plugin(version)
+        first, second = make_trials(request, (0, 3), settings)
+        assert (first.seed, second.seed, list(first.plugins)) == (0, 3, ["my.py"])
+        assert first.config_id == second.config_id
+        configs.add(first.config_id)
+    assert len(configs) == 2
+    old = make(task="negative")
+    assert old.plugins == {}
+    (settings.runs / old.id).mkdir(parents=True)
+    assert make_trials(request, (0,), settings) == [old]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from torch import nn
 
+from harness.cli.main import run
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from jobs.cli.listing import build_for_sample, list_items
@@ -47,9 +50,37 @@ def test_models_are_listed_without_torch_and_one_per_line_in_a_pipe() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     head, *lines, heavy = done.stdout.splitlines()
     assert heavy == "HEAVY [] 0"
-    assert head.split() == ["name", "parameters", "tasks", "help"]
+    assert head.split() == ["name", "parameters", "help"]
     assert [line.split()[0] for line in lines] == list(MODELS)
-    assert {line[: head.index("tasks")].split()[-1] for line in lines} >= {"136,138", "41,575,061"}
+    assert {line[: head.index("help")].split()[-1] for line in lines} >= {"136,138", "41,575,061"}
+
+
+def test_one_item_or_those_of_a_task(capsys: pytest.CaptureFixture[str]) -> None:
+    def listed(*arguments: str) -> list[str]:
+        assert run(["list", *arguments, "--json"]) == 0
+        return [item.get("name", item.get("suite")) for item in json.loads(capsys.readouterr().out)]
+
+    assert listed("regularizers", "dropkey") == ["dropkey"]
+    assert listed("models", "object-detection") == listed("models", "detr") == ["detr"]
+    assert "trec" in listed("data", "text-classification")
+    assert set(listed("published", "dropkey/table8")) == {"dropkey/table8"}
+    assert run(["list", "regularizers", "dropkey"]) == 0
+    assert "dropkey:ratio=0.1," in capsys.readouterr().out
+    assert run(["list", "models", "detr"]) == 0
+    assert "object-detection" in capsys.readouterr().out
+    assert run(["list", "suites", "quickstrat"]) == 2
+    assert capsys.readouterr().err == "dropbench: unknown item of suites 'quickstrat': did you mean quickstart?\n"
+
+
+def test_the_list_of_models_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["list", "models"]) == 0
+    lines = re.sub("\x1b.*?m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 2.5 * len(MODELS)
 
 
 @pytest.mark.parametrize("libraries", ["sys", "torch, triton"])

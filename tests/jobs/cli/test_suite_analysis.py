@@ -135,6 +135,17 @@ def test_one_analysis_of_all_trials(place: AnalysisFolder) -> None:
     assert all((directory.analyses / "keep-rate.npz").exists() for directory in trained)
 
 
+def test_the_trained_trials_of_a_filter(place: AnalysisFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = place.train(place.suite(columns=[{"label": "all"}]))
+    assert run(["analyze", "task=image-classification", "not", "regularizer=none", "keep-rate", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["regularizer"] for row in rows} == {"dropkey"}
+    assert {row["metric"]: row["mean"] for row in rows}["keep-rate/kept"] == scalars(trained[1], "keep-rate")["kept"]
+    assert not trained[0].analyses.exists()
+    assert run(["analyze", "succeeded", "interactions"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 4  # two lines of progress and the two errors
+
+
 def test_the_chosen_candidate_of_a_swept_cell_is_analyzed(
     place: AnalysisFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,11 +235,14 @@ def test_the_maps_of_a_figure_are_of_the_same_samples(place: AnalysisFolder) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["SUITE", "--samples", "5"],
-            "--samples 5: analyses of a suite use all test samples: pass a trial's id instead",
-        ),
-        (["SUITE", "--split", "dev"], "--split dev: analyses of a suite use all test samples"),
+        (["SUITE", "--samples", "5"], "--samples 5: several trials use all test samples: pass a trial's id instead"),
+        (["seed=0", "entropy", "--split", "dev"], "--split dev: several trials use all test samples"),
+        (["quickstart"], "analyze quickstart: its table shows no analysis: pass one of entropy, diversity"),
+        (["quickstart", "entropy", "--set", "steps=3"], "analyze quickstart: no trained trial in"),
+        (["SUITE"], "runs: run `dropbench run"),
+        (["seed=0"], "analyze seed=0: KIND is missing"),
+        (["quickstart", "seed=0", "entropy"], "no trained trial matches 'quickstart seed=0': run `dropbench status`"),
+        (["seed=0", "entropy", "--set", "steps=3"], "--set: trial 'seed=0' defines it: use --set only with a suite"),
         (["SUITE", "entrpy"], "unknown analysis 'entrpy': did you mean entropy"),
         (["SUITE", "--preset", "papr"], "unknown preset of"),
         (["SUITE", "--model", "vit-tiny"], "unknown model of"),

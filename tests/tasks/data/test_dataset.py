@@ -95,8 +95,11 @@ def test_a_synthetic_name_is_another_name_of_the_set() -> None:
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"unknown data 'trek': did you mean trec"):
+    with pytest.raises(
+        InputError, match=r"unknown data 'trek': did you mean trec.*\? \(your own: csv:NAME, .*FILE`\)$"
+    ):
         DATASETS.get("trek")
+    assert {name for name in DATASETS if DATASETS.get(name).card} == set(re.findall("([a-z-]+):NAME", DATASETS.own))
 
 
 def test_knowing_the_sets_imports_no_large_library() -> None:
