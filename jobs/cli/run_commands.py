@@ -158,7 +158,7 @@ def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: 
 
 
 def make_plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
-    """Return the workers, and their threads: OMP_NUM_THREADS is the limit, as waiting for a busy core slows all others."""
+    """Return the workers and their threads, limited by OMP_NUM_THREADS: one waiting for a busy core slows all."""
     from jobs.submission.dispatch import Plan
     from jobs.worker.process_group import visible_devices
 
