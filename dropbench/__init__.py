@@ -13,6 +13,9 @@ from dropbench.top_level_names import install
 from harness.registry import lazy_attributes
 
 if TYPE_CHECKING:
+    from dropbench.api import results as results
+    from dropbench.api import run as run
+    from dropbench.api import trial as trial
     from harness.analysis import ANALYSES as ANALYSES
     from harness.analysis import Findings as Findings
     from harness.errors import InputError as InputError
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from tasks.trial_factory import PresetTask as PresetTask
 
 _NAMES = {
+    "dropbench.api": ("results", "run", "trial"),
     "harness.analysis": ("ANALYSES", "Findings"),
     "harness.errors": ("InputError",),
     "harness.models.attention": ("attend",),

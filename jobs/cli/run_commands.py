@@ -43,8 +43,8 @@ def run(
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
 
-    plan = _plan(executor, parallel, ("local", "debug"))
-    settings = _settings(runtime, options.data, executor)
+    plan = make_plan(executor, parallel, ("local", "debug"))
+    settings = runtime_settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
         summary = run_trials(store, settings, request.items, plan, request.searched)
@@ -59,9 +59,9 @@ def run(
             print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
     complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
     typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
-    _report_failures(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
-    if not complete:
-        raise typer.Exit(1)
+    failures = failure_lines(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
+    typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)
+    raise typer.Exit(bool(failures) or not complete)
 
 
 @app.command()
@@ -132,8 +132,8 @@ def submit(
     from jobs.submission.submit import group_by_profile, preview
     from jobs.submission.submit import submit as submit_trials
 
-    plan = _plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
-    settings = _settings(runtime, data, executor)
+    plan = make_plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
+    settings = runtime_settings(runtime, data, executor)
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
@@ -147,7 +147,7 @@ def submit(
             typer.echo(preview(settings, group, plan) if dry_run else submit_trials(store, settings, group, plan))
 
 
-def _settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:
+def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:
     """Return the settings, checked against this machine unless trials run on a cluster, where each checks its node."""
     settings = runtime.to_settings(data)
     if executor != "slurm" and (settings.device == "cuda" or settings.backend != "auto"):
@@ -157,7 +157,8 @@ def _settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) ->
     return settings
 
 
-def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
+def make_plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
+    """Return the workers and their threads, limited by OMP_NUM_THREADS: one waiting for a busy core slows all."""
     from jobs.submission.dispatch import Plan
     from jobs.worker.process_group import visible_devices
 
@@ -166,7 +167,6 @@ def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trial
     cores = len(os.sched_getaffinity(0))
     workers = parallel or len(visible_devices()) or cores
     threads = max(1, cores // workers)
-    # On a shared machine OMP_NUM_THREADS limits the threads: one that waits for a busy core slows all others.
     if (limit := os.environ.get("OMP_NUM_THREADS", "")[:9]).isdecimal() and int(limit):
         threads = min(threads, int(limit))
     if executor == "slurm":
@@ -174,18 +174,17 @@ def _plan(executor: str, parallel: int | None, executors: tuple[str, ...], trial
     return Plan(executor, workers, threads)
 
 
-def _report_failures(summary: RunSummary, retry: str) -> None:
-    """Report failed trials, each cause once, and exit with code 1 if there are any; `retry` is the next command."""
+def failure_lines(summary: RunSummary, retry: str) -> list[str]:
+    """Return one line per cause of failed trials, and one with the next command, `retry`; none if no trial failed."""
     from db.tuning.select import is_pruned
 
     rows = [row for row in summary.in_states("failed", "cancelled") if not is_pruned(row)]
     causes: dict[str, list[str]] = {}
     for row in rows:
         causes.setdefault(f"{row.state}: {row.reason or 'cause unknown'}", []).append(row.id)
+    lines = []
     for cause, ids in causes.items():
         more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-        typer.echo(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`", err=True)
-    if rows:
-        lost = f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled"
-        typer.echo(f"{lost}: run `{retry}`, then this command again.", err=True)
-        raise typer.Exit(1)
+        lines.append(f"{ids[0]}{more} {cause}; see `dropbench logs {ids[0]}`")
+    lost = f"{len(rows)} of {count_of(len(summary.rows), 'trial')} failed or cancelled"
+    return [*lines, f"{lost}: run `{retry}`, then this command again."] if rows else []

@@ -59,6 +59,7 @@ def run(
     items: Sequence[tuple[Trial, str | None]],
     plan: Plan,
     searched: Sequence[Cell] = (),
+    bar: type[ProgressBar] = ProgressBar,
 ) -> RunSummary:
     """Run trials, each with its suite, to their end on this machine; request those of `searched` as results come in.
 
@@ -77,7 +78,7 @@ def run(
     summary = RunSummary(rows, trained=len(trials) - len(done))
     if summary.trained:
         slots.check_writable(settings.runs)
-        with ProgressBar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
+        with bar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
             try:
                 _run_until_done(store, settings, trials, plan, progress, searches)
                 # Idle workers exit, so that no submission of this process is open when it ends.

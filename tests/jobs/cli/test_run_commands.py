@@ -238,8 +238,8 @@ def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[...,
 def test_a_worker_has_at_most_its_share_of_the_cores(
     monkeypatch: pytest.MonkeyPatch, limit: str, threads: int | None
 ) -> None:
-    from jobs.cli.run_commands import _plan
+    from jobs.cli.run_commands import make_plan
 
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
-    assert _plan("local", 2, ("local",)).threads == (threads or 4)
+    assert make_plan("local", 2, ("local",)).threads == (threads or 4)

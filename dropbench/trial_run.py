@@ -1,0 +1,158 @@
+"""A trial in its run directory: its curves, its trained model, and its predictions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from db.schema.tables import FINAL
+from db.store.run_record import read_run_record
+from harness.errors import InputError, unknown_name
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.trials.task import Split
+from harness.trials.trial import Trial, TrialState
+from jobs.queue.progress_bar import describe
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from torch import Tensor, nn
+
+    from harness.analysis.trained import Trained
+
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+class TrialRun:
+    """A trial in its run directory, as `dropbench.trial` returns it. Its files are read anew by each call.
+
+    Attributes:
+        id: 12 hexadecimal digits.
+        trial: everything that determines its result: task, data, model, regularizer, schedule, recipe, seed.
+    """
+
+    def __init__(self, directory: RunDirectory, settings: Settings) -> None:
+        self.id: str = directory.id
+        self.trial: Trial = directory.trial()
+        self._directory, self._settings = directory, settings
+
+    def __repr__(self) -> str:
+        return f"<TrialRun {describe(self.trial)}>"
+
+    @property
+    def state(self) -> TrialState:
+        """State of the trial, such as "succeeded"."""
+        return read_run_record(self._directory).state
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """Final values by name, such as ``test/accuracy``; None if a value is not a finite number."""
+        return {name: value for name, step, value in read_run_record(self._directory).metrics if step == FINAL}
+
+    def history(self) -> DataFrame:
+        """Return the curves: one column per curve, such as ``train/loss``; the index is the optimizer step.
+
+        A curve is NaN at the steps at which it was not measured.
+        """
+        from pandas import DataFrame, Index
+
+        curves: dict[str, dict[int, float | None]] = {}
+        for name, step, value in read_run_record(self._directory).metrics:
+            if step != FINAL:
+                curves.setdefault(name, {})[step] = value
+        frame = DataFrame(curves, dtype=float).sort_index()
+        return frame.set_index(Index(frame.index, dtype=int, name="step"))
+
+    def model(self) -> nn.Module:
+        """Return a new copy of the trained model: selected weights, eval mode, its regularizer installed.
+
+        Raises:
+            InputError: the trial has no result yet, or its data or weights are missing or have changed.
+        """
+        return self._trained().model
+
+    def predictions(self, split: Split = "test") -> DataFrame:
+        """Evaluate the trained model on a split and return its predictions, in the order of the data.
+
+        Args:
+            split: "train", "dev" or "test". Samples of "train" are augmented as in training.
+
+        Returns:
+            One row per sample: `sample` (index in the split), `target`, `prediction` (names of classes) and
+            `probability` (of the prediction, 0 to 1). For sequence labeling one row per word, with `word` (index in the
+            sample).
+
+        Raises:
+            InputError: as `model`; or the task predicts no classes, or has mixed labels on this split.
+        """
+        from pandas import DataFrame
+
+        from harness.analysis.options import Options
+        from tasks.metrics import Classifier
+        from tasks.text.sequence_labelling import UNTAGGED, SequenceLabelling
+
+        if split not in SPLITS:
+            raise unknown_name("split", split, SPLITS)
+        trained = self._trained()
+        task: Any = trained.task
+        words = type(task).evaluate is SequenceLabelling.evaluate
+        if not words and type(task).evaluate is not Classifier.evaluate:
+            command = f"dropbench analyze {self.id} predictions"
+            raise InputError(f"task '{self.trial.task}' predicts no classes: run `{command}` for pictures")
+        targets: list[list[Any]] = []
+        outputs: list[tuple[list[Any], list[Any]]] = []
+
+        def keep_targets(batch: Any) -> Any:
+            labels = batch["tags"] if words else batch[1]
+            if not words and getattr(labels, "ndim", 0) != 1:
+                raise InputError(f"split '{split}' has mixed labels: use split 'dev' or 'test'")
+            targets.append(labels.tolist())
+            return batch
+
+        def keep_outputs(module: nn.Module, inputs: object, logits: Tensor) -> None:
+            probabilities, classes = logits.float().softmax(dim=-1).max(dim=-1)
+            outputs.append((classes.tolist(), probabilities.tolist()))
+
+        trained.model.register_forward_hook(keep_outputs)
+        with _unchanged_generators():
+            trained.evaluate(Options(split), change=keep_targets)
+        samples = iter(trained.indices(Options(split)))
+        rows: list[dict[str, Any]] = []
+        for batch, predicted in zip(targets, outputs, strict=True):
+            for *values, sample in zip(batch, *predicted, samples, strict=False):
+                tags = enumerate(zip(*values, strict=False)) if words else [(0, values)]
+                for word, (target, prediction, probability) in tags:
+                    if target != UNTAGGED:
+                        rows.append(
+                            {
+                                "sample": sample,
+                                **({"word": word} if words else {}),
+                                "target": task.classes[target],
+                                "prediction": task.classes[prediction],
+                                "probability": probability,
+                            }
+                        )
+        return DataFrame(rows).sort_values("sample", kind="stable", ignore_index=True)
+
+    def _trained(self) -> Trained:
+        from harness.analysis.trained import Trained
+
+        with _unchanged_generators():
+            return Trained(self._directory, self._settings)
+
+
+@contextmanager
+def _unchanged_generators() -> Iterator[None]:
+    """Restore the random generators of Python, NumPy and torch afterwards: they are those of the caller's program."""
+    import numpy as np
+    import torch
+
+    states = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
