@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from pathlib import Path
 from types import ModuleType
@@ -84,5 +85,5 @@ def test_the_shares_of_dropped_keys_are_exact() -> None:
     assert len(rows) == 7
     for unit, window, width, printed in rows:
         gamma, probabilities = shares(unit, int(window), int(width or 50))
-        values = (gamma, sum(probabilities) / len(probabilities), min(probabilities), max(probabilities))
+        values = (gamma, math.fsum(probabilities) / len(probabilities), min(probabilities), max(probabilities))
         assert [f"{value:.4f}" for value in values] == printed.split(" | ")
