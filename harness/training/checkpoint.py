@@ -78,6 +78,9 @@ def load_parts(saved: State, parts: State) -> None:
     optimizer: Any = getattr(parts["optimizer"], "optimizer", parts["optimizer"])  # in accelerate's wrapper
     for name in parts.keys() & {"model", "average"}:
         check_fit(saved[name], parts[name].state_dict())
+    indices = {index for group in saved["optimizer"]["param_groups"] for index in group["params"]}
+    if not saved["optimizer"]["state"].keys() <= indices:
+        raise ValueError("optimizer state of an unknown parameter")
     # A step with gradients of zero fails, or gives NaN, if the optimizer's state does not fit.
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))

@@ -60,6 +60,10 @@ def moments_of_another_optimizer(state: State) -> None:
         moments["momentum_buffer"] = moments.pop("exp_avg")
 
 
+def moments_of_an_unknown_parameter(state: State) -> None:
+    state["optimizer"]["state"]["6"] = state["optimizer"]["state"].pop(6)
+
+
 def nan(state: State) -> None:
     state["model"]["head.weight"][0, 0] = torch.nan
 
@@ -78,6 +82,7 @@ MISFITS: dict[str, Callable[[State], None]] = {
     "average without a parameter": without("average", "module.head.weight"),
     "another optimizer": another_optimizer,
     "moments of another optimizer": moments_of_another_optimizer,
+    "moments of an unknown parameter": moments_of_an_unknown_parameter,
     "moments of another shape": put("optimizer", "state", 0, "exp_avg", value=torch.zeros(7)),
     "groups without a rate": without("optimizer", "param_groups", 0, "lr"),
     "a rate that is text": put("optimizer", "param_groups", 0, "lr", value="high"),
