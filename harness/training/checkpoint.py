@@ -78,8 +78,12 @@ def load_parts(saved: State, parts: State) -> None:
     optimizer: Any = getattr(parts["optimizer"], "optimizer", parts["optimizer"])  # in accelerate's wrapper
     for name in parts.keys() & {"model", "average"}:
         check_fit(saved[name], parts[name].state_dict())
-    indices = {index for group in saved["optimizer"]["param_groups"] for index in group["params"]}
-    if not saved["optimizer"]["state"].keys() <= indices:
+    groups: list[dict[str, Any]] = saved["optimizer"]["param_groups"]
+    for group, like in zip(groups, optimizer.state_dict()["param_groups"], strict=True):
+        # Another version of torch may lack a setting that has a default. The rate changes from step to step.
+        if optimizer.defaults | group | {"lr": 0} != optimizer.defaults | like | {"lr": 0}:
+            raise ValueError("groups of another optimizer")
+    if not saved["optimizer"]["state"].keys() <= {index for group in groups for index in group["params"]}:
         raise ValueError("optimizer state of an unknown parameter")
     # A step with gradients of zero fails, or gives NaN, if the optimizer's state does not fit.
     model.load_state_dict(saved["model"])
