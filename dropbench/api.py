@@ -28,7 +28,7 @@ from harness.errors import InputError, check_text
 from harness.models.catalog import MODELS
 from harness.registry import Registry
 from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import Scalar
+from harness.regularizers.spec import Scalar, part_names
 from harness.runs.run_directory import Runs
 from harness.settings import MAX_SEEDS, Settings
 from harness.trials.plugins import load_plugins
@@ -211,7 +211,8 @@ def _check_plugins(trials: Iterable[Trial]) -> None:
     """Raise InputError if an entry is of this program: workers cannot import it, and no trial's id has its content."""
     for trial in trials:
         names: tuple[tuple[Registry[Any], str], ...]
-        names = ((TASKS, trial.task), (MODELS, trial.model), (REGULARIZERS, trial.regularizer.name))
+        regularizers = ((REGULARIZERS, name) for name in part_names(trial.regularizer.name))
+        names = ((TASKS, trial.task), (MODELS, trial.model), *regularizers)
         for registry, name in names:
             entry = registry.entry(name) if name in registry else None  # a task may build its models itself
             module = getattr(entry and entry.target, "__module__", "dropbench")

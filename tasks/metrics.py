@@ -24,10 +24,15 @@ class Classifier(PresetTask):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy."""
+        return self.loss_and_logits(model, batch)[0]
+
+    def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the cross entropy, and the logits (B, classes)."""
         from torch.nn.functional import cross_entropy
 
         inputs, labels = batch
-        return cross_entropy(model(inputs), labels, label_smoothing=self.recipe.label_smoothing)
+        logits = model(inputs)
+        return cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), logits
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the share of correct predictions, in percent; raises ValueError if there is no sample."""

@@ -16,7 +16,7 @@ from harness.models.catalog import MODELS
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Site
 from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import complete_spec
+from harness.regularizers.spec import complete_spec, part_names
 from harness.settings import Settings
 from harness.trials.alignment import FINETUNE, FINETUNE_KEYS, validate_alignment
 from harness.trials.plugins import plugin_digests
@@ -92,6 +92,9 @@ class PresetTask(Task):
         regularizer = complete_spec(request.regularizer, request.params)
         if regularizer.name == "none":  # without a regularizer all schedules are the same trial
             schedule = "constant"
+        names = part_names(regularizer.name)
+        if len(names) > 1 and schedule != "constant":
+            raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
         source = locate(request.data, settings.data, settings.folders)
         if source.dataset.kind != cls.kind:
@@ -110,8 +113,8 @@ class PresetTask(Task):
             overrides={key: value for key, value in request.overrides.items() if key not in _unused_keys(align)},
             recipe={**recipe, **cls.check_files(recipe, source, settings)},
             plugins=plugin_digests(
-                *((TASKS, cls.name), (MODELS, entry.name), (REGULARIZERS, regularizer.name)),
-                *((SCHEDULES, schedule), (DATASETS, request.data)),
+                *((TASKS, cls.name), (MODELS, entry.name), (SCHEDULES, schedule), (DATASETS, request.data)),
+                *((REGULARIZERS, name) for name in names),
             ),
             seed=request.seed,
         )

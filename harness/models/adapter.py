@@ -10,10 +10,11 @@ from functools import wraps
 from typing import Any, ClassVar, cast
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 from harness.registry import Registry
 from harness.regularizers.base import Regularizer, Site, SiteKind
-from harness.regularizers.output import SiteModule
+from harness.regularizers.output import SiteModule, WeightModule
 
 CHILD = "regularization"
 """The name of a site's module among the children of the module that computes the site."""
@@ -45,10 +46,18 @@ class Patch:
         refusal: why the module cannot be regularized although the adapter supports its class; None if it can.
     """
 
+    slot: ClassVar[str] = "site"
+    """The attribute of the module that holds its site."""
+
     module: nn.Module
     site: Site
     patched: type[nn.Module] | None = None
     refusal: str | None = None
+
+    @property
+    def key(self) -> tuple[int, str, str]:
+        """Identifies the place in the model; a module has at most one patch per slot and parameter."""
+        return id(self.module), self.slot, self.site.parameter
 
     def attach(self) -> None:
         """Make the module call `attend` with the site; a repeated call replaces the site."""
@@ -58,7 +67,8 @@ class Patch:
 
     def detach(self) -> None:
         """Restore the module; do nothing if it was never attached."""
-        self.site.regularizer, self.site.ratio = None, 0.0
+        self.site.regularizer, self.site.parts = None, ()
+        self.site.ratio = self.site.scheduled_ratio = 0.0
         original = getattr(type(self.module), "unpatched", None)
         if original is not None:
             self.module.__class__ = original
@@ -114,9 +124,9 @@ def patched_class(original: type[nn.Module], *, bypass: bool = False) -> Any:
     return decorate
 
 
-def site_of(module: nn.Module) -> Site | None:
+def site_of(module: nn.Module, slot: str = "site") -> Site | None:
     """Return the site of a module, or None."""
-    site = getattr(module, "site", None)
+    site = getattr(module, slot, None)
     return site if isinstance(site, Site) else None
 
 
@@ -124,26 +134,35 @@ def install(model: nn.Module, module: nn.Module, site: Site, regularizer: Regula
     """Install the regularizer's module for a site, on the device and in the dtype of the model.
 
     The module becomes a child of the module that computes the site, so that its parameters are parameters of the model:
-    in state_dict, for optimizers, in copies and in distributed training.
+    in state_dict, for optimizers, in copies and in distributed training. A `WeightModule` becomes a parametrization of
+    the weight.
     """
     uninstall(module, site)
     built = regularizer.site_module(site)
     if built is None:
         return
-    if not isinstance(built, SiteModule):
-        raise TypeError(f"{site.name}: {type(built).__name__} is not a SiteModule")
+    expected = WeightModule if site.kind == "weight" else SiteModule
+    if not isinstance(built, expected):
+        raise TypeError(f"{site.name}: {type(built).__name__} is not a {expected.__name__}")
     reference = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), None)
     if reference is not None:
         built.to(device=reference.device, dtype=reference.dtype)
     built.train(module.training)
-    module.add_module(CHILD, built)
+    if site.kind == "weight":
+        vars(built)["weight_site"] = site
+        parametrize.register_parametrization(module, site.parameter, built)
+    else:
+        module.add_module(CHILD, built)
     site.module = built
 
 
 def uninstall(module: nn.Module, site: Site) -> None:
     """Remove the module of a site with its parameters; do nothing if there is none."""
     site.module = None
-    if isinstance(getattr(module, CHILD, None), SiteModule):
+    if site.kind == "weight":
+        if parametrize.is_parametrized(module, site.parameter):
+            parametrize.remove_parametrizations(module, site.parameter, leave_parametrized=False)
+    elif isinstance(getattr(module, CHILD, None), SiteModule):
         delattr(module, CHILD)
 
 

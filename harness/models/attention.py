@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from harness.attention.reference import sdpa
+from harness.regularizers.around import regularized_attention
 from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_heads
 
@@ -75,11 +76,7 @@ def attend(
             merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
             site.probe(site, _probe_weights(sdpa.attention_weights(q, k, mask=merged, scale=scale), merged))
     if training and regularizer is not None:
-        fused = regularizer.attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
-        if fused is None:
-            merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-            fused = regularizer.attend(q, k, v, site, mask=merged, scale=scale)
-        out = fused
+        out = regularized_attention(q, k, v, site, mask=mask, causal=causal, scale=scale)
     else:
         out = sdpa.plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
     if site.module is not None:

@@ -13,6 +13,7 @@ from torch import backends, nn
 
 from harness.errors import InputError, unknown_name
 from harness.models.adapter import ADAPTERS, Patch, attention_width, install, site_of, uninstall
+from harness.models.blocks import block_patches
 from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer
@@ -31,6 +32,7 @@ class Report:
 
     Attributes:
         title: one line with regularizer, schedule, model and number of sites.
+        regularizer: the regularizer.
         bound: the regularized sites, in order.
         skipped: the other sites, each with the reason.
         shared: by site name, the further paths of a module that occurs more than once in the model; it is one site,
@@ -38,6 +40,7 @@ class Report:
     """
 
     title: str
+    regularizer: Regularizer
     bound: list[Site]
     skipped: list[tuple[Site, str]]
     shared: dict[str, list[str]] = field(default_factory=dict)
@@ -128,26 +131,31 @@ def bind(
     ratio_of = SCHEDULES.get(schedule)
     patches = find_patches(model)
     for patch in patches:
-        if patch.site.width is None:
+        if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
             patch.site.width = attention_width(patch.module)
+    unconcerned = [patch for patch in patches if patch.slot != "site" and patch.site.kind not in built.sites]
+    for patch in unconcerned:  # not reported: only regularizers that act on such sites know of them
+        _release(patch)
+    patches = [patch for patch in patches if patch not in unconcerned]
     reasons = [_skip_reason(patch, built, include, exclude, kinds) for patch in patches]
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
-    if not bound:
+    if not bound and not built.has_objective:
         raise InputError(_nothing_bound(model, name, skipped))
     for patch in bound:
-        site, previous = patch.site, site_of(patch.module)
-        site.regularizer, site.ratio = built, built.ratio_at(site, ratio_of)
+        site, previous = patch.site, site_of(patch.module, patch.slot)
+        built.bind_to(site, ratio_of)
         site.probe = previous.probe if previous is not None else None
         patch.attach()
         install(model, patch.module, site, built)
     for patch, _ in skipped:
         _release(patch)
-    ratio: float | None = getattr(built, "ratio", None)
-    amount = "" if ratio is None else f", ratio {ratio:g}, {schedule}"
+    ratio: float | None = getattr(built, built.strength, None)
+    amount = "" if ratio is None else f", {built.strength} {ratio:g}, {schedule}"
+    amount += f", {built.over} over steps" if built.over != "constant" else ""
     title = f"{name}{amount}: {len(bound)} of {_count(patches)} of {type(model).__name__}"
     skipped_sites = [(patch.site, reason) for patch, reason in skipped]
-    return Report(title, [patch.site for patch in bound], skipped_sites, _shared_paths(model, bound))
+    return Report(title, built, [patch.site for patch in bound], skipped_sites, _shared_paths(model, bound))
 
 
 def unregularize(model: Model) -> Model:
@@ -160,7 +168,20 @@ def unregularize(model: Model) -> Model:
 
 def sites(model: nn.Module) -> list[Site]:
     """Return the sites of a regularized model, or of a model written for DropBench, in order of execution."""
-    return [site for site in map(site_of, model.modules()) if site is not None]
+    slots = [(module, slot) for module in model.modules() for slot in ("site", "forward_site", "weight_site")]
+    return [site for module, slot in slots if (site := site_of(module, slot)) is not None]
+
+
+def set_progress(model: nn.Module, progress: float) -> None:
+    """Set the ratios of a regularized model for a step of training; only schedules over steps depend on it.
+
+    Args:
+        model: a model after `regularize`.
+        progress: the share of all steps that are done, from 0 to 1, such as ``step / steps``.
+    """
+    for site in sites(model):
+        if site.regularizer is not None:
+            site.regularizer.set_progress(site, progress)
 
 
 @contextmanager
@@ -207,13 +228,15 @@ def find_patches(model: nn.Module) -> list[Patch]:
     """
     order = {id(module): index for index, module in enumerate(model.modules())}
     packages = {kind.__module__.partition(".")[0] for module in model.modules() for kind in type(module).__mro__}
-    claimed: dict[int, Patch] = {}
+    claimed: dict[tuple[int, str, str], Patch] = {}
     for name in reversed(list(ADAPTERS)):
         if ADAPTERS.entry(name).facts.get("library", "") in packages | {""}:
             for patch in ADAPTERS.get(name)().patches(model):
-                present = claimed.get(id(patch.module))
+                present = claimed.get(patch.key)
                 if present is None or (present.refusal is not None and patch.refusal is None):
-                    claimed[id(patch.module)] = patch
+                    claimed[patch.key] = patch
+    for patch in block_patches(model, list(claimed.values())):
+        claimed.setdefault(patch.key, patch)
     return sorted(claimed.values(), key=lambda patch: order[id(patch.module)])
 
 

@@ -28,3 +28,10 @@ REGULARIZERS.add(
     "harness.regularizers.learned_dropout.regularizer:LearnedDropout",
     help="feed-forward outputs masked as the model learns to, in evaluation too (Yan 2024)",
 )
+
+for _name, _target, _help in (
+    ("drophead", "heads:DropHead", "whole heads dropped, for each sample (Zhou et al. 2020)"),
+    ("layerdrop", "layers:LayerDrop", "whole layers skipped, for each batch (Fan et al. 2020)"),
+    ("r-drop", "consistency:RDrop", "KL divergence between two passes added to the loss (Liang et al. 2021)"),
+):
+    REGULARIZERS.add(_name, f"harness.regularizers.methods.{_target}", help=_help)

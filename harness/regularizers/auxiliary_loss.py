@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from harness.regularizers.output import SiteModule
+from harness.regularizers.base import Site
+from harness.regularizers.output import SiteModule, WeightModule
 
 
 class AuxLoss(nn.Module, ABC):
@@ -22,7 +23,20 @@ class AuxLoss(nn.Module, ABC):
 
 def modules_with_aux_loss(model: nn.Module) -> list[nn.Module]:
     """Return the modules of a model that may add to its loss. A training loop looks them up once, not at each step."""
-    return [module for module in model.modules() if isinstance(module, SiteModule | AuxLoss)]
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, SiteModule | WeightModule | AuxLoss) or _site_with_penalties(module) is not None
+    ]
+
+
+def _site_with_penalties(module: nn.Module) -> Site | None:
+    """Return the attention site of a module whose regularizer adds penalties to it, or None."""
+    site = getattr(module, "site", None)
+    if not isinstance(site, Site) or site.regularizer is None:
+        return None
+    acting = [site, *site.parts]
+    return site if any(part.regularizer is not None and part.regularizer.adds_penalties for part in acting) else None
 
 
 def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
@@ -40,8 +54,11 @@ def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
     """
     penalties, losses = [], []
     for module in modules_with_aux_loss(model) if isinstance(model, nn.Module) else model:
-        if isinstance(module, SiteModule) and (term := module.penalty(step)) is not None:
+        if isinstance(module, SiteModule | WeightModule) and (term := module.penalty(step)) is not None:
             penalties.append(term)
+        if (site := _site_with_penalties(module)) is not None and site.penalties:
+            penalties.append(torch.stack(site.penalties).mean())  # over forward passes
+            site.penalties.clear()
         if isinstance(module, AuxLoss) and (term := module.aux_loss()) is not None:
             losses.append(term)
     if penalties:

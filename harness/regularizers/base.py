@@ -12,17 +12,22 @@ from pydantic import Field
 
 from harness.deprecation import alias_renamed_methods, renamed_fields
 from harness.errors import InputError
-from harness.regularizers.schedules import Schedule
+from harness.regularizers.schedules import Schedule, StepSchedule, step_factor
 from harness.validation import FiniteModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from harness.regularizers.passes import Passes
+
 AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]
 """Kinds of attention; token: attention that makes the tokens, as in T2T-ViT's T2T module."""
-SiteKind = Literal[AttentionKind, "feed-forward", "attention-output", "embedding", "mask-input"]
-"""Kinds of attention, and of outputs: of the feed-forward block, of attention after its projection, of the embeddings.
-A mask-input site is where a model offers its embeddings for masks that are computed before all layers."""
+OutputKind = Literal["feed-forward", "attention-output", "embedding", "mask-input"]
+"""Kinds of outputs: of the feed-forward block, of attention after its projection, of the embeddings. A mask-input site
+is where a model offers its embeddings for masks that are computed before all layers."""
+SiteKind = Literal[AttentionKind, OutputKind, "tokens", "layer", "weight"]
+"""All kinds of site. tokens: the sequence that enters the first layer, from which tokens may be left out; layer: a
+layer with its residual connections; weight: the weight matrix of a linear map in a layer."""
 Probe = Callable[["Site", "Tensor"], None]
 """Called with the site and its attention weights (B, H, T, S) at every forward pass. Weights are 0 exactly for pairs
 that the attention mask forbids."""
@@ -47,6 +52,11 @@ class Site:
         width: channels of the output (for attention, of all heads together); None: unknown.
         embedded: whether the model passes the output of its mask-input site to this one.
         module: the regularizer's `output.SiteModule`, which acts in evaluation too; most have none.
+        batch_axis: the axis of the samples in an output, 0 or 1.
+        parameter: for a weight site, the name of the matrix in its module.
+        parts: for a `composition.Composition`, a copy of the site for each part that acts at it.
+        scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
+        penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
         masked_keys: in evaluation, keys that no query may attend to: boolean (B or 1, S), True if masked (`occlusion`).
         mc_samples: in evaluation, how many draws of the regularizer the weights are averaged over; 0: they are plain.
     """
@@ -66,6 +76,11 @@ class Site:
     module: nn.Module | None = field(default=None, repr=False)
     masked_keys: Tensor | None = field(default=None, repr=False)
     mc_samples: int = field(default=0, repr=False)
+    batch_axis: int = 0
+    parameter: str = "weight"
+    parts: tuple[Site, ...] = field(default=(), repr=False)
+    scheduled_ratio: float = field(default=0.0, repr=False)
+    penalties: list[Tensor] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.layer < self.depth:
@@ -75,20 +90,27 @@ class Site:
 RATIO: Any = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")
 RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
 """Methods of a regularizer: name up to 0.1 → name."""
+Stage = Literal["weight", "tokens", "layer", "heads", "values", "logits", "keys", "output", "loss"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""What a regularizer changes. A composition applies its parts in this order; within attention, from the outside in."""
 
 
 class Regularizer(FiniteModel, ABC):
-    """A rule for attention in training, at the sites that it is bound to.
+    """A rule for training, at the sites that it is bound to.
 
     Fields are its parameters: they are validated, named on the command line (``name:ratio=0.3,window=2``) and kept
-    with every trial. A field `ratio` is the drop ratio before the schedule.
+    with every trial. The field that `strength` names, by default `ratio`, is multiplied by the schedules.
 
-    A subclass implements `attend`, which is called in training only and if `site.ratio` is above 0. Most derive from
-    `harness.regularizers.drop.AttentionDrop` instead and implement only `sample_drop_mask`.
+    A subclass implements the methods of what it changes. All are called in training only, and if `site.ratio` is above
+    0: `attend` for attention (most derive from `harness.regularizers.drop.AttentionDrop` or
+    `harness.regularizers.around.AroundAttention` instead), `output`, `tokens`, `run_layer`, and `objective` for the
+    loss. A `site_module` acts in evaluation, too, and may have parameters.
 
     Randomness: draw only from torch's default generator of the tensors' device. The engine seeds it from (seed, step)
     before every step, which makes each run repeatable and resumable at any step.
     """
+
+    over: StepSchedule = Field(default="constant", description="schedule over steps, such as late@0.5")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -98,14 +120,50 @@ class Regularizer(FiniteModel, ABC):
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
+    stage: ClassVar[Stage] = "keys"
+    """What the regularizer changes, which defines its place in a composition."""
+    strength: ClassVar[str] = "ratio"
+    """The parameter that schedules over layers and steps multiply, if the regularizer has it."""
+    num_passes: ClassVar[int] = 1
+    """How often a batch passes through the model in a step. The task's loss is the mean over the passes."""
+    adds_penalties: ClassVar[bool] = False
+    """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
+    draws_per_batch: ClassVar[bool] = False
+    """True if all samples of a batch share a random draw, so that several passes cannot be one larger batch."""
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
-        """Return `Site.ratio`: attention is regularized in training if it is above 0.
+        """Return `Site.ratio`: the site is regularized in training if it is above 0.
 
-        With a field `ratio`, this is the schedule's value for the site's layer; without one, it is 1.
+        With a parameter `strength`, this is the schedule's value for the site's layer; without one, it is 1.
         """
-        ratio: float | None = getattr(self, "ratio", None)
+        ratio: float | None = getattr(self, self.strength, None)
         return 1.0 if ratio is None else schedule(ratio, site.layer, site.depth)
+
+    def bind_to(self, site: Site, schedule: Schedule) -> None:
+        """Set the regularizer of a site, and the ratio at the beginning of training."""
+        site.regularizer, site.parts = self, ()
+        site.scheduled_ratio = self.ratio_at(site, schedule)
+        self.set_progress(site, 0.0)
+
+    def set_progress(self, site: Site, progress: float) -> None:
+        """Set the ratio of a site for a step; `progress` is the share of all steps that are done, from 0 to 1."""
+        site.ratio = site.scheduled_ratio * step_factor(self.over, progress)
+
+    @property
+    def changes_over_steps(self) -> bool:
+        """True if the ratio depends on the step."""
+        return self.over != "constant"
+
+    @property
+    def acts_in_evaluation(self) -> bool:
+        """True if the regularizer may change what the model computes in evaluation."""
+        return type(self).site_module is not Regularizer.site_module
+
+    @property
+    def has_objective(self) -> bool:
+        """True if the regularizer changes the loss, or runs the model more than once."""
+        own = type(self)
+        return own.objective is not Regularizer.objective or own.prepare is not Regularizer.prepare
 
     def skip(self, site: Site) -> str | None:
         """Return why the regularizer cannot work at a site, or None if it can."""
@@ -113,6 +171,25 @@ class Regularizer(FiniteModel, ABC):
 
     def site_module(self, site: Site) -> nn.Module | None:
         """Return the `output.SiteModule` to install at a site, for parameters or effects in evaluation; None: none."""
+        return None
+
+    def output(self, x: Tensor, site: Site) -> Tensor:
+        """Return an output of a block changed, in its shape: (B, T, C), or (T, B, C) if `site.batch_axis` is 1."""
+        return x
+
+    def tokens(self, x: Tensor, site: Site) -> Tensor:
+        """Return the tokens (B, N, C) that enter the first layer, changed or fewer; prefix tokens come first."""
+        return x
+
+    def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
+        """Return the hidden states after a layer; `layer` computes them from the hidden states `x` before it."""
+        return layer()
+
+    def prepare(self, passes: Passes) -> None:
+        """Act before a micro-batch passes through the model, such as to run the model for attributions."""
+
+    def objective(self, passes: Passes) -> Tensor | None:
+        """Return the scalar to add to the task's loss of a micro-batch; None: nothing."""
         return None
 
     @abstractmethod
@@ -164,7 +241,8 @@ class PlainAttention(Regularizer):
     """A regularizer that leaves attention itself plain. Shapes and arguments as in `Regularizer`."""
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
-        return 0.0
+        """Return 0 for attention; at other sites, as in `Regularizer`."""
+        return 0.0 if site.kind in get_args(AttentionKind) else super().ratio_at(site, schedule)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None

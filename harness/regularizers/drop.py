@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from harness.attention.reference.drop_masks import DropSpec
+    from harness.regularizers.around import Attention
 
 
 class AttentionDrop(Regularizer):
@@ -56,6 +57,19 @@ class AttentionDrop(Regularizer):
         if str(drop_mask.dtype) != "torch.bool":  # ~ of a whole number is not its negation
             raise InputError(f"{type(self).__name__}: expected a boolean drop mask, got {drop_mask.dtype}")
         return eager.drop_attention(q, k, v, ~drop_mask, self.rescale, site.ratio, mask=mask, scale=scale)
+
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Attend by `inner` to the keys that one sampled mask keeps: `renormalize`, as a part of a composition."""
+        from harness.attention.reference.eager import merge_keep_mask  # which needs torch
+        from harness.attention.reference.sdpa import with_causal
+
+        keep_mask = ~self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
+        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        kept = merge_keep_mask(keep_mask, merged, q.dtype)
+        return inner(q, k, v, mask=kept, causal=False, scale=scale)
 
 
 class UnitDrop(AttentionDrop):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from harness.errors import InputError
@@ -44,6 +46,45 @@ class SiteModule(nn.Module, ABC):
         return None
 
 
+class WeightModule(nn.Module, ABC):
+    """The part of a regularizer that computes a weight matrix from its parameter, one per weight site."""
+
+    @abstractmethod
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the weight to use, in the shape of the parameter (out, in)."""
+
+    def penalty(self, step: int) -> Tensor | None:
+        """Return the scalar to add to the loss at optimizer step `step` (from 0); None: nothing."""
+        return None
+
+
+class SiteModules(SiteModule):
+    """The modules of a site's parts in a composition, applied one after another."""
+
+    def __init__(self, modules: Sequence[SiteModule]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(modules)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        training: bool,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        embed: Tensor | None = None,
+    ) -> Tensor:
+        for module in self.parts:
+            x = module(x, training=training, mask=mask, causal=causal, embed=embed)
+        return x
+
+    def penalty(self, step: int) -> Tensor | None:
+        """Return the sum of the penalties; None if there is none."""
+        terms = [module.penalty(step) for module in self.parts if isinstance(module, SiteModule)]
+        present = [term for term in terms if term is not None]
+        return torch.stack(present).sum() if present else None
+
+
 def regularized_output(
     x: Tensor,
     site: Site,
@@ -53,11 +94,13 @@ def regularized_output(
     causal: bool = False,
     embed: Tensor | None = None,
 ) -> Tensor:
-    """Return a site's output regularized, or x itself if the site has no module. Shapes as in `SiteModule.forward`.
+    """Return a site's output regularized, or x itself if nothing acts on it. Shapes as in `SiteModule.forward`.
 
     Raises:
         InputError: the output has another width than the site.
     """
+    if training and site.regularizer is not None and site.ratio > 0.0:
+        x = site.regularizer.output(x, site)
     if site.module is None:
         return x
     if x.shape[-1] != site.width:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -12,7 +13,12 @@ from pydantic import BeforeValidator, Field, ValidationError
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Regularizer
+from harness.regularizers.composition import SEPARATOR, Composition, Part
+from harness.regularizers.schedules import SCHEDULES
 from harness.validation import StrictModel, input_error
+
+CONSTANT = {"over": "constant"}
+"""Parameters that a spec leaves out at these values, which all regularizers have had since 0.2."""
 
 
 def _scalar(value: Any) -> Any:
@@ -26,7 +32,11 @@ Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 
 
 class RegularizerSpec(StrictModel):
-    """A registered name with all of its parameters, defaults filled in."""
+    """A registered name with all of its parameters, defaults filled in.
+
+    In a composition, the name joins those of the parts by ``+``, in the order in which they are applied, and each
+    parameter has the name of its part before it: ``dropkey.ratio``. A part's schedule over layers is one of them.
+    """
 
     name: str
     params: dict[str, Scalar] = Field(default_factory=dict)
@@ -36,13 +46,47 @@ class RegularizerSpec(StrictModel):
         return build_regularizer(self.name, **self.params)
 
     def label(self) -> str:
-        """Return the spec as on the command line: ``dropkey:ratio=0.3,window=1``."""
-        params = ",".join(f"{key}={value}" for key, value in self.params.items())
-        return f"{self.name}:{params}" if params else self.name
+        """Return the spec as on the command line: ``dropkey:ratio=0.3,window=1 + r-drop:alpha=1``."""
+        labels = []
+        for name, values in split_params(self.name, self.params).items():
+            params = ",".join(f"{key}={value}" for key, value in values.items())
+            labels.append(f"{name}:{params}" if params else name)
+        return f" {SEPARATOR} ".join(labels)
+
+
+def part_names(name: str) -> list[str]:
+    """Return the names of the regularizers that a name joins; that of a single regularizer alone."""
+    return [part.strip() for part in name.split(SEPARATOR)]
+
+
+def split_params(name: str, params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the parameters of each part by its name; raise InputError for a parameter of none, or a repeated part."""
+    names = part_names(name)
+    if len(names) == 1:
+        return {name: dict(params)}
+    values: dict[str, dict[str, Any]] = {part: {} for part in names}
+    if len(values) < len(names):
+        raise InputError(f"regularizer {name}: '{next(n for n in names if names.count(n) > 1)}' is given twice")
+    for key, value in params.items():
+        part, _, parameter = key.partition(".")
+        if part not in values or not parameter:
+            raise InputError(f"regularizer {name}: parameter {key}: expected PART.PARAMETER, such as {names[0]}.ratio")
+        values[part][parameter] = value
+    return values
 
 
 def build_regularizer(name: str, /, **params: Any) -> Regularizer:
-    """Build a registered regularizer; raise InputError for an unknown name or parameter, or an impossible value."""
+    """Build a registered regularizer or a composition.
+
+    Raises:
+        InputError: a name or parameter is unknown, a value is impossible, or parts do not go together.
+    """
+    if SEPARATOR in name:
+        parts = []
+        for part, values in split_params(name, params).items():
+            schedule = SCHEDULES.entry(str(values.pop("schedule", "constant"))).name
+            parts.append(Part(REGULARIZERS.entry(part).name, build_regularizer(part, **values), schedule))
+        return Composition(parts)
     kind = _class(name)
     try:
         return REGULARIZERS.get(name)(**params)
@@ -52,6 +96,8 @@ def build_regularizer(name: str, /, **params: Any) -> Regularizer:
 
 def parameters(name: str) -> tuple[str, ...]:
     """Return the names of a regularizer's parameters; raises InputError if the regularizer is unknown."""
+    if SEPARATOR in name:
+        return tuple(f"{part}.{key}" for part in part_names(name) for key in (*parameters(part), "schedule"))
     return () if REGULARIZERS.entry(name).name == "none" else tuple(_class(name).model_fields)
 
 
@@ -66,9 +112,26 @@ def _class(name: str) -> type[Regularizer]:
 
 def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> RegularizerSpec:
     """Return the spec with all defaults, so that equal regularizers have equal specs; raise as `build_regularizer`."""
-    name = REGULARIZERS.entry(name).name
     built = build_regularizer(name, **(params or {}))
-    return RegularizerSpec(name=name, params={} if name == "none" else built.model_dump(mode="json"))
+    if isinstance(built, Composition):
+        values: dict[str, Scalar] = {}
+        for part in built.parts:
+            if part.name == "none":
+                raise InputError(f"regularizer {name}: 'none' is no part of a composition: remove it")
+            scheduled = {} if part.schedule == "constant" else {"schedule": part.schedule}
+            for key, value in {**_all_params(part.regularizer), **scheduled}.items():
+                values[f"{part.name}.{key}"] = value
+        return RegularizerSpec(name=SEPARATOR.join(part.name for part in built.parts), params=values)
+    name = REGULARIZERS.entry(name).name
+    return RegularizerSpec(name=name, params={} if name == "none" else _all_params(built))
+
+
+def _all_params(built: Regularizer) -> dict[str, Any]:
+    params = built.model_dump(mode="json")
+    return {key: value for key, value in params.items() if CONSTANT.get(key) != value}
+
+
+_PLUS = re.compile(r"\s*\+\s*(?=[A-Za-z])")  # not the sign of an exponent: 1e+5
 
 
 class ParsedSpec(NamedTuple):
@@ -81,13 +144,25 @@ class ParsedSpec(NamedTuple):
 
 
 def parse_spec(text: str) -> ParsedSpec:
-    """Parse ``name:key=value,…``; raise InputError if the text is not of that form."""
+    """Parse ``name:key=value,…``, or several joined by ``+``; raise InputError if the text is not of that form."""
+    texts = _PLUS.split(text)
+    if len(texts) > 1:
+        parts = [parse_spec(each) for each in texts]
+        names, joined = [part.name for part in parts], dict[str, Scalar]()
+        for part in parts:
+            if part.align:
+                raise InputError(f"regularizer '{text}': align={part.align}: a composition is not aligned: remove it")
+            if names.count(part.name) > 1:
+                raise InputError(f"regularizer '{text}': '{part.name}' is given twice")
+            own = {**part.params, **({"schedule": part.schedule} if part.schedule else {})}
+            joined.update({f"{part.name}.{key}": value for key, value in own.items()})
+        return ParsedSpec(SEPARATOR.join(names), joined)
     name, _, rest = text.partition(":")
     params: dict[str, Scalar] = {}
-    for part in filter(None, rest.split(",")):
-        key, separator, value = (piece.strip() for piece in part.partition("="))
+    for item in filter(None, rest.split(",")):
+        key, separator, value = (piece.strip() for piece in item.partition("="))
         if not (separator and key and value):
-            raise InputError(f"regularizer '{text}': '{part}' is not of the form key=value")
+            raise InputError(f"regularizer '{text}': '{item}' is not of the form key=value")
         if key in params:
             raise InputError(f"regularizer '{text}': '{key}' is given twice")
         params[key] = parse_scalar(value)

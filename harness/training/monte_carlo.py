@@ -21,7 +21,8 @@ def bind_trial(model: nn.Module, trial: Trial) -> Report:
 def drop_nothing(model: nn.Module) -> None:
     """Turn regularization off permanently; the model's own attention dropout stays replaced."""
     for site in sites(model):
-        site.ratio = 0.0
+        for part in (site, *site.parts):
+            part.ratio = part.scheduled_ratio = 0.0
 
 
 @contextmanager

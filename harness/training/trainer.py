@@ -18,6 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from harness.attention.backends import used_backends
 from harness.errors import Diverged, Interrupted
 from harness.files import write_json
+from harness.models.regularize import set_progress
 from harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
 from harness.runs.run_directory import RunDirectory
 from harness.seeding import derive, seed_all
@@ -26,6 +27,7 @@ from harness.training import checkpoint, tracking
 from harness.training.data_loading import SplitBatches, StepBatches, prefetch
 from harness.training.environment import environment
 from harness.training.monte_carlo import bind_trial, drop_nothing, monte_carlo
+from harness.training.objective import check_objective, regularized_loss
 from harness.training.train_state import SelectedWeights, TrainState
 from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
 from harness.trials.metric import MetricName
@@ -53,7 +55,9 @@ class Trainer:
 
         seed_all(derive(self.seed, "model"))
         model = task.build_model()
-        self.sites = str(bind_trial(model, trial)).splitlines()
+        report = bind_trial(model, trial)
+        self.sites, self.bound_sites, self.regularizer = str(report).splitlines(), report.bound, report.regularizer
+        check_objective(self.regularizer, type(task), trial.regularizer.name)
         self.raw_model: nn.Module = model.to(self.accelerator.device)
         self.aux_loss_modules = modules_with_aux_loss(self.raw_model)
         if settings.compile:
@@ -120,6 +124,8 @@ class Trainer:
         The mean is over the loss terms of all micro-batches and processes (`Task.num_loss_terms`).
         """
         total = torch.zeros((), device=self.accelerator.device)
+        if self.state.phase == "train" and self.regularizer.changes_over_steps:
+            set_progress(self.raw_model, self.progress)
         terms = [self.task.num_loss_terms(part) for part in batch]
         # Gradients are averaged over the processes.
         all_terms = self.all_reduce_sum(sum(terms)) / self.accelerator.num_processes
@@ -130,8 +136,8 @@ class Trainer:
             seed_all(derive(self.seed, "step", self.state.step, micro, rank))
             last = micro == len(batch) - 1
             with self.accelerator.autocast(), nullcontext() if last else self.accelerator.no_sync(self.model):
-                loss = self.task.loss(self.model, part)
-                loss = with_penalty(loss, self.aux_loss_modules, self.state.step) * terms[micro] / divide_loss
+                loss = with_penalty(self.loss(part), self.aux_loss_modules, self.state.step)
+                loss = loss * terms[micro] / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
         if divide_grads != 1.0:
@@ -144,6 +150,17 @@ class Trainer:
         if self.average is not None:
             self.average.update_parameters(self.raw_model)
         return total / divide_grads
+
+    def loss(self, batch: Any) -> Tensor:
+        """Return the loss of a micro-batch without penalties."""
+        if self.state.phase == "train" and self.regularizer.has_objective:
+            return regularized_loss(self.regularizer, self.task, self.model, batch, self.bound_sites, self.progress)
+        return self.task.loss(self.model, batch)
+
+    @property
+    def progress(self) -> float:
+        """The share of the steps of the first phase that are done."""
+        return self.state.step / self.steps
 
     def log_train(self, rate: float) -> None:
         """Write a train event with the mean loss since the last one."""

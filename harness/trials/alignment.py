@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 
 from harness.errors import InputError
-from harness.regularizers.base import Regularizer
 from harness.regularizers.spec import RegularizerSpec
 from harness.trials.trial import Trial
 
@@ -37,7 +36,7 @@ def validate_alignment(align: str, regularizer: RegularizerSpec) -> str:
     if align == "none" or regularizer.name == "none":
         return "none"
     built = regularizer.build()
-    if type(built).site_module is not Regularizer.site_module:
+    if built.acts_in_evaluation:
         raise InputError(f"align '{align}': {regularizer.name} is on in evaluation too: expected none")
     return align if getattr(built, "ratio", 1.0) > 0 else "none"
 

@@ -18,6 +18,7 @@ from harness.models.catalog import MODELS
 from harness.registry import LOG, PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, REGISTRIES, Registry, current_plugin, describe
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
+from harness.regularizers.spec import part_names
 from harness.settings import Settings
 from harness.trials.task import TASKS, spec_of
 from harness.trials.trial import Trial, TrialRequest
@@ -79,9 +80,9 @@ def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings)
     """
     first, *others = seeds
     trial = spec_of(request.task).trial_for(request.model_copy(update={"seed": first}), settings)
-    parts = {"task": trial.task, "data": trial.data.name, "model": trial.model, "schedule": trial.schedule}
-    parts["regularizer"] = trial.regularizer.name
-    entries = ((REGISTRIES[key], name) for key, name in parts.items() if name in REGISTRIES.get(key, ()))
+    parts = [("task", trial.task), ("data", trial.data.name), ("model", trial.model), ("schedule", trial.schedule)]
+    parts += [("regularizer", name) for name in part_names(trial.regularizer.name)]
+    entries = ((REGISTRIES[key], name) for key, name in parts if name in REGISTRIES.get(key, ()))
     digests = plugin_digests(*entries)
     if not digests.keys() <= trial.plugins.keys() and not (settings.runs / trial.id).exists():
         trial = trial.model_copy(update={"plugins": digests | trial.plugins})

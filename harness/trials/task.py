@@ -138,6 +138,25 @@ class Task(ABC):
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the training loss of a batch, a scalar: the mean over its samples."""
 
+    def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return `loss` with the logits (N, C) of the N predictions that it scores, for regularizers of the loss.
+
+        A task that implements it returns its first value from `loss`.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def gives_logits(cls) -> bool:
+        """Return whether `loss_and_logits` computes the same loss as `loss`, and not that of a base class."""
+        order = [next(base for base in cls.__mro__ if name in vars(base)) for name in ("loss", "loss_and_logits")]
+        return order[1] is not Task and issubclass(order[1], order[0])
+
+    def repeat(self, batch: Any, number: int) -> Any:
+        """Return a batch that contains the samples of another one several times, in the same order each time."""
+        from harness.trials.batches import repeat  # imports torch
+
+        return repeat(batch, number)
+
     @property
     def divides_gradients(self) -> bool:
         """True if a step divides the gradients of its summed loss instead of the loss; only rounding differs."""

@@ -122,9 +122,9 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         label = self.classes[int(self.labels[split][index])]
         return SampleView(label, image=image.permute(1, 2, 0).numpy())
 
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the cross entropy, including that of the tokens if they have labels."""
+    def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the cross entropy, including that of the tokens if they have labels, and the logits (B, classes)."""
         if self.recipe.token_labels is not None:
             images, labels = batch
             return token_label_loss(model, images, labels, self.grid, len(self.classes), self.recipe)
-        return super().loss(model, batch)
+        return super().loss_and_logits(model, batch)

@@ -30,8 +30,8 @@ GEOMETRIC_OPS = frozenset({"Rotate", "ShearX", "ShearY", "TranslateX", "Translat
 
 
 def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequence[int], classes: int,
-                     recipe: ImageRecipe) -> Tensor:  # fmt: skip
-    """Return the cross entropy of the class token plus `token_weight` times that of all tokens.
+                     recipe: ImageRecipe) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return the cross entropy of the class token plus `token_weight` times that of all tokens, and the class's logits.
 
     Args:
         model: `adapters.vision.volo.Volo`.
@@ -61,7 +61,7 @@ def token_label_loss(model: nn.Module, images: Tensor, labels: Any, grid: Sequen
     target, token_target = target * scale + off_value, token_target * scale + off_value
     loss = cross_entropy(logits, torch.lerp(target, target.flip(0), share))
     weight = DEFAULT_TOKEN_WEIGHT if recipe.token_weight is None else recipe.token_weight
-    return loss + weight * cross_entropy(token_logits.flatten(0, 1), token_target.flatten(0, 1))
+    return loss + weight * cross_entropy(token_logits.flatten(0, 1), token_target.flatten(0, 1)), logits
 
 
 def labels_from_maps(maps: Tensor, crops: Tensor, grid: tuple[int, int], classes: int) -> tuple[Tensor, Tensor]:

@@ -92,8 +92,13 @@ class LanguageModelling(LanguageModellingSpec):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy of the next tokens in nats."""
-        logits = model(batch[:, :-1])
-        return cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), label_smoothing=self.recipe.label_smoothing)
+        return self.loss_and_logits(model, batch)[0]
+
+    def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the cross entropy of the next tokens in nats, and the logits (B·T, vocabulary)."""
+        logits = model(batch[:, :-1]).flatten(0, 1)
+        loss = cross_entropy(logits, batch[:, 1:].flatten(), label_smoothing=self.recipe.label_smoothing)
+        return loss, logits
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the loss without auxiliary terms, which is the source's validation loss, and metrics derived from it.

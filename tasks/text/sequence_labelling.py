@@ -133,8 +133,13 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
 
     def loss(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return the mean cross entropy over words."""
+        return self.loss_and_logits(model, batch)[0]
+
+    def loss_and_logits(self, model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return the mean cross entropy over words, and the logits (words, classes)."""
         logits, tags = self.logits(model, batch).flatten(0, 1), batch["tags"].flatten()
-        return cross_entropy(logits, tags, ignore_index=UNTAGGED, label_smoothing=self.recipe.label_smoothing)
+        loss = cross_entropy(logits, tags, ignore_index=UNTAGGED, label_smoothing=self.recipe.label_smoothing)
+        return loss, logits[tags != UNTAGGED]
 
     def logits(self, model: nn.Module, batch: dict[str, Any]) -> Tensor:
         """Return logits (B, W, classes)."""

@@ -166,18 +166,24 @@ class Translation(TranslationSpec):
         """Return the label-smoothed cross entropy in nats."""
         return cast(Tensor, self._losses(model, batch)[0] / batch["ntokens"])
 
-    def _losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the sums over target tokens of the cross entropy with and without label smoothing."""
+    def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the label-smoothed cross entropy in nats, and the logits (target tokens, vocabulary)."""
+        smoothed, _, logits = self._losses(model, batch)
+        target = batch["target"]
+        return smoothed / batch["ntokens"], logits[target != self.fairseq.target_dictionary.pad()]
+
+    def _losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the sums over target tokens of the cross entropy with and without label smoothing, and the logits."""
         with _ignore_mask_warning():
             output = model(**batch["net_input"])
         smoothed, plain = self.criterion.compute_loss(getattr(model, "module", model), output, batch)
-        return smoothed, plain
+        return smoothed, plain, output[0]
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return loss and perplexity."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for batch in batches:
-            sums += torch.stack(self._losses(model, batch)).double().cpu()
+            sums += torch.stack(self._losses(model, batch)[:2]).double().cpu()
             tokens += batch["ntokens"]
         loss, plain = (sums / tokens).tolist()
         return {"loss": loss, "perplexity": math.exp(min(plain, 700.0))}

@@ -48,7 +48,8 @@ def dropping() -> Iterator[tuple[str, Regularizer]]:
     """Yield every registered regularizer that drops only in training, and one that is not registered."""
     for name in REGULARIZERS:
         regularizer = build_regularizer(name)
-        if name != "none" and type(regularizer).site_module is Regularizer.site_module:
+        acts_on_attention = not regularizer.sites.isdisjoint(ATTENTION_KINDS) and not regularizer.acts_in_evaluation
+        if name != "none" and acts_on_attention and "ratio" in type(regularizer).model_fields:
             yield name, build_regularizer(name, ratio=0.5)
     yield "negated", Negated()
 

@@ -7,7 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.regularizers.base import PlainAttention
+from harness.regularizers.base import PlainAttention, Site
+from harness.regularizers.schedules import Schedule
 
 MaskRounding = Literal["noise-and-linear", "sigmoid", "sigmoid-detach", "none"]
 SIGMOID_SCALE = 60.0
@@ -42,6 +43,10 @@ class MaskOptions(PlainAttention):
     entropy_max_coeff: float = Field(default=0.1, gt=0)
     entropy_min_coeff: float = Field(default=0.0, ge=0)
     entropy_exp_rate: float = Field(default=0.0, ge=0, lt=1)
+
+    def ratio_at(self, site: Site, schedule: Schedule) -> float:
+        """Return 0: the ratio is learned."""
+        return 0.0
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -62,7 +62,7 @@ def test_the_loss_is_that_of_the_mixed_class_token_plus_half_that_of_each_token(
     model = ConstantModel(torch.randn(batch, classes).double(), torch.randn(batch, rows * columns, classes).double())
     labels = torch.tensor([4, 0, 2])
     recipe = ImageRecipe(epochs=1, token_labels="image", label_smoothing=smoothing)
-    loss = token_label_loss(model, torch.zeros(batch, 3, 8, 8), labels, (rows, columns), classes, recipe)
+    loss, _ = token_label_loss(model, torch.zeros(batch, 3, 8, 8), labels, (rows, columns), classes, recipe)
     top, left, bottom, right = model.box
     share = sum(top <= row < bottom and left <= column < right for row in range(rows) for column in range(columns))
     share /= rows * columns
@@ -81,7 +81,7 @@ def test_the_loss_is_that_of_the_mixed_class_token_plus_half_that_of_each_token(
     heavier = recipe.model_copy(update={"token_weight": 2.0})
     torch.manual_seed(seed)
     torch.randn(batch, classes).double(), torch.randn(batch, rows * columns, classes).double()
-    again = token_label_loss(model, torch.zeros(batch, 3, 8, 8), labels, (rows, columns), classes, heavier)
+    again, _ = token_label_loss(model, torch.zeros(batch, 3, 8, 8), labels, (rows, columns), classes, heavier)
     assert again.item() == pytest.approx(whole + 2 * tokens, abs=1e-6)
 
 
@@ -139,7 +139,7 @@ def test_labels_of_maps_are_smoothed_as_in_the_authors_code() -> None:
     model = ConstantModel(torch.zeros(2, 4), torch.zeros(2, 4, 4))
     recipe = ImageRecipe(epochs=1, token_labels="maps", resized_crop=True, label_smoothing=0.2)
     maps = torch.stack([scores, classes], 1)
-    loss = token_label_loss(model, torch.zeros(2, 3, 8, 8), (maps, crops), (2, 2), 4, recipe)
+    loss, _ = token_label_loss(model, torch.zeros(2, 3, 8, 8), (maps, crops), (2, 2), 4, recipe)
     assert loss.item() == pytest.approx(1.5 * (1 + 0.2 / 4) * math.log(4))
 
 

@@ -1,0 +1,197 @@
+"""Compositions: several regularizers in one trial, such as ``dropkey:ratio=0.3 + r-drop:alpha=5``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import PrivateAttr
+
+from harness.errors import InputError
+from harness.regularizers.around import AroundAttention, regularized_attention
+from harness.regularizers.base import STAGES, Regularizer, Site
+from harness.regularizers.drop import AttentionDrop
+from harness.regularizers.schedules import SCHEDULES, Schedule
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from harness.regularizers.passes import Passes
+
+SEPARATOR = "+"
+
+
+class Part(NamedTuple):
+    """One regularizer of a composition, with its name and its schedule over layers."""
+
+    name: str
+    regularizer: Regularizer
+    schedule: str = "constant"
+
+
+class Composition(Regularizer):
+    """Several regularizers, each with its own schedules, at the sites that fit it.
+
+    Parts that change different things are applied in the order of `harness.regularizers.base.STAGES`, whichever order
+    they are written in: these compositions are equal. Parts of the same stage do not commute and are applied in the
+    order in which they are written. At most one part may compute attention itself; the others surround it.
+    """
+
+    _parts: tuple[Part, ...] = PrivateAttr()
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self._parts = in_order(parts)
+        for stage, effect in (("keys", "compute attention"), ("weight", "reparametrize weights")):
+            same = [part.name for part in self._parts if part.regularizer.stage == stage and not _surrounds(part)]
+            if len(same) > 1:
+                raise InputError(f"{' and '.join(same)} both {effect}: use one of them in a composition")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts, in the order in which they are applied."""
+        return self._parts
+
+    @property
+    def sites(self) -> frozenset[Any]:  # type: ignore[override]
+        """The kinds of site of all parts."""
+        return frozenset(kind for part in self._parts for kind in part.regularizer.sites)
+
+    @property
+    def num_passes(self) -> int:  # type: ignore[override]
+        """The largest number of passes of a part."""
+        return max(part.regularizer.num_passes for part in self._parts)
+
+    @property
+    def draws_per_batch(self) -> bool:  # type: ignore[override]
+        """True if that holds for a part."""
+        return any(part.regularizer.draws_per_batch for part in self._parts)
+
+    @property
+    def changes_over_steps(self) -> bool:
+        return any(part.regularizer.changes_over_steps for part in self._parts)
+
+    @property
+    def acts_in_evaluation(self) -> bool:
+        return any(part.regularizer.acts_in_evaluation for part in self._parts)
+
+    @property
+    def has_objective(self) -> bool:
+        return any(part.regularizer.has_objective for part in self._parts)
+
+    def skip(self, site: Site) -> str | None:
+        """Return the reasons of all parts if none can work at a site."""
+        reasons = [part.regularizer.skip(site) for part in self._parts]
+        return None if None in reasons else "; ".join(dict.fromkeys(filter(None, reasons)))
+
+    def bind_to(self, site: Site, schedule: Schedule) -> None:
+        """Bind each part that fits to a copy of the site."""
+        parts = []
+        for part in self._parts:
+            if part.regularizer.skip(site) is None:
+                part_site = replace(site, module=None, probe=None)
+                part.regularizer.bind_to(part_site, SCHEDULES.get(part.schedule))
+                parts.append(part_site)
+        site.regularizer, site.parts = self, tuple(parts)
+        self._update(site)
+
+    def set_progress(self, site: Site, progress: float) -> None:
+        """Set the ratios of the parts; the site's own is their maximum."""
+        for part in site.parts:
+            assert part.regularizer is not None
+            part.regularizer.set_progress(part, progress)
+        self._update(site)
+
+    def _update(self, site: Site) -> None:
+        site.scheduled_ratio = max((part.scheduled_ratio for part in site.parts), default=0.0)
+        site.ratio = max((part.ratio for part in site.parts), default=0.0)
+
+    def site_module(self, site: Site) -> nn.Module | None:
+        """Return the modules of the parts as one; None if no part has one."""
+        from harness.regularizers.output import SiteModules  # which needs torch
+
+        modules: list[Any] = []
+        for part in site.parts:
+            part.module = part.regularizer.site_module(part) if part.regularizer is not None else None
+            modules += [part.module] if part.module is not None else []
+        return SiteModules(modules) if len(modules) > 1 else next(iter(modules), None)
+
+    def output(self, x: Tensor, site: Site) -> Tensor:
+        for part in _active(site):
+            x = part.regularizer.output(x, part)
+        return x
+
+    def tokens(self, x: Tensor, site: Site) -> Tensor:
+        for part in _active(site):
+            x = part.regularizer.tokens(x, part)
+        return x
+
+    def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
+        for part in reversed(_active(site)):
+            layer = partial(part.regularizer.run_layer, layer, x, part)
+        return layer()
+
+    def prepare(self, passes: Passes) -> None:
+        for part in self._parts:
+            part.regularizer.prepare(passes.of(part.regularizer))
+
+    def objective(self, passes: Passes) -> Tensor | None:
+        terms = [part.regularizer.objective(passes.of(part.regularizer)) for part in self._parts]
+        present = [term for term in terms if term is not None]
+        return sum(present[1:], start=present[0]) if present else None
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
+    ) -> Tensor:
+        """Attend as the parts do, the first outermost; shapes as in `Regularizer.attend`."""
+        return _attend(_active(site), q, k, v, mask=mask, causal=False, scale=scale)
+
+    def attend_fused(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
+    ) -> Tensor | None:
+        """Attend as the parts do, the first outermost; shapes as in `Regularizer.attend`."""
+        return _attend(_active(site), q, k, v, mask=mask, causal=causal, scale=scale)
+
+
+def in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts in the order in which they are applied; of the same stage, as written, the last computing."""
+    return tuple(sorted(parts, key=lambda part: (STAGES.index(part.regularizer.stage), not _surrounds(part))))
+
+
+def same_stage(parts: Sequence[Part]) -> list[tuple[str, str]]:
+    """Return the pairs of consecutive parts that do not commute, by their names."""
+    ordered = in_order(parts)
+    stages = [(part.regularizer.stage, _surrounds(part)) for part in ordered]
+    pairs = zip(ordered, ordered[1:], stages, stages[1:], strict=False)
+    return [(first.name, second.name) for first, second, stage, next_stage in pairs if stage == next_stage]
+
+
+def _surrounds(part: Part) -> bool:
+    """Return whether a part leaves the computation of attention to others."""
+    regularizer = part.regularizer
+    if isinstance(regularizer, AttentionDrop):
+        return regularizer.rescale == "renormalize" and type(regularizer).attend is AttentionDrop.attend
+    return isinstance(regularizer, AroundAttention)
+
+
+def _active(site: Site) -> list[Any]:
+    """Return the sites of the parts that act at this step."""
+    return [part for part in site.parts if part.ratio > 0.0]
+
+
+def _attend(
+    parts: Sequence[Any], q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool, scale: float | None
+) -> Tensor:
+    if not parts:
+        from harness.attention.reference.sdpa import plain_attention  # which needs torch
+
+        return plain_attention(q, k, v, mask=mask, causal=causal, scale=scale)
+    first, *others = parts
+    if not others:
+        return regularized_attention(q, k, v, first, mask=mask, causal=causal, scale=scale)
+    out: Tensor = first.regularizer.around(
+        q, k, v, first, partial(_attend, others), mask=mask, causal=causal, scale=scale
+    )
+    return out

@@ -1,0 +1,62 @@
+"""The forward passes of a training step, for regularizers that change the loss or need several passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from harness.regularizers.base import Regularizer, Site
+from harness.regularizers.schedules import step_factor
+
+Forward = Callable[[Any], tuple[Tensor, Tensor]]
+"""A batch → the task's loss, and the logits (N, C) of its N terms."""
+
+
+class Passes:
+    """The forward passes of one micro-batch.
+
+    Attributes:
+        batch: the micro-batch.
+        sites: the regularized sites of the model.
+        progress: the share of all steps that are done, from 0 to 1.
+        loss: the task's loss, the mean over the regularized passes; set after `Regularizer.prepare`.
+        logits: the logits (N, C) of the loss's N terms in each regularized pass, in float32; likewise.
+    """
+
+    def __init__(self, forward: Forward, batch: Any, sites: Sequence[Site], progress: float) -> None:
+        self.batch, self.sites, self.progress = batch, sites, progress
+        self.loss: Tensor
+        self.logits: tuple[Tensor, ...]
+        self._forward, self._regularizer = forward, None
+
+    def of(self, regularizer: Regularizer) -> Passes:
+        """Return the same passes as one part of a composition sees them: with the sites of this part."""
+        own = [part for site in self.sites for part in (site, *site.parts) if part.regularizer is regularizer]
+        passes = Passes(self._forward, self.batch, own, self.progress)
+        vars(passes).update({key: value for key, value in vars(self).items() if key in ("loss", "logits")})
+        return passes
+
+    def run(self, batch: Any) -> tuple[Tensor, Tensor]:
+        """Pass a batch through the model; return the loss and the logits (N, C)."""
+        loss, logits = self._forward(batch)
+        return loss, logits.float()
+
+    def strength(self, regularizer: Regularizer) -> float:
+        """Return the regularizer's parameter `strength`, multiplied by its schedule over steps."""
+        value: float = getattr(regularizer, regularizer.strength)
+        return value * step_factor(regularizer.over, self.progress)
+
+    @contextmanager
+    def with_ratio(self, ratio: float) -> Iterator[None]:
+        """Set the ratio of all sites while the context is open, such as 0 for a pass without the regularizer."""
+        before = [site.ratio for site in self.sites]
+        for site in self.sites:
+            site.ratio = ratio
+        try:
+            yield
+        finally:
+            for site, previous in zip(self.sites, before, strict=True):
+                site.ratio = previous

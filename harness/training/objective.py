@@ -1,0 +1,44 @@
+"""The loss of a micro-batch with a regularizer that changes it (`Regularizer.objective`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.errors import InputError
+from harness.regularizers.base import Regularizer, Site
+from harness.regularizers.passes import Passes
+from harness.trials.task import Task
+
+
+def check_objective(regularizer: Regularizer, task: type[Task], name: str) -> None:
+    """Raise InputError if the loss of a task cannot be regularized."""
+    if regularizer.has_objective and not task.gives_logits():
+        raise InputError(f"regularizer {name}: it needs class scores, which task '{task.name}' does not give")
+
+
+def regularized_loss(
+    regularizer: Regularizer, task: Task, model: nn.Module, batch: Any, sites: Sequence[Site], progress: float
+) -> Tensor:
+    """Return the task's loss of a micro-batch, the mean over the regularizer's passes, plus its objective.
+
+    Several passes are one pass of a larger batch, unless the regularizer draws once per batch.
+    """
+
+    def forward(part: Any) -> tuple[Tensor, Tensor]:
+        return task.loss_and_logits(model, part)
+
+    passes = Passes(forward, batch, sites, progress)
+    regularizer.prepare(passes)
+    number = regularizer.num_passes
+    if number == 1 or regularizer.draws_per_batch:
+        losses, logits = zip(*(passes.run(batch) for _ in range(number)), strict=True)
+        passes.loss, passes.logits = torch.stack(losses).mean(), logits
+    else:
+        passes.loss, joined = passes.run(task.repeat(batch, number))
+        passes.logits = joined.chunk(number)
+    term = regularizer.objective(passes)
+    return passes.loss if term is None else passes.loss + term
