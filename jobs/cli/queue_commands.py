@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from jobs.cli.options import Filter
 
 if TYPE_CHECKING:
     from db.store.store import Store
+    from harness.runs.run_directory import RunDirectory
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -62,46 +64,62 @@ def watch(
     interval: Annotated[
         float, typer.Option(min=0.1, max=1e9, metavar="SECONDS", help="Time between two updates.")
     ] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON whenever the counts change.")] = False,
 ) -> None:
     """Follow the trials until none is active, and keep the database up to date meanwhile."""
     from jobs.queue.status import explain_waiting, read_status
-    from jobs.queue.status import watch as watch_trials
+    from jobs.queue.watch import watch as watch_trials
 
     with _open_store() as (store, settings):
-        queued = watch_trials(store, settings, interval)
+        queued = watch_trials(store, settings, interval, as_json=as_json)
         lines = explain_waiting(read_status(store, settings).reasons)
     if queued:
-        typer.echo("\n".join([f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *lines]))
+        typer.echo("\n".join([f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *lines]), err=as_json)
 
 
 @app.command()
 def logs(
     id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, or its beginning.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the trial ends.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the attempts and the log as JSON.")] = False,
 ) -> None:
     """Print the log of a trial, with all its attempts."""
     from harness.runs.run_directory import Runs
 
     directory = Runs(Settings.from_environment().runs).find(id)
+    if as_json:
+        if follow:
+            raise InputError("--json: prints the whole log once: expected no --follow")
+        with _open_log(directory) as file:
+            content = {"id": directory.id, "attempts": directory.attempts(), "log": file.read()}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
     position = 0
     running = True
     while running:
         running = follow and directory.locked()
         try:
-            with TextIOWrapper(open_regular(directory.path / "log.txt"), "utf-8", errors="replace") as file:
+            with _open_log(directory) as file:
                 file.seek(position)
                 shutil.copyfileobj(file, sys.stdout)
                 position = file.tell()
-        except FileNotFoundError:
+        except InputError:
             if not running:
-                raise InputError(f"{directory.id}: no log yet: the trial has not started") from None
+                raise
         sys.stdout.flush()
         if running:
             time.sleep(LOG_POLL_INTERVAL_S)
 
 
+def _open_log(directory: RunDirectory) -> TextIOWrapper:
+    try:
+        return TextIOWrapper(open_regular(directory.path / "log.txt"), "utf-8", errors="replace")
+    except FileNotFoundError:
+        raise InputError(f"{directory.id}: no log yet: the trial has not started") from None
+
+
 @app.command()
-def cancel(words: Filter) -> None:
+def cancel(words: Filter, as_json: Json = False) -> None:
     """Cancel trials; running ones write a checkpoint and stop. `retry` resumes them from there."""
     from jobs.queue.operations import cancel as cancel_trials
     from jobs.queue.status import explain_no_match
@@ -109,6 +127,9 @@ def cancel(words: Filter) -> None:
     with _open_store() as (store, settings):
         ids = store.find(" ".join(words))
         done = cancel_trials(store, settings, ids)
+        if as_json:
+            typer.echo(json.dumps(asdict(done)))
+            return
         if not done.cancelled and not done.stopping:
             typer.echo(explain_no_match(store, ids, words, "queued, submitted or running"))
             return
@@ -117,7 +138,7 @@ def cancel(words: Filter) -> None:
 
 
 @app.command()
-def retry(words: Filter) -> None:
+def retry(words: Filter, as_json: Json = False) -> None:
     """Requeue failed and cancelled trials; each resumes from its last checkpoint."""
     from jobs.queue.operations import retry as retry_trials
     from jobs.queue.reconcile import collect
@@ -127,6 +148,9 @@ def retry(words: Filter) -> None:
         collect(store, settings)
         ids = store.find(" ".join(words))
         requeued = retry_trials(store, settings, ids)
+        if as_json:
+            typer.echo(json.dumps({"requeued": requeued}))
+            return
         if not requeued:
             typer.echo(explain_no_match(store, ids, words, "failed or cancelled"))
             return

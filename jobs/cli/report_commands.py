@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -67,10 +68,15 @@ def dashboard(
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="Port on this machine; 0: any free port.")
     ] = 8642,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Serve live web pages of the database to this machine only; changes nothing. Stop it by Ctrl-C."""
     from db.report.dashboard.app import serve
     from jobs.queue.status import activity
 
     settings = Settings.from_environment()
-    serve(settings, port, activity, lambda address: typer.echo(f"dashboard: {address} (stop by Ctrl-C)"))
+
+    def show_address(address: str) -> None:
+        typer.echo(json.dumps({"address": address}) if as_json else f"dashboard: {address} (stop by Ctrl-C)")
+
+    serve(settings, port, activity, show_address)

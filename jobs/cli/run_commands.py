@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -125,26 +125,41 @@ def submit(
     runtime: RuntimeOptions,
     data: Data = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be submitted.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Submit queued trials to workers and return at once; no process needs to keep running here."""
     from db.store.store import open_store
     from jobs.queue.reconcile import collect
-    from jobs.submission.submit import group_by_profile, preview
+    from jobs.slurm.profile import FILE
+    from jobs.submission.submit import describe_defaults, group_by_profile, preview
     from jobs.submission.submit import submit as submit_trials
 
     plan = make_plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
     settings = runtime_settings(runtime, data, executor)
+    listed: list[dict[str, Any]] = []
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
         ids = store.find(" ".join(["queued", *(words or [])]))
         groups = list(group_by_profile(store, ids, plan, profile))
         if settings.device == "cuda" and any(plan.profile and not plan.profile.gpus for _, plan in groups):
-            raise InputError("--device cuda: the cluster profile requests no GPU: set `gpus` in dropbench.toml")
-        if not groups:
+            raise InputError(f"--device cuda: the cluster profile requests no GPU: set `gpus` in {FILE}")
+        if executor == "slurm" and profile is None and groups and not FILE.exists():
+            typer.echo(describe_defaults(), err=True)
+        if not groups and not as_json:
             typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.")
         for group, plan in groups:
-            typer.echo(preview(settings, group, plan) if dry_run else submit_trials(store, settings, group, plan))
+            if dry_run:
+                text = preview(settings, group, plan)
+                listed.append({"executor": executor, "trials": len(group), "preview": text})
+            else:
+                done = submit_trials(store, settings, group, plan)
+                text = done.render()
+                listed.append(done.to_json())
+            if not as_json:
+                typer.echo(text)
+    if as_json:
+        typer.echo(json.dumps(listed, ensure_ascii=False))
 
 
 def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:

@@ -69,7 +69,7 @@ echo $((had + n)) > {place.folder}/had; echo $((70 + had))"""
         return create(runs, trial)
 
     monkeypatch.setattr(RunDirectory, "create", create_and_note)
-    output = submit(queue, place.settings, queue.find("queued"), PLAN)
+    output = submit(queue, place.settings, queue.find("queued"), PLAN).render()
     assert sorted(created) == sorted(queue.find(None))
     assert output == f"{report} (sbatch refuses: {JOB_LIMIT}): run `dropbench submit` again later."
     assert queue.counts()["submitted"] == limit
@@ -89,7 +89,7 @@ def test_submitted_trials_are_reported_although_the_next_array_is_refused(
         sbatch=f"""[ ! -e {place.folder}/had ] || {{ echo 'sbatch: error: no' >&2; exit 1; }}
 >{place.folder}/had; echo 71""",
     )
-    assert submit(queue, place.settings, queue.find("queued"), PLAN) == (
+    assert submit(queue, place.settings, queue.find("queued"), PLAN).render() == (
         "Submitted 2 trials to 2 jobs, 2 trials still queued (sbatch refuses: sbatch: error: no): "
         "run `dropbench submit` again later."
     )
