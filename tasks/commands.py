@@ -36,9 +36,12 @@ def list_data(folders: Folders = None, as_json: Json = False) -> None:
         typer.echo(json.dumps([entry.to_json() for entry in entries], ensure_ascii=False))
         return
     rows = [(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help) for entry in entries]
-    print_table(("name", "state", "task", "description"), rows)
-    typer.echo(f"\nSearched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.")
-    typer.echo("NAME-synthetic is a small generated set in the same format.")
+    below = [
+        "",
+        f"Searched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.",
+        "NAME-synthetic is a small generated set in the same format.",
+    ]
+    print_table(("name", "state", "task", "description"), rows, below=below)
 
 
 @data.command("check")
@@ -97,12 +100,18 @@ def check_data(
 
 
 @data.command("fetch")
-def fetch_data(name: Name) -> None:
+def fetch_data(name: Name, as_json: Json = False) -> None:
     """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
     from tasks.data import DATASETS, SYNTHETIC
     from tasks.data.locate import default_folder
 
     dataset = DATASETS.get(name)
+    if as_json:
+        stated = {"help", "origin", "home", "licence", "layouts", "published", "splits", "package"}
+        content = {"name": name, **dataset.model_dump(mode="json", include=stated)}
+        content |= {"folder": str(default_folder(dataset)), "synthetic": name.endswith(SYNTHETIC)}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
     if name.endswith(SYNTHETIC):
         typer.echo(f"{name} is generated in the format of {dataset.name} on first use: nothing to fetch")
         return
