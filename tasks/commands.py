@@ -9,20 +9,31 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.examples import examples
 from harness.errors import InputError, count_of
+from tasks.completion import complete_data
 
 app = typer.Typer(no_args_is_help=True)
 data = typer.Typer(no_args_is_help=True, help="List, check and obtain data sets.")
 app.add_typer(data, name="data")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data name, such as trec or trec-synthetic.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A data name, such as trec or trec-synthetic.", autocompletion=complete_data),
+]
 Folders = Annotated[
-    list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a set outside of the data root.")
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="NAME=PATH",
+        help="Folder of a set outside of the data root.",
+        autocompletion=complete_data,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-@data.command("list")
+@data.command("list", epilog=examples("data list", "data list --data cifar10=/scratch/cifar"))
 def list_data(folders: Folders = None, as_json: Json = False) -> None:
     """List every data set and the state of its files."""
     from harness.cli.table import print_table
@@ -44,9 +55,14 @@ def list_data(folders: Folders = None, as_json: Json = False) -> None:
     print_table(("name", "state", "task", "description"), rows, below=below)
 
 
-@data.command("check")
+@data.command("check", epilog=examples("data check trec", "data check cifar10=/scratch/cifar --quick"))
 def check_data(
-    name: Annotated[str, typer.Argument(metavar="NAME[=PATH]", help="A data name, such as trec, and its folder.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME[=PATH]", help="A data name, such as trec, and its folder.", autocompletion=complete_data
+        ),
+    ],
     folders: Folders = None,
     quick: Annotated[bool, typer.Option("--quick", help="Count image files, but decode none.")] = False,
     as_json: Json = False,
@@ -99,7 +115,7 @@ def check_data(
         typer.echo(f"differs: {difference}")
 
 
-@data.command("fetch")
+@data.command("fetch", epilog=examples("data fetch cifar100"))
 def fetch_data(name: Name, as_json: Json = False) -> None:
     """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
     from tasks.data import DATASETS, SYNTHETIC

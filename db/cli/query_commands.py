@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from db.cli.completion import complete_filter
 from db.cli.output import Json, Output, emit, opened, split
+from harness.cli.completion import complete_metric
+from harness.cli.examples import examples
 from harness.errors import InputError
 from harness.settings import Settings
 
@@ -28,15 +31,27 @@ Words = Annotated[
     typer.Argument(
         metavar="FILTER",
         help="Suite, state, start of a trial's id, KEY=VALUE or 'accuracy>90'; all must hold. `not` negates a word.",
+        autocompletion=complete_filter,
     ),
 ]
 Metric = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Such as accuracy (on the test set), dev/accuracy, or all.")
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Such as accuracy (on the test set), dev/accuracy, or all.",
+        autocompletion=complete_metric,
+    ),
 ]
 Format = Annotated[RowsFormat, typer.Option("--format", help="Output format.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "results dropkey/table1 regularizer=dropkey 'ratio<0.3'",
+        "results --group-by regularizer --metric accuracy --format md",
+        "results 3fa9 --curve train/loss --every 100",
+    )
+)
 def results(
     words: Words = None,
     group_by: Annotated[
@@ -78,10 +93,21 @@ def results(
     _print(rows, kind, output, lambda: (*listing.results_table(rows), below), "no results: run `dropbench run SUITE`")
 
 
-Side = Annotated[str, typer.Argument(help="A filter in quotes; or a database or exported folder, and a filter for it.")]
+Side = Annotated[
+    str,
+    typer.Argument(
+        help="A filter in quotes; or a database or exported folder, and a filter for it.",
+        autocompletion=complete_filter,
+    ),
+]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "compare regularizer=none 'regularizer=dropkey ratio=0.3'",
+        "compare colleague.db dropkey/table1 --metric dev/accuracy",
+    )
+)
 def compare(
     old: Side, new: Side, metric: Metric = None, kind: Format = "table", output: Output = None,
     as_json: Json = False,
@@ -103,7 +129,7 @@ def compare(
     _print(rows, kind, output, lambda: comparison_table(rows), "no results on either side")
 
 
-@app.command()
+@app.command(epilog=examples("rank", "rank preset=mini --by ratio --format md"))
 def rank(
     words: Words = None,
     metric: Metric = None,

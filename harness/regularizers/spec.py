@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
@@ -52,7 +53,12 @@ def build_regularizer(name: str, /, **params: Any) -> Regularizer:
 
 def parameters(name: str) -> tuple[str, ...]:
     """Return the names of a regularizer's parameters; raises InputError if the regularizer is unknown."""
-    return () if REGULARIZERS.entry(name).name == "none" else tuple(_class(name).model_fields)
+    return tuple(fields(name))
+
+
+def fields(name: str) -> dict[str, FieldInfo]:
+    """Return the parameters of a regularizer with their types; raises InputError if the regularizer is unknown."""
+    return {} if REGULARIZERS.entry(name).name == "none" else dict(_class(name).model_fields)
 
 
 def _class(name: str) -> type[Regularizer]:

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from db.cli.completion import complete_filter
 from db.cli.output import Json
+from harness.cli.completion import complete_run, one_of
+from harness.cli.examples import examples
 from harness.errors import InputError, count_of
 from harness.files import open_regular
 from harness.settings import Settings
@@ -40,12 +43,15 @@ def _open_store(*, create: bool = False) -> Iterator[tuple[Store, Settings]]:
         yield store, settings
 
 
-@app.command()
+@app.command(epilog=examples("status", "status --usage --by user"))
 def status(
     usage: Annotated[
         bool, typer.Option("--usage", help="Print the resources used by collected attempts instead.")
     ] = False,
-    by: Annotated[str, typer.Option(help="With --usage: suite, user or attempt.")] = "suite",
+    by: Annotated[
+        str,
+        typer.Option(help="With --usage: suite, user or attempt.", autocompletion=one_of("suite", "user", "attempt")),
+    ] = "suite",
     as_json: Json = False,
 ) -> None:
     """Count the trials by state. Reads the run directories of active trials, and changes nothing."""
@@ -59,7 +65,7 @@ def status(
     typer.echo(json.dumps(counts.to_json()) if as_json else render(counts))
 
 
-@app.command()
+@app.command(epilog=examples("watch", "watch --interval 10"))
 def watch(
     interval: Annotated[
         float, typer.Option(min=0.1, max=1e9, metavar="SECONDS", help="Time between two updates.")
@@ -77,9 +83,11 @@ def watch(
         typer.echo("\n".join([f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *lines]), err=as_json)
 
 
-@app.command()
+@app.command(epilog=examples("logs 3fa9", "logs 3fa9 --follow"))
 def logs(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, or its beginning.")],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="A trial's id, or its beginning.", autocompletion=complete_run)
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the trial ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the attempts and the log as JSON.")] = False,
 ) -> None:
@@ -118,7 +126,7 @@ def _open_log(directory: RunDirectory) -> TextIOWrapper:
         raise InputError(f"{directory.id}: no log yet: the trial has not started") from None
 
 
-@app.command()
+@app.command(epilog=examples("cancel running", "cancel dropkey/table1 regularizer=dropkey 'ratio>0.5'"))
 def cancel(words: Filter, as_json: Json = False) -> None:
     """Cancel trials; running ones write a checkpoint and stop. `retry` resumes them from there."""
     from jobs.queue.operations import cancel as cancel_trials
@@ -137,7 +145,7 @@ def cancel(words: Filter, as_json: Json = False) -> None:
     typer.echo(f"Cancelled {count_of(len(done.cancelled), 'trial')}; {stopping}.")
 
 
-@app.command()
+@app.command(epilog=examples("retry failed", "retry dropkey/table1 not cancelled"))
 def retry(words: Filter, as_json: Json = False) -> None:
     """Requeue failed and cancelled trials; each resumes from its last checkpoint."""
     from jobs.queue.operations import retry as retry_trials
@@ -157,7 +165,7 @@ def retry(words: Filter, as_json: Json = False) -> None:
     typer.echo(f"Requeued {count_of(len(requeued), 'trial')}: {RUN_THEM}.")
 
 
-@app.command()
+@app.command(epilog=examples("collect"))
 def collect(as_json: Json = False) -> None:
     """Bring the database up to date with the run directories."""
     from jobs.queue.reconcile import collect as collect_trials
@@ -172,10 +180,15 @@ def collect(as_json: Json = False) -> None:
     typer.echo(f"{count_of(len(changed), 'trial')} changed state.")
 
 
-@app.command()
+@app.command(epilog=examples("gc --dry-run", "gc dropkey/table1 --older-than 7 --weights"))
 def gc(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only the run directories of these trials.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILTER…]",
+            help="Only the run directories of these trials.",
+            autocompletion=complete_filter,
+        ),
     ] = None,
     older_than: Annotated[
         float, typer.Option(min=0, max=1e9, metavar="DAYS", help="Minimum age of checkpoints and job logs to delete.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from db.cli.output import Json, Output, emit, opened, show
+from harness.cli.completion import complete_suite
+from harness.cli.examples import examples
 from harness.errors import InputError
 from harness.settings import Settings
 from jobs.cli.options import TrialOptions, expand_options
@@ -22,10 +24,18 @@ ReportFormat = Literal["table", "md", "tex", "csv", "json", "parquet", "html", "
 """The formats of a suite's table."""
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "report quickstart",
+        "report dropkey/table1 --preset paper",
+        "report dropkey/table1 --format html -o table1.html",
+    )
+)
 @expand_options("task", "schedule")
 def report(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.", autocompletion=complete_suite)
+    ],
     options: TrialOptions,
     kind: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
@@ -63,7 +73,7 @@ def report(
     return emit(write[kind](view), output)
 
 
-@app.command()
+@app.command(epilog=examples("dashboard", "dashboard --port 0"))
 def dashboard(
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="Port on this machine; 0: any free port.")

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from db.cli.completion import complete_filter
 from db.cli.output import Json
+from harness.cli.completion import Item, complete_suite, completer, one_of
+from harness.cli.examples import examples
 from harness.errors import InputError, count_of, unknown_name
 from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
 
@@ -23,16 +26,35 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command()
+def _profiles(word: str) -> list[Item]:
+    from jobs.slurm.profile import profile_names
+
+    return [(name, "") for name in profile_names()]
+
+
+@app.command(
+    epilog=examples(
+        "run quickstart",
+        "run dropkey/table1 --data cifar100 --seeds 3 --set steps=200",
+        "run quickstart --regularizer dropkey:ratio=0.2,schedule=increasing",
+        "run --task image-classification --data digits --model vit-digits",
+    )
+)
 @expand_options()
 def run(
-    suite: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.")] = None,
+    suite: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
+    ] = None,
     *,
     options: TrialOptions,
     parallel: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Maximum workers; default: GPUs, else cores.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="local: background workers; debug: this process.")] = "local",
+    executor: Annotated[
+        str,
+        typer.Option(help="local: background workers; debug: this process.", autocompletion=one_of("local", "debug")),
+    ] = "local",
     runtime: RuntimeOptions,
     as_json: Json = False,
 ) -> None:
@@ -64,10 +86,15 @@ def run(
     raise typer.Exit(bool(failures) or not complete)
 
 
-@app.command()
+@app.command(epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"))
 @expand_options("task", "schedule")
 def enqueue(
-    suites: Annotated[list[str], typer.Argument(metavar="SUITE…", help="Suites by name, or your own .yaml files.")],
+    suites: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SUITE…", help="Suites by name, or your own .yaml files.", autocompletion=complete_suite
+        ),
+    ],
     options: TrialOptions,
     as_json: Json = False,
 ) -> None:
@@ -101,17 +128,27 @@ def enqueue(
         )
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "submit --parallel 2",
+        "submit dropkey/table1 --executor slurm --profile a100 --max-parallel 16 --dry-run",
+    )
+)
 @expand_options()
 def submit(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.")
+        list[str] | None,
+        typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.", autocompletion=complete_filter),
     ] = None,
-    executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
+    executor: Annotated[
+        str, typer.Option(help="local, slurm or debug.", autocompletion=one_of("local", "slurm", "debug"))
+    ] = "local",
     profile: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial."
+            metavar="NAME",
+            help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial.",
+            autocompletion=completer(_profiles),
         ),
     ] = None,
     parallel: Annotated[
