@@ -49,8 +49,10 @@ def _complete_listed(context: typer.Context, incomplete: str) -> list[Item]:
 
 def _complete_analyzed(context: typer.Context, incomplete: str) -> list[Item]:
     """Complete a trial, a suite or a filter, and after it an analysis."""
-    first = complete_analysis(incomplete) if context.params.get("words") else complete_run(incomplete)
-    return list(dict.fromkeys([*first, *complete_filter(incomplete)]))
+    words = context.params.get("words") or []
+    filters = complete_filter(incomplete) if not words or "=" in words[-1] else []
+    first = complete_analysis(incomplete) if words else complete_run(incomplete)
+    return list({**dict(first), **dict(filters)}.items())
 
 
 @app.command(
