@@ -16,7 +16,7 @@ import typer
 
 SPACES = re.compile(r"(?<= )(?=[^ ])")
 HYPHENS = re.compile(r"(?<= )(?=[^ ])|(?<=[/,:])(?=\w)|(?<=\w-)(?<!\de-)(?=\w)")
-"""Where a text may wrap: between words; also within names such as ``dropattention-e:window=2``, but not in 1e-05."""
+"""Places where a text may wrap, the latter also within names such as ``dropattention-e:window=2``, but not in 1e-05."""
 
 
 def print_items(items: Sequence[Mapping[str, Any]], as_json: bool) -> None:

@@ -131,7 +131,8 @@ def enqueue(
 @app.command(
     epilog=examples(
         "submit --parallel 2",
-        "submit dropkey/table1 --executor slurm --profile a100 --max-parallel 16 --dry-run",
+        "submit --executor slurm --dry-run",
+        "submit dropkey/table1 --executor slurm --profile a100 --parallel 16",
     )
 )
 @expand_options()
@@ -181,8 +182,6 @@ def submit(
         groups = list(group_by_profile(store, ids, plan, profile))
         if settings.device == "cuda" and any(plan.profile and not plan.profile.gpus for _, plan in groups):
             raise InputError(f"--device cuda: the cluster profile requests no GPU: set `gpus` in {FILE}")
-        if executor == "slurm" and profile is None and groups and not FILE.exists():
-            typer.echo(describe_defaults(), err=True)
         if not groups and not as_json:
             typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.")
         for group, plan in groups:
@@ -195,6 +194,8 @@ def submit(
                 listed.append(done.to_json())
             if not as_json:
                 typer.echo(text)
+    if executor == "slurm" and profile is None and groups and not FILE.exists():
+        typer.echo(describe_defaults(), err=True)
     if as_json:
         typer.echo(json.dumps(listed, ensure_ascii=False))
 

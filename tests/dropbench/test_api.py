@@ -160,7 +160,7 @@ def test_a_trial_has_its_curves_model_and_predictions(table: Table) -> None:
     first = table.trials[3]
     trial = dropbench.trial(first.id[:8])
     assert (trial.id, trial.state, trial.trial.seed) == (first.id, "succeeded", 0)
-    assert repr(trial) == f"<TrialRun {trial.id} dropkey, digits, seed 0>"
+    assert repr(trial) == f"<TrialRun {trial.id} vit-digits, dropkey, digits, seed 0>"
     history = trial.history()
     assert history.index.name == "step"
     assert history["dev/accuracy"].dropna().index.tolist() == [4, 8]

@@ -139,7 +139,10 @@ INVALID = [
     (["run", "tiny.yaml", "--device", "gpu"], "unknown device 'gpu': "),
     (["run", "tiny.yaml", "--parallel", "0"], "'--parallel': Input should be greater than or equal to 1"),
     (["run", "tiny.yaml", "--plugin", "nowhere.py"], "nowhere.py: No such file or directory: expected a Python file"),
-    (["submit", "--executor", "slurm"], "dropbench.toml: not found: create it with a table [profiles.default]"),
+    (
+        ["submit", "--executor", "slurm", "--profile", "a100"],
+        "dropbench.toml: not found: create it with a table [profiles.a100]",
+    ),
     (["logs", "abc"], "no trial 'abc' in"),
     (["status"], "no database yet"),
     (["retry", "failed"], "no database yet"),
@@ -169,8 +172,11 @@ def test_invalid_input_is_one_line_and_exit_code_2(
     assert not place.runs.exists(), "nothing is started"
 
 
+SLURM = ["submit", "--executor", "slurm", "--profile", "default"]
+
+
 @needs_triton
-@pytest.mark.parametrize("command", [["run", "tiny.yaml"], ["submit"], ["submit", "--executor", "slurm"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["run", "tiny.yaml"], ["submit"], SLURM], ids=" ".join)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
