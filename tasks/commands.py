@@ -118,6 +118,7 @@ def check_data(
 @data.command("fetch", epilog=examples("data fetch cifar100"))
 def fetch_data(name: Name, as_json: Json = False) -> None:
     """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
+    from harness.cli.table import print_facts
     from tasks.data import DATASETS, SYNTHETIC
     from tasks.data.locate import default_folder
 
@@ -135,17 +136,21 @@ def fetch_data(name: Name, as_json: Json = False) -> None:
         typer.echo(f"{name} is included in the Python package {dataset.package.split('/')[0]}: nothing to fetch")
         return
     typer.echo(f"{dataset.name}: {dataset.help}")
-    typer.echo(f"  from     {dataset.origin}")
-    typer.echo(f"  get it   {dataset.home}")
-    typer.echo(f"  license  {dataset.licence}")
-    typer.echo(f"  lay out  {default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with")
-    typer.echo("           " + "\n           or ".join(", ".join(layout.files) for layout in dataset.layouts))
+    first, *others = (", ".join(layout.files) for layout in dataset.layouts)
+    facts = [
+        ("from", dataset.origin),
+        ("get it", dataset.home),
+        ("license", dataset.licence),
+        ("lay out", f"{default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with"),
+        ("", first),
+        *(("", f"or {files}") for files in others),
+    ]
     if optional := dict.fromkeys(file for layout in dataset.layouts for file in layout.optional):
-        typer.echo(f"  optional {', '.join(optional)}")
+        facts.append(("optional", ", ".join(optional)))
     for entry in dataset.published:
         excluded = ", including rows excluded here" if entry.with_left_out else ""
-        typer.echo(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{excluded})")
-    typer.echo(f"  splits   {dataset.splits}")
-    typer.echo(f"  then     dropbench data check {dataset.name}")
+        facts.append((entry.unit, f"{entry.count:,} {entry.split} ({entry.where}{excluded})"))
+    facts += [("splits", dataset.splits), ("then", f"dropbench data check {dataset.name}")]
     if dataset.synthetic:
-        typer.echo(f"  without  {dataset.name}{SYNTHETIC} is a small generated set in the same format")
+        facts.append(("without", f"{dataset.name}{SYNTHETIC} is a small generated set in the same format"))
+    print_facts(facts)

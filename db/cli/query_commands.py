@@ -105,7 +105,7 @@ Side = Annotated[
 @app.command(
     epilog=examples(
         "compare regularizer=none 'regularizer=dropkey ratio=0.3'",
-        "compare colleague.db dropkey/table1 --metric dev/accuracy",
+        "compare colleague.db dropkey/table1 --metric accuracy",
     )
 )
 def compare(

@@ -78,7 +78,22 @@ def fitted_lines(
             ruled = ["─" * (sum(widths) + gap * (len(widths) - 1))] if rule else []
             return [*head, *ruled, *(line for row in lines[1:] for line in row)]
     records = ("; ".join(f"{name}: {text}" for name, text in zip(header, row, strict=True) if text) for row in rows)
-    return [("  " if number else "") + line for text in records for number, line in enumerate(wrap(text, width - 2))]
+    return [("  " if number else "") + line for text in records for number, line in enumerate(_fill(text, width - 2))]
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print labels and texts, indented; on a terminal the texts wrap."""
+    indent = max(len(label) for label, _ in facts) + 4
+    width = shutil.get_terminal_size().columns - indent
+    for label, text in facts:
+        for number, line in enumerate(wrap(text, width) if sys.stdout.isatty() else [text]):
+            typer.echo(f"  {'' if number else label:<{indent - 2}}{line}")
+
+
+def _fill(text: str, width: int) -> list[str]:
+    """Return the lines of a text, broken within names only if a name is longer than a line."""
+    lines = wrap(text, width)
+    return lines if max(map(_width, lines)) <= width else wrap(text, width, HYPHENS)
 
 
 def _fit(

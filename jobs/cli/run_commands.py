@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -69,7 +70,8 @@ def run(
     settings = runtime_settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
-        summary = run_trials(store, settings, request.items, plan, request.searched)
+        with _only_json(as_json):
+            summary = run_trials(store, settings, request.items, plan, request.searched)
         trials = count_of(len(summary.rows), "trial")
         if summary.interrupted:
             done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])
@@ -132,7 +134,7 @@ def enqueue(
     epilog=examples(
         "submit --parallel 2",
         "submit --executor slurm --dry-run",
-        "submit dropkey/table1 --executor slurm --profile a100 --parallel 16",
+        "submit preset=paper --executor slurm --profile a100 --parallel 16",
     )
 )
 @expand_options()
@@ -189,7 +191,8 @@ def submit(
                 text = preview(settings, group, plan)
                 listed.append({"executor": executor, "trials": len(group), "preview": text})
             else:
-                done = submit_trials(store, settings, group, plan)
+                with _only_json(as_json):
+                    done = submit_trials(store, settings, group, plan)
                 text = done.render()
                 listed.append(done.to_json())
             if not as_json:
@@ -198,6 +201,11 @@ def submit(
         typer.echo(describe_defaults(), err=True)
     if as_json:
         typer.echo(json.dumps(listed, ensure_ascii=False))
+
+
+def _only_json(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """Send what a trial in this process prints to standard error, if standard output is for JSON."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:

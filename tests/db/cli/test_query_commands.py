@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,3 +247,34 @@ def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, com
         if kind == "tex":
             assert "_$" not in done.out
     assert call(*command, "--json").code == 0
+
+
+LISTINGS = [
+    ["results"],
+    ["results", "--wide", "--metric", "all", "--group-by", "task,data,model,regularizer,preset"],
+    ["results", "--aggregate", "mean,std,sem,median,min,max,n"],
+    ["compare", "regularizer=none", "regularizer=dropkey"],
+    ["compare", "data=trec", "data=mr"],
+    ["rank"],
+    ["rank", "--by", "ratio"],
+    ["db", "sql", "SELECT trial_id, task, data, model, regularizer, params, preset, state FROM v_trials"],
+]
+
+
+@pytest.mark.parametrize("words", LISTINGS, ids=" ".join)
+def test_names_are_whole_on_a_terminal(
+    words: list[str], filled: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 columns, texts wrap at spaces and after hyphens and the like; words do not."""
+    from harness.cli.main import run
+
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(words) == 0
+    unlimited = capsys.readouterr().out
+    with monkeypatch.context() as terminal:
+        terminal.setattr(sys.stdout, "isatty", lambda: True)
+        assert run(words) == 0
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 80
+    names = {word for word in re.split(r"[\s/,:-]+", unlimited) if re.search("[a-z]", word)}
+    assert [word for word in names if word not in shown] == []

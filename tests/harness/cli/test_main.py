@@ -261,6 +261,11 @@ def test_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert capsys.readouterr().out == f"{version('dropbench')}\n"
 
 
+def test_the_version_needs_no_command_and_looks_at_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version", "rnu"]) == 0
+    assert capsys.readouterr().out == f"{version('dropbench')}\n"
+
+
 def test_help_keeps_brackets(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["submit", "--help"]) == 0
     assert "A [profiles.NAME] of" in " ".join(capsys.readouterr().out.split())

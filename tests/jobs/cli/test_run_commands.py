@@ -201,6 +201,29 @@ def test_missing_hardware_is_an_error_before_anything_is_queued(
     assert on_a_cluster or not (place.folder / "bench.db").exists()
 
 
+def test_submit_to_a_cluster_needs_no_profile(
+    place: Workplace, programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from harness.cli.main import run
+
+    monkeypatch.chdir(place.folder)
+    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
+        monkeypatch.setenv(name, place.environment[name])
+    assert run(["enqueue", "tiny.yaml"]) == 0
+    capsys.readouterr()
+    assert run(["submit", "--executor", "slurm"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "Submitted 4 trials to 4 jobs. Follow them with `dropbench watch`.\n"
+    assert captured.err == (
+        "No dropbench.toml: each job requests the cluster's default partition and memory, 1 CPU core, no GPU and "
+        "60 minutes; a table [profiles.default] in it changes them.\n"
+    )
+    (script,) = place.runs.glob(".submitit/*/submission.sh")
+    options = script.read_text()
+    assert "--time=60" in options
+    assert not [word for word in ("--partition", "--mem", "--gpus") if word in options]
+
+
 def test_a_profile_without_gpus_does_not_take_trials_for_a_gpu(
     place: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

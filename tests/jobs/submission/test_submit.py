@@ -42,6 +42,17 @@ def test_trials_get_the_first_profile_that_matches(
     assert list(group_by_profile(queue, ids, Plan(), None)) == [(ids, Plan())]
 
 
+def test_without_a_file_of_profiles_the_defaults_of_the_cluster_apply(
+    queue: Store, place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.folder)
+    ids = queue.find(None)
+    assert list(group_by_profile(queue, ids, Plan("slurm"), None)) == [(ids, Plan("slurm", profile=Profile()))]
+    assert list(group_by_profile(queue, [], Plan("slurm"), None)) == []
+    with pytest.raises(InputError, match=r"dropbench.toml: not found: create it with a table \[profiles.a100\]"):
+        list(group_by_profile(queue, ids, Plan("slurm"), "a100"))
+
+
 @pytest.mark.parametrize(
     ("limit", "throttles", "report"),
     [
