@@ -197,8 +197,8 @@ def submit(
                 listed.append(done.to_json())
             if not as_json:
                 typer.echo(text)
-    if executor == "slurm" and profile is None and groups and not FILE.exists():
-        typer.echo(describe_defaults(), err=True)
+    if groups and groups[0][1].profile and profile is None and not FILE.exists():
+        typer.echo(describe_defaults(groups[0][1].profile), err=True)
     if as_json:
         typer.echo(json.dumps(listed, ensure_ascii=False))
 

@@ -141,7 +141,7 @@ def describe(trial: Trial) -> str:
 
 def describe_running(trial: Trial, progress: TrainProgress) -> str:
     """Return a line about a running trial, with step, loss and rate."""
-    step = f"step {progress.step or 0}/{progress.steps or '?'}"
+    step = "starting" if progress.step is None else f"step {progress.step}/{progress.steps or '?'}"
     return ", ".join(filter(None, [f"{describe(trial)}: {step}", describe_speed(progress)]))
 
 

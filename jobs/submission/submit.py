@@ -15,6 +15,9 @@ from jobs.submission import executors
 from jobs.submission.dispatch import Plan, dispatch
 from jobs.worker import slots
 
+MIN_MEMORY_GB = 2.0
+"""Memory of a job if the cluster's default is less: torch and a small trial need about 0.5 GB."""
+
 
 @dataclass(frozen=True)
 class Submitted:
@@ -55,13 +58,19 @@ class Submitted:
         return {"executor": self.plan.executor, **numbers, "refusal": self.refusal}
 
 
-def describe_defaults() -> str:
-    """Return a line with the resources of a job if there is no file of profiles."""
-    default = Profile()
-    cores = count_of(default.cpus, "CPU core")
+def default_profile() -> Profile:
+    """Return the resources of a job if there is no file of profiles: the cluster's defaults, with enough memory."""
+    memory = client.default_memory()
+    return Profile(memory=MIN_MEMORY_GB if memory is not None and memory < MIN_MEMORY_GB else None)
+
+
+def describe_defaults(profile: Profile) -> str:
+    """Return a line about `default_profile`."""
+    memory = f", {profile.memory:g} GB" if profile.memory else " and memory"
     return (
-        f"No {FILE}: each job requests the cluster's default partition and memory, {cores}, no GPU and "
-        f"{default.time} minutes; a table [profiles.default] in it changes them."
+        f"No {FILE}: each job requests the cluster's default partition{memory}, "
+        f"{count_of(profile.cpus, 'CPU core')}, no GPU and {profile.time} minutes; "
+        "a table [profiles.default] in it changes them."
     )
 
 
@@ -82,7 +91,7 @@ def group_by_profile(
         return
     if name is None and not FILE.exists():
         if ids:
-            yield list(ids), replace(plan, profile=Profile())
+            yield list(ids), replace(plan, profile=default_profile())
         return
     ungrouped = dict.fromkeys(ids)
     named = load_profile(name) if name is not None else None

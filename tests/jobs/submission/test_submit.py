@@ -14,7 +14,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
 from jobs.slurm.profile import Profile
 from jobs.submission.dispatch import Plan
-from jobs.submission.submit import group_by_profile, submit
+from jobs.submission.submit import default_profile, describe_defaults, group_by_profile, submit
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -42,13 +42,29 @@ def test_trials_get_the_first_profile_that_matches(
     assert list(group_by_profile(queue, ids, Plan(), None)) == [(ids, Plan())]
 
 
+@pytest.mark.parametrize(
+    ("config", "memory"),
+    [
+        ("DefMemPerNode           = UNLIMITED", None),
+        ("DefMemPerCPU            = 4096", None),
+        ("DefMemPerCPU            = 100", 2),
+        ("", None),
+    ],
+)
 def test_without_a_file_of_profiles_the_defaults_of_the_cluster_apply(
-    queue: Store, place: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    queue: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch, config: str,
+    memory: float | None,
+) -> None:  # fmt: skip
+    """Except that a default of less memory than a worker needs is raised."""
     monkeypatch.chdir(place.folder)
+    programs(scontrol=f"echo '{config}'")
     ids = queue.find(None)
-    assert list(group_by_profile(queue, ids, Plan("slurm"), None)) == [(ids, Plan("slurm", profile=Profile()))]
+    plan = Plan("slurm", profile=Profile(memory=memory))
+    assert list(group_by_profile(queue, ids, Plan("slurm"), None)) == [(ids, plan)]
     assert list(group_by_profile(queue, [], Plan("slurm"), None)) == []
+    assert ("partition, 2 GB, 1 CPU" if memory else "partition and memory, 1 CPU") in describe_defaults(
+        default_profile()
+    )
     with pytest.raises(InputError, match=r"dropbench.toml: not found: create it with a table \[profiles.a100\]"):
         list(group_by_profile(queue, ids, Plan("slurm"), "a100"))
 
