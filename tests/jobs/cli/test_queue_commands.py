@@ -1,4 +1,4 @@
-"""What the commands on queued trials print as JSON, and what completion offers them."""
+"""JSON of the commands on queued trials, and completion of their filters."""
 
 from __future__ import annotations
 
