@@ -51,10 +51,11 @@ class ProgressBar:
         if self.show_bars and self.file.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.table import Column
 
             console = Console(file=self.file, highlight=False)
             bar = (BarColumn(20), TimeElapsedColumn()) if console.width >= BAR_COLUMNS else ()
-            description = TextColumn("{task.description}", markup=False)
+            description = TextColumn("{task.description}", markup=False, table_column=Column())  # which may wrap
             note = TextColumn("{task.fields[note]}", markup=False)
             self.bars = Progress(description, *bar, MofNCompleteColumn(), note, console=console, transient=True)
             self.total_bar = self.bars.add_task("trials", total=len(self.trials), completed=len(self.done), note="")

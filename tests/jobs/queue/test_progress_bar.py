@@ -76,13 +76,14 @@ def test_running_trials_are_reported_at_intervals(
     assert lines[-1] == "2 more trials running"
 
 
+@pytest.mark.parametrize("model", ["vit-digits", "learned-dropout-lm-baseline"])
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminal_shows_loss_and_rate_of_running_trials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, model: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    run = trial("x").model_copy(update={"model": "vit-digits"})
+    run = trial("x").model_copy(update={"model": model})
     train(RunDirectory.create(tmp_path, run), (1, 100.0, 2.5), (11, 102.0, 2.3125))
     parent, child = pty.openpty()
     row: Any = SimpleNamespace(id=run.id, state="running", reason=None)
@@ -99,6 +100,6 @@ def test_a_terminal_shows_loss_and_rate_of_running_trials(
     shown = re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", text.decode())
     lines = [line for line in re.split("[\r\n]+", shown) if "steps/s" in line]
     assert lines
-    assert f"{run.id} vit-digits, none, trec, seed 0" in lines[0]
+    assert f"{run.id} {model}, none, " in lines[0]
     assert "11/40 loss 2.31, 5 steps/s" in lines[0]
     assert len(lines[0]) <= columns
