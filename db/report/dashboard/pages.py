@@ -14,7 +14,7 @@ from db.queries.marks import flatten
 from db.queries.results import results
 from db.report.dashboard import overview
 from db.report.dashboard.live import Live
-from db.report.dashboard.suites import Variant, variants, view_of
+from db.report.view.variants import Variant, variants, view_of
 from db.report.formats import listing
 from db.report.page.analyses import HISTOGRAMS, MAPS
 from db.report.page.charts import Group, band_chart, merge_seeds

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from db.report.dashboard.suites import variants, view_of
+from db.report.view.variants import variants, view_of
 from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown
 from db.report.formats.layout import long_grid
 from db.report.view.build import build_view, resolve_cells
