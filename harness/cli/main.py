@@ -38,9 +38,11 @@ COMMANDS = {
     "retry": Target("jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
     "collect": Target("jobs.cli.queue_commands:app", "Update the database from the run directories."),
     "gc": Target("jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
-    "results": Target("db.cli.query_commands:app", "Query metrics, averaged over seeds."),
-    "compare": Target("db.cli.query_commands:app", "Compare two filters, suites or databases: old, new, change.", True),
-    "rank": Target("db.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
+    "results": Target("jobs.cli.query_commands:app", "Query metrics, averaged over seeds."),
+    "compare": Target(
+        "jobs.cli.query_commands:app", "Compare two filters or databases: old, new, change.", True
+    ),
+    "rank": Target("jobs.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),

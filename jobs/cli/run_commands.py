@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()
-@expand_options()
+@expand_options("fingerprint")
 def run(
     suite: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.")] = None,
     *,
@@ -39,6 +39,7 @@ def run(
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from db.report.formats.listing import print_trials
     from db.store.store import open_store
+    from jobs.cli.last_request import remember_request
     from jobs.cli.suite_analysis import show_suite
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
@@ -47,6 +48,8 @@ def run(
     settings = runtime_settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
+        if suite:
+            remember_request(settings, [suite], options)
         summary = run_trials(store, settings, request.items, plan, request.searched)
         trials = count_of(len(summary.rows), "trial")
         if summary.interrupted:
@@ -65,7 +68,7 @@ def run(
 
 
 @app.command()
-@expand_options("task", "schedule")
+@expand_options("task", "schedule", "fingerprint")
 def enqueue(
     suites: Annotated[list[str], typer.Argument(metavar="SUITE…", help="Suites by name, or your own .yaml files.")],
     options: TrialOptions,
@@ -73,6 +76,7 @@ def enqueue(
 ) -> None:
     """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
     from db.store.store import open_store
+    from jobs.cli.last_request import remember_request
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
@@ -84,6 +88,7 @@ def enqueue(
     with open_store(settings.database) as store:
         searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
         searches.enqueue(items)
+        remember_request(settings, suites, options)
         if searched:
             collect(store, settings)
             searches.ask()
