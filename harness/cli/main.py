@@ -39,9 +39,7 @@ COMMANDS = {
     "collect": Target("jobs.cli.queue_commands:app", "Update the database from the run directories."),
     "gc": Target("jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
     "results": Target("jobs.cli.query_commands:app", "Query metrics, averaged over seeds."),
-    "compare": Target(
-        "jobs.cli.query_commands:app", "Compare two filters or databases: old, new, change.", True
-    ),
+    "compare": Target("jobs.cli.query_commands:app", "Compare two filters or databases: old, new, change.", True),
     "rank": Target("jobs.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),

@@ -56,7 +56,7 @@ def results(
     as_json: Json = False,
 ) -> None:
     """Query metrics averaged over seeds: one row per suite, configuration and metric."""
-    from db.queries.results import curves, pivot, sort_rows
+    from db.queries.results import curves, explain_empty, pivot, sort_rows
     from db.queries.results import results as query
     from db.queries.statistics import DEFAULT_AGGREGATES
     from db.report.formats import listing
@@ -70,15 +70,16 @@ def results(
     options = {"group_by": split(group_by), "aggregates": split(aggregate) or DEFAULT_AGGREGATES}
     settings = Settings.from_environment()
     with opened(settings) as store:
-        refresh(store, settings, thorough=curve is not None)
+        current = refresh(store, settings, thorough=curve is not None)
         if curve is not None:
             rows = curves(store, words or (), curve, every=every, **options)
         else:
             rows = query(store, words or (), metrics=split(metric), **options)
+        empty = "" if rows else explain_empty(store, words or ())
     rows = sort_rows(pivot(rows) if wide else rows, split(sort), limit)
-    active = any(row.get("state") in ("submitted", "running") for row in rows)
-    below = ["submitted, running: at the last `dropbench collect`; run it for the current states"] if active else []
-    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), "no results: run `dropbench run SUITE`")
+    dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
+    below = ["submitted, running: at the last `dropbench collect` on the machine with their run directories"] * dated
+    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
 
 
 Side = Annotated[str, typer.Argument(help="A filter in quotes; or a database or exported folder, and a filter for it.")]

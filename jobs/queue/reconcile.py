@@ -193,16 +193,19 @@ def collect(
     return changed
 
 
-def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> None:
+def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> bool:
     """Collect the trials whose run directories are on this machine; warn if the database cannot be written.
 
-    Others are left as they are: they run on another machine, which the database is shared with.
+    Others are left as they are: they run on another machine, with which the database is shared. Return whether there
+    are none.
     """
     try:
         collect(store, settings, thorough=thorough, only_here=True)
     except (InputError, DatabaseError) as error:
         line = str(error).splitlines()[0]
         print(f"active trials are shown as of the last `dropbench collect`: {line}", file=sys.stderr)
+        return False
+    return all(id in Runs(settings.runs) for id in store.find(ACTIVE))
 
 
 def import_results(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:

@@ -46,7 +46,7 @@ def filled(folder: Path, make_trial: Make) -> Path:
 
 
 def test_states_of_active_trials_are_dated(call: Call, filled: Path, make_trial: Make) -> None:
-    note = "submitted, running: at the last `dropbench collect`; run it for the current states"
+    note = "submitted, running: at the last `dropbench collect` on the machine with their run directories"
     assert note not in call("results").out
     with open_store("sqlite:///dropbench.db") as store:
         store.record([RunRecord(make_trial(0, data="cr"), "running")])
