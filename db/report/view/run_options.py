@@ -200,6 +200,8 @@ def _missing(suite: Suite, requested: SuiteOptions, cells: Sequence[CellTrials],
     )
     if missing != SuiteOptions(preset=requested.preset):
         return missing
-    shown = {cell.trials[0].data.label for cell in cells if cell.trials}
-    others = {config["fingerprint"] for config in variant.configs.values()} - shown
-    return missing.model_copy(update={"fingerprints": tuple(sorted(label[:PREFIX] for label in others))})
+    shown = {(cell.trials[0].data.name, cell.trials[0].data.label) for cell in cells if cell.trials}
+    stored = {(config["data"], config["fingerprint"]) for config in variant.configs.values()}
+    names = {name for name, _ in shown}
+    others = [label for name, label in sorted(stored - shown) if name in names]
+    return missing.model_copy(update={"fingerprints": tuple(label[:PREFIX] for label in others)})
