@@ -14,6 +14,7 @@ from db.store.run_record import RunRecord
 from db.store.store import open_store
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
+from harness.suites.search_space import parse_space
 from harness.suites.suite import load_suite
 from harness.trials.task import spec_of
 from harness.trials.trial import DataRef, Trial
@@ -34,9 +35,8 @@ def record(folder: Path) -> Record:
         cells = load_suite(suite).trials(SuiteOptions(**options), settings)
         trials = [trial for _, own in cells for trial in own]
         with open_store("sqlite:///dropbench.db") as store:
-            store.record(
-                RunRecord(trial, "succeeded", suites=[suite], metrics=[("test/accuracy", -1, 50.0)]) for trial in trials
-            )
+            metrics: list[Any] = [("test/accuracy", -1, 50.0), ("dev/accuracy", -1, 51.0)]
+            store.record(RunRecord(trial, "succeeded", suites=[suite], metrics=metrics) for trial in trials)
         return trials
 
     return make
@@ -138,6 +138,12 @@ def test_no_data_are_needed_for_the_tables_of_a_database(call: Call, record: Rec
     assert call("compare", "regularizer=none", "regularizer=dropattention-c").code == 0
     assert "dropattention-c" in call("rank").out
     assert not Path("runs").exists()
+
+
+def test_swept_cells_need_no_data_either(call: Call, record: Record, trec: Path) -> None:
+    record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,), sweep=parse_space(["ratio=0.1,0.2"]))
+    shutil.rmtree(trec)
+    assert values(call, TABLE, "--data", "trec", "--seeds", "1", "--sweep", "ratio=0.1,0.2") == (5, "")
 
 
 def test_of_several_versions_of_absent_data_one_is_chosen(call: Call, record: Record, trec: Path) -> None:
