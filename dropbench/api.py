@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -134,9 +135,8 @@ def run(
     _check_plugins(trial for trial, _ in request.items)
     bar = NotebookProgress if notebook_display() else ProgressBar
     with open_store(settings.database) as store:
-        if suite is not None:
-            remember_request(settings, [_text("suite", suite)], options)
-        summary = run_trials(store, settings, request.items, plan, request.searched, bar)
+        remember = partial(remember_request, settings, [] if suite is None else [_text("suite", suite)], options)
+        summary = run_trials(store, settings, request.items, plan, request.searched, bar, remember)
         if summary.interrupted:
             done = f"{len(summary.in_states('succeeded'))} of {len(summary.rows)} trials done"
             print(f"Stopped: {done}. The same call continues.", file=sys.stderr)

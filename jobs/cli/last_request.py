@@ -20,7 +20,9 @@ def _file(settings: Settings) -> Path:
 
 
 def remember_request(settings: Settings, suites: Sequence[str], options: TrialOptions) -> None:
-    """Store a request next to the run directories; without a right to write there, it is not stored."""
+    """Store a request of suites next to the run directories, unless there is none or the folder is not writable."""
+    if not suites:
+        return
     with contextlib.suppress(OSError):
         _file(settings).parent.mkdir(parents=True, exist_ok=True)
         write_json(_file(settings), {"suites": list(suites), "options": asdict(options)})

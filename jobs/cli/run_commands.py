@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,9 +49,10 @@ def run(
     settings = runtime_settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
-        if suite:
-            remember_request(settings, [suite], options)
-        summary = run_trials(store, settings, request.items, plan, request.searched)
+        summary = run_trials(
+            store, settings, request.items, plan, request.searched,
+            on_enqueued=partial(remember_request, settings, [suite] if suite else [], options),
+        )  # fmt: skip
         trials = count_of(len(summary.rows), "trial")
         if summary.interrupted:
             done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])

@@ -137,6 +137,8 @@ def test_one_analysis_of_all_trials(place: AnalysisFolder) -> None:
 
 def test_the_trained_trials_of_a_filter(place: AnalysisFolder, capsys: pytest.CaptureFixture[str]) -> None:
     trained = place.train(place.suite(columns=[{"label": "all"}]))
+    with open_store(f"sqlite:///{place.folder / 'test.db'}") as store:
+        store.set_states({trained[1].id: ("running", None)})  # no `collect` is needed
     assert run(["analyze", "task=image-classification", "not", "regularizer=none", "keep-rate", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["regularizer"] for row in rows} == {"dropkey"}
@@ -295,12 +297,3 @@ def test_what_was_run_is_analyzed_without_its_options(
     place.runs.rename(place.folder / "elsewhere")
     assert run(["analyze", suite, "keep-rate"]) == 2
     assert f"2 trained trials not in {place.runs}: set DROPBENCH_RUNS to their folder" in capsys.readouterr().err
-
-
-def test_trials_of_a_filter_are_analyzed_without_collect(place: AnalysisFolder) -> None:
-    (trained,) = place.train(place.suite(columns=[{"label": "all"}]), 1)
-    trained.write_attempt(1, {"state": "succeeded", "cause": None, "host": "here", "started_at": None})
-    with open_store(f"sqlite:///{place.folder / 'test.db'}") as store:
-        store.set_states({trained.id: ("running", None)})
-    assert run(["analyze", "task=image-classification", "keep-rate"]) == 0
-    assert (trained.analyses / "keep-rate.json").exists()
