@@ -107,6 +107,15 @@ class Task(ABC):
         """
 
     @classmethod
+    def draft_for(cls, request: TrialRequest) -> Trial | None:
+        """Return the trial of a request as far as it is known without any file; None if the task does not know it.
+
+        Fingerprints and digests are "", and the recipe lacks those of files besides the data. Raises InputError as
+        `trial_for` does.
+        """
+        return None
+
+    @classmethod
     def resolved(cls, request: TrialRequest) -> ResolvedRecipe | None:
         """Return the recipe of a request, without reading data; None for a task without presets."""
         return None

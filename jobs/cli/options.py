@@ -81,6 +81,10 @@ class TrialOptions:
         str | None,
         typer.Option(metavar="KEY=VALUE,…", help="Search instead of a grid: sampler, candidates, pruner, seed, batch."),
     ] = None
+    fingerprint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="START", help="Trials on data with this fingerprint, if there are several versions."),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,7 +42,7 @@ def _profiles(word: str) -> list[Item]:
         "run --task image-classification --data digits --model vit-digits",
     )
 )
-@expand_options()
+@expand_options("fingerprint")
 def run(
     suite: Annotated[
         str | None,
@@ -62,6 +63,7 @@ def run(
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from db.report.formats.listing import print_trials
     from db.store.store import open_store
+    from jobs.cli.last_request import remember_request
     from jobs.cli.suite_analysis import show_suite
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
@@ -71,7 +73,10 @@ def run(
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
         with _only_json(as_json):
-            summary = run_trials(store, settings, request.items, plan, request.searched)
+            summary = run_trials(
+                store, settings, request.items, plan, request.searched,
+                on_enqueued=partial(remember_request, settings, [suite] if suite else [], options),
+            )  # fmt: skip
         trials = count_of(len(summary.rows), "trial")
         if summary.interrupted:
             done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])
@@ -89,7 +94,7 @@ def run(
 
 
 @app.command(epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"))
-@expand_options("task", "schedule")
+@expand_options("task", "schedule", "fingerprint")
 def enqueue(
     suites: Annotated[
         list[str],
@@ -102,6 +107,7 @@ def enqueue(
 ) -> None:
     """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
     from db.store.store import open_store
+    from jobs.cli.last_request import remember_request
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
@@ -113,6 +119,7 @@ def enqueue(
     with open_store(settings.database) as store:
         searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
         searches.enqueue(items)
+        remember_request(settings, suites, options)
         if searched:
             collect(store, settings)
             searches.ask()

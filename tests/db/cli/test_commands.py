@@ -47,7 +47,7 @@ def runs(
 
 def test_importing_the_commands_is_light() -> None:
     heavy = "sqlalchemy alembic pandas rich pydantic yaml torch"
-    modules = "db.cli.commands, db.cli.query_commands"
+    modules = "db.cli.commands, jobs.cli.query_commands"
     code = f"import sys, {modules}; print([name for name in '{heavy}'.split() if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "[]\n"
 

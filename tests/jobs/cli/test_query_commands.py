@@ -19,8 +19,11 @@ from db.store.run_record import RunRecord
 from db.store.store import open_store
 from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
+from harness.suites.suite import SUITES, load_suite
 from harness.trials.trial import Trial
-from tests.db.conftest import Call
+from tests.db.conftest import ENDED, STARTED, Call
 
 Make = Callable[..., Trial]
 BAD = '=1+1 <b>"x"</b> \x1b[31m\u202e_$'
@@ -47,7 +50,7 @@ def filled(folder: Path, make_trial: Make) -> Path:
 
 
 def test_states_of_active_trials_are_dated(call: Call, filled: Path, make_trial: Make) -> None:
-    note = "submitted, running: at the last `dropbench collect`; run it for the current states"
+    note = "submitted, running: at the last `dropbench collect` on the machine with their run directories"
     assert note not in call("results").out
     with open_store("sqlite:///dropbench.db") as store:
         store.record([RunRecord(make_trial(0, data="cr"), "running")])
@@ -215,8 +218,8 @@ def test_rank(call: Call, filled: Path) -> None:
     assert "dropkey 1.00 2/2 +5.49%" in lines
     assert "none 2.00 0/2" in lines
     content = json.loads(call("rank", "--json").out)
-    assert list(content) == ["rows", "blocks", "left_out", "friedman", "notes"]
-    assert (content["blocks"], content["left_out"]) == (2, [])
+    assert list(content) == ["rows", "blocks", "left_out", "left_out_regularizers", "friedman", "notes"]
+    assert (content["blocks"], content["left_out"], content["left_out_regularizers"]) == (2, [], [])
 
 
 def test_nothing(call: Call, folder: Path) -> None:
@@ -278,3 +281,45 @@ def test_names_are_whole_on_a_terminal(
     assert max(map(len, shown.splitlines())) <= 80
     names = {word for word in re.split(r"[\s/,:-]+", unlimited) if re.search("[a-z]", word)}
     assert [word for word in names if word not in shown] == []
+
+
+SHOWING = [
+    ("results", "mine"), ("compare", "regularizer=dropkey", "regularizer=none"), ("rank",),
+    ("report", "mine.yaml", "--seeds", "1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SHOWING, ids=lambda command: command[0])
+def test_results_of_ended_trials_are_shown_without_collect(
+    call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
+) -> None:
+    """Those whose run directories are here; others of a shared database stay as they are."""
+    text = (SUITES / "quickstart.yaml").read_text(encoding="utf-8").replace("plugin_rows: true\n", "")
+    (folder / "mine.yaml").write_text(text)
+    cells = load_suite("mine.yaml").trials(SuiteOptions(seeds=(0,)), Settings())
+    trials = [trial for _, own in cells for trial in own]
+    with open_store("sqlite:///dropbench.db") as store:
+        store.record(RunRecord(trial, "running", suites=["mine"]) for trial in trials)
+    for trial in trials[:-1]:
+        attempt = {"state": "succeeded", "cause": None, "host": "here", "started_at": STARTED, "ended_at": ENDED}
+        make_directory(
+            folder / "runs", trial, attempts=[attempt], metrics={"test/accuracy": 61.25}, suites=["mine"]
+        )  # fmt: skip
+    done = call(*command)
+    assert (done.code, done.err) == (0, "")
+    assert "61.25" in done.out or command[0] == "rank"
+    assert command[0] != "rank" or "none" in done.out
+    with open_store("sqlite:///dropbench.db") as store:
+        states = store.states([trial.id for trial in trials])
+    assert [states[trial.id].state for trial in trials] == ["succeeded"] * 7 + ["running"]
+    if command[0] == "results":
+        assert "on the machine with their run directories" in done.out
+
+
+def test_why_a_filter_has_no_results(call: Call, filled: Path) -> None:
+    assert call("results", "mine", "preset=paper").out == (
+        "no results: no trial matches 'mine preset=paper'; without `preset=paper`, 13 trials (preset=mini)\n"
+    )
+    out = call("results", "mine", "data=mr", "not", "model=text-transformer").out
+    assert "; without `not model=text-transformer`, 6 trials (model=text-transformer)\n" in out
+    assert json.loads(call("results", "mine", "preset=paper", "--json").out) == []
