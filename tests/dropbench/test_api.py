@@ -180,6 +180,20 @@ def test_a_trial_has_its_curves_model_and_predictions(table: Table) -> None:
         trial.predictions("tset")  # type: ignore[arg-type]
 
 
+def test_two_trials_compare_by_their_differences_and_final_values(table: Table) -> None:
+    first, second = table.trials[0], table.trials[4]
+    frame = first.compare(second)
+    assert list(frame) == [first.id, second.id]
+    differing = frame[~frame.index.str.contains("/")]
+    assert differing.loc[["regularizer.name", "seed"]].values.tolist() == [["none", "dropkey"], ["0", "1"]]
+    assert differing.loc["regularizer.params.ratio"].tolist() == ["–", "0.3"]
+    assert not [field for field in differing.index if field.startswith(("data", "model", "recipe"))]
+    accuracy = [trial.metrics["test/accuracy"] for trial in (first, second)]
+    assert frame.loc["test/accuracy"].tolist() == accuracy
+    same = first.compare(first)
+    assert [*same.index] == [*first.metrics]
+
+
 def test_predictions_of_tags_are_per_word(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = {"steps": 1, "model.layers": 1, "model.dim": 16, "model.heads": 2}
     table = dropbench.run(
