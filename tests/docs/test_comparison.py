@@ -71,7 +71,16 @@ def test_python_is_formatted(tmp_path: Path) -> None:
     for number, (language, code) in enumerate(block for group in BLOCKS.values() for block in group):
         if language == "python":
             (tmp_path / f"block{number}.py").write_text(code)
-    command = [sys.executable, "-m", "ruff", "format", "--check", "--config", ROOT / "pyproject.toml", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "format",
+        "--check",
+        "--config",
+        str(ROOT / "pyproject.toml"),
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -119,8 +128,8 @@ def write_files(job: str) -> None:
 
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "film"]
         BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained("tiny-bert")
-        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-        BertModel(BertConfig(vocab_size=len(words), **sizes)).save_pretrained("tiny-bert")
+        config = BertConfig(vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+        BertModel(config).save_pretrained("tiny-bert")
     for language, code in BLOCKS[job, "DropBench"]:
         if language == "python":
             Path(code.split()[1]).write_text(code)
