@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,6 @@ from harness.trials import plugins
 from harness.trials.task import TASKS
 from jobs.queue.progress_bar import ProgressBar
 from tests.jobs.workplace import PLUGIN, SUITE
-from tests.paths import ROOT
 
 DIGITS = """
 title: Two regularizers & <digits>
@@ -67,13 +65,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Table]:
 def table(trained: tuple[Path, Table], monkeypatch: pytest.MonkeyPatch) -> Table:
     monkeypatch.chdir(trained[0])
     return trained[1]
-
-
-def test_importing_dropbench_imports_no_library() -> None:
-    loaded = "import sys, dropbench; print(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
-    done = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {"torch", "pandas", "sqlalchemy", "typer", "numpy"}.isdisjoint(done.stdout.split())
-    assert "harness" in done.stdout.split()
 
 
 def test_a_table_is_that_of_the_command_line(
