@@ -1,4 +1,4 @@
-"""What `import dropbench` loads, and how long it takes."""
+"""`import dropbench`: the modules that it loads, and the time that it takes."""
 
 from __future__ import annotations
 
