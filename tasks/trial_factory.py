@@ -54,6 +54,13 @@ def _group_keys(model: str, data: str) -> tuple[tuple[str, str], ...]:
     return ("models", model), ("data", data), ("pairs", f"{model} on {data}")
 
 
+class _FirstName:
+    """The name of the class of a task, or of its first base class that has one."""
+
+    def __get__(self, task: object, owner: type[Task]) -> str:
+        return str(next(vars(base)["name"] for base in reversed(owner.__mro__) if "name" in vars(base)))
+
+
 class PresetTask(Task):
     """A task with presets in ``recipes/<task>.yaml`` and data sets from the catalog.
 
@@ -67,16 +74,11 @@ class PresetTask(Task):
         splits: the samples of each split, unless the task overrides `size`.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = _FirstName()  # type: ignore[assignment]
     recipes: ClassVar[Mapping[str, Any] | None] = None
     load_weights: ClassVar[staticmethod[[Any, Path], str]]
     classes: tuple[str, ...] = ()
     splits: Mapping[str, Any]
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not hasattr(cls, "kind") and hasattr(cls, "name"):
-            cls.kind = cls.name
 
     @classmethod
     def draft_for(cls, request: TrialRequest) -> Trial:

@@ -128,6 +128,7 @@ def dropbench(
 def main() -> None:
     """Run the command line; user errors end in one line and exit code 2."""
     gc.set_threshold(GARBAGE)
+    gc.enable()  # `dropbench.__main__` disables it
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":  # it may lack ± and −
         if "--json" in sys.argv:
             sys.stdout.reconfigure(encoding="utf-8")

@@ -19,11 +19,8 @@ from db.store.run_record import RunRecord
 from db.store.store import open_store
 from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
-from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
-from harness.suites.suite import SUITES, load_suite
 from harness.trials.trial import Trial
-from tests.db.conftest import ENDED, STARTED, Call
+from tests.db.conftest import Call
 
 Make = Callable[..., Trial]
 BAD = '=1+1 <b>"x"</b> \x1b[31m\u202e_$'
@@ -281,39 +278,6 @@ def test_names_are_whole_on_a_terminal(
     assert max(map(len, shown.splitlines())) <= 80
     names = {word for word in re.split(r"[\s/,:-]+", unlimited) if re.search("[a-z]", word)}
     assert [word for word in names if word not in shown] == []
-
-
-SHOWING = [
-    ("results", "mine"), ("compare", "regularizer=dropkey", "regularizer=none"), ("rank",),
-    ("report", "mine.yaml", "--seeds", "1"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("command", SHOWING, ids=lambda command: command[0])
-def test_results_of_ended_trials_are_shown_without_collect(
-    call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
-) -> None:
-    """Those whose run directories are here; others of a shared database stay as they are."""
-    text = (SUITES / "quickstart.yaml").read_text(encoding="utf-8").replace("plugin_rows: true\n", "")
-    (folder / "mine.yaml").write_text(text)
-    cells = load_suite("mine.yaml").trials(SuiteOptions(seeds=(0,)), Settings())
-    trials = [trial for _, own in cells for trial in own]
-    with open_store("sqlite:///dropbench.db") as store:
-        store.record(RunRecord(trial, "running", suites=["mine"]) for trial in trials)
-    for trial in trials[:-1]:
-        attempt = {"state": "succeeded", "cause": None, "host": "here", "started_at": STARTED, "ended_at": ENDED}
-        make_directory(
-            folder / "runs", trial, attempts=[attempt], metrics={"test/accuracy": 61.25}, suites=["mine"]
-        )  # fmt: skip
-    done = call(*command)
-    assert (done.code, done.err) == (0, "")
-    assert "61.25" in done.out or command[0] == "rank"
-    assert command[0] != "rank" or "none" in done.out
-    with open_store("sqlite:///dropbench.db") as store:
-        states = store.states([trial.id for trial in trials])
-    assert [states[trial.id].state for trial in trials] == ["succeeded"] * 7 + ["running"]
-    if command[0] == "results":
-        assert "on the machine with their run directories" in done.out
 
 
 def test_why_a_filter_has_no_results(call: Call, filled: Path) -> None:

@@ -12,15 +12,16 @@ import pytest
 
 from db.store.run_record import RunRecord
 from db.store.store import open_store
+from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import parse_space
-from harness.suites.suite import load_suite
+from harness.suites.suite import SUITES, load_suite
 from harness.trials.task import spec_of
 from harness.trials.trial import DataRef, Trial
 from tasks.data import DATASETS
 from tasks.data.synthetic_cache import ensure_synthetic
-from tests.db.conftest import Call
+from tests.db.conftest import ENDED, STARTED, Call
 
 Record = Callable[..., list[Trial]]
 TABLE = "dropattention/table3"
@@ -221,3 +222,36 @@ def test_without_a_suite_those_with_trials_are_named(call: Call, record: Record)
     assert "expected a SUITE or --last; the database has no trials of a suite" in call("report").err
     record(seeds=(0,))
     assert "the database has trials of quickstart" in call("report").err
+
+
+SHOWING = [
+    ("results", "mine"), ("compare", "regularizer=dropkey", "regularizer=none"), ("rank",),
+    ("report", "mine.yaml", "--seeds", "1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SHOWING, ids=lambda command: command[0])
+def test_results_of_ended_trials_are_shown_without_collect(
+    call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
+) -> None:
+    """Those whose run directories are here; others of a shared database stay as they are."""
+    text = (SUITES / "quickstart.yaml").read_text(encoding="utf-8").replace("plugin_rows: true\n", "")
+    (folder / "mine.yaml").write_text(text)
+    cells = load_suite("mine.yaml").trials(SuiteOptions(seeds=(0,)), Settings())
+    trials = [trial for _, own in cells for trial in own]
+    with open_store("sqlite:///dropbench.db") as store:
+        store.record(RunRecord(trial, "running", suites=["mine"]) for trial in trials)
+    for trial in trials[:-1]:
+        attempt = {"state": "succeeded", "cause": None, "host": "here", "started_at": STARTED, "ended_at": ENDED}
+        make_directory(
+            folder / "runs", trial, attempts=[attempt], metrics={"test/accuracy": 61.25}, suites=["mine"]
+        )  # fmt: skip
+    done = call(*command)
+    assert (done.code, done.err) == (0, "")
+    assert "61.25" in done.out or command[0] == "rank"
+    assert command[0] != "rank" or "none" in done.out
+    with open_store("sqlite:///dropbench.db") as store:
+        states = store.states([trial.id for trial in trials])
+    assert [states[trial.id].state for trial in trials] == ["succeeded"] * 7 + ["running"]
+    if command[0] == "results":
+        assert "on the machine with their run directories" in done.out
