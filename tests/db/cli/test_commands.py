@@ -187,7 +187,7 @@ def test_report_of_the_quickstart(
     assert "| none | 90.50 ± 0.71 | 2 |  |" in call(*report, "--seeds", "2", "--format", "md").out
     partial = call(*report, "--format", "csv").out
     assert {row["incomplete"] for row in csv.DictReader(io.StringIO(partial))} == {
-        f"seeds {', '.join(map(str, range(2, 10)))}: not run"
+        f"seeds {', '.join(map(str, range(2, 7)))}: not run"
     }
     call(*report, "--seeds", "2", "--format", "tex", "-o", "table.tex")
     assert r"\textbf{93.50 $\pm$ 0.71}" in (folder / "table.tex").read_text(encoding="utf-8")
