@@ -58,7 +58,7 @@ def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(
 ) -> None:
     folder, done = finished
     assert done.returncode == 0, done.stderr
-    for label in ("none", "dropout 0.1", "dropkey 0.3, decreasing", "dropattention-e 0.3, w=2", "dropself"):
+    for label in ("none", "dropout 0.2", "dropkey 0.1, decreasing", "dropattention-e 0.2, w=2", "dropself"):
         assert f"\n{label} " in done.stdout
     assert "\ntest accuracy in %" in done.stdout
     assert "±" in done.stdout

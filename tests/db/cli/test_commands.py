@@ -176,9 +176,9 @@ def test_report_of_the_quickstart(
     assert lines[1] == "accuracy ↑ n Δ base"
     assert lines[3:7] == [
         "none 90.50 ± 0.71 2",
-        "dropout 0.1 91.50 ± 0.71 2 +1.00",
-        "dropkey 0.3, decreasing 92.50 ± 0.71 2 +2.00",
-        "dropattention-e 0.3, w=2 93.50 ± 0.71 * 2 +3.00",
+        "dropout 0.2 91.50 ± 0.71 2 +1.00",
+        "dropkey 0.1, decreasing 92.50 ± 0.71 2 +2.00",
+        "dropattention-e 0.2, w=2 93.50 ± 0.71 * 2 +3.00",
     ]
     assert max(map(len, done.out.splitlines())) <= 80
     content = json.loads(call(*report, "--seeds", "2", "--json").out)
