@@ -36,7 +36,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     (tmp_path / "python.py").write_text(shortened("".join(EXAMPLES)))
     names = runpy.run_path("python.py")
     pyplot.close("all")
-    assert "attention sites of T2TViT" in capsys.readouterr().out
+    assert "attention sites of VisionTransformer" in capsys.readouterr().out
     assert names["table"].to_frame()["n"].tolist() == [3, 3, 3, 3]
     assert len(names["results"].records) == 4
     assert [names[name].trial.regularizer.name for name in ("first", "second")] == ["none", "dropkey"]
