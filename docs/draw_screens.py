@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 WIDTH, HEIGHT, COLORS = 1000, 965, 200
-TRIALS, PORT = 24, 8731
+TRIALS, PORT = 28, 8731
 
 
 def draw(folder: Path) -> None:

@@ -71,7 +71,8 @@ def test_one_item_or_those_of_a_task(capsys: pytest.CaptureFixture[str]) -> None
     assert run(["list", "models", "detr"]) == 0
     assert "object-detection" in capsys.readouterr().out
     assert run(["list", "suites", "quickstrat"]) == 2
-    assert capsys.readouterr().err == "dropbench: unknown item of suites 'quickstrat': did you mean quickstart?\n"
+    hint = "did you mean quickstart or quickstart/full?"
+    assert capsys.readouterr().err == f"dropbench: unknown item of suites 'quickstrat': {hint}\n"
 
 
 def test_the_list_of_models_fits_80_columns(

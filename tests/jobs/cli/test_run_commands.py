@@ -123,7 +123,7 @@ def test_collect_after_all_processes_were_killed(place: Workplace) -> None:
 
 INVALID = [
     (["run", "tny"], "unknown suite 'tny'"),
-    (["run", "quickstrt"], "did you mean quickstart?"),
+    (["run", "quickstrt"], "did you mean quickstart or quickstart/full?"),
     (["run", "missing.yaml"], "missing.yaml: no such suite file"),
     (["run"], "nothing to run: pass a SUITE (`dropbench list suites`), or --task, --data, --model as well"),
     (["run", "--task", "tiny", "--data", "tiny"], "or --model as well"),
