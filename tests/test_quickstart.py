@@ -63,7 +63,7 @@ def test_every_row_of_the_suite_and_the_plug_in_are_in_the_table(
     assert "\ntest accuracy in %" in done.stdout
     assert "±" in done.stdout
     assert "run directories: runs" in done.stderr
-    assert "T2T-ViT" in done.stdout
+    assert "of T2T-ViT on few" in done.stdout
     assert len(list((folder / "runs").glob("*/result.json"))) == 10
 
 
