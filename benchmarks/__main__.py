@@ -18,6 +18,7 @@ from benchmarks.attention import attention
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
 from benchmarks.measure import Measurement
+from benchmarks.quickstart import quickstart
 from benchmarks.startup import startup
 from benchmarks.training.engine import engine
 from benchmarks.training.images import images
@@ -29,6 +30,7 @@ from harness.training.environment import processor
 
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
+    "quickstart": quickstart,
     "attention": attention,
     "steps": steps,
     "memory": memory,

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 WIDTH, HEIGHT, COLORS = 1000, 965, 200
-TRIALS, PORT = 24, 8731
+TRIALS, PORT = 28, 8731
 
 
 def draw(folder: Path) -> None:
@@ -48,9 +48,9 @@ def draw(folder: Path) -> None:
         finish(start("analyze", "quickstart", "attention-map"))
         finish(start("report", "quickstart", "--format", "html", "-o", "report.html"))
         page = opened(browser, (folder / "report.html").resolve().as_uri())
-        photograph(page, "report")
-        photograph(page, "curves", "#curves", height=1030)
-        photograph(page, "attention-maps", "#attention-map", height=662)
+        photograph(page, "report", height=1420)
+        photograph(page, "curves", "#curves", height=1390)
+        photograph(page, "attention-maps", "#attention-map", height=860)
         browser.close()
 
 
@@ -77,9 +77,7 @@ def opened(browser: Browser, address: str) -> Page:
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
     page.goto(address)
     for chart in page.locator("figure.chart").all():
-        chart.scroll_into_view_if_needed()
         chart.locator("svg").wait_for()
-    page.evaluate("scrollTo(0, 0)")
     return page
 
 

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,13 @@ from harness.settings import MAX_SEEDS, Settings
 from harness.trials.plugins import load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
+from jobs.cli.last_request import remember_request
 from jobs.cli.options import RuntimeOptions, TrialOptions
 from jobs.cli.run_commands import failure_lines, make_plan, runtime_settings
 from jobs.cli.suite_analysis import analyze_suite
 from jobs.cli.trial_request import resolve_request
 from jobs.queue.progress_bar import ProgressBar
+from jobs.queue.reconcile import refresh
 from jobs.queue.run_loop import run as run_trials
 from tasks.data.locate import parse_folders
 
@@ -132,7 +135,8 @@ def run(
     _check_plugins(trial for trial, _ in request.items)
     bar = NotebookProgress if notebook_display() else ProgressBar
     with open_store(settings.database) as store:
-        summary = run_trials(store, settings, request.items, plan, request.searched, bar)
+        remember = partial(remember_request, settings, [] if suite is None else [_text("suite", suite)], options)
+        summary = run_trials(store, settings, request.items, plan, request.searched, bar, remember)
         if summary.interrupted:
             done = f"{len(summary.in_states('succeeded'))} of {len(summary.rows)} trials done"
             print(f"Stopped: {done}. The same call continues.", file=sys.stderr)
@@ -180,6 +184,7 @@ def results(
     words = [word for text in _texts("filter", filter) or () for word in text.split()]
     settings = Settings.from_environment()
     with opened(settings) as store:
+        refresh(store, settings)
         rows = query(
             store,
             words,

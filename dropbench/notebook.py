@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from db.store.store import TrialRow
-from jobs.queue.progress_bar import ProgressBar, describe
+from jobs.queue.progress_bar import ProgressBar, describe_running
 from jobs.queue.status import train_progress
 
 MAX_LINES = 4
@@ -44,8 +44,7 @@ class NotebookProgress(ProgressBar):
         super().update(rows)
         self.running = []
         for id in (id for id, row in rows.items() if row.state == "running"):
-            progress = train_progress(self.runs / id)
-            self.running.append(f"{describe(self.trials[id])}: step {progress.step or 0} of {progress.steps or '?'}")
+            self.running.append(describe_running(self.trials[id], train_progress(self.runs / id)))
         self._show()
 
     def print_line(self, line: str) -> None:

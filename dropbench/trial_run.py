@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from db.queries.marks import flatten
+from db.report.page.details import differences
 from db.schema.tables import FINAL
 from db.store.run_record import read_run_record
 from harness.errors import InputError, unknown_name
@@ -64,6 +66,23 @@ class TrialRun:
                 curves.setdefault(name, {})[step] = value
         frame = DataFrame(curves, dtype=float).sort_index()
         return frame.set_index(Index(frame.index, dtype=int, name="step"))
+
+    def compare(self, other: TrialRun) -> DataFrame:
+        """Compare two trials: the fields in which they differ, and then all their final values.
+
+        Returns:
+            One column per trial, named by its id. The index has the field, such as ``recipe.lr`` (its values are texts,
+            "–" if a trial does not have it), or the name of the final value, such as ``test/accuracy``.
+        """
+        from pandas import DataFrame
+
+        runs = self, other
+        rows: list[tuple[Any, ...]] = []
+        rows += differences(*(flatten({**run.trial.config(), "seed": run.trial.seed}) for run in runs))
+        finals = [run.metrics for run in runs]
+        rows += [(name, *(values.get(name) for values in finals)) for name in dict.fromkeys([*finals[0], *finals[1]])]
+        frame = DataFrame(rows, columns=["field", *(run.id for run in runs)], dtype=object)
+        return frame.set_index("field")
 
     def model(self) -> nn.Module:
         """Return a new copy of the trained model: selected weights, eval mode, its regularizer installed.

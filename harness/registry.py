@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -16,7 +15,6 @@ from typing import Any, Generic, TypeVar
 from harness.errors import InputError, missing_library, unknown_name
 
 T = TypeVar("T")
-LOG = logging.getLogger("dropbench")
 _entry_points = cache(lambda: importlib.import_module("importlib.metadata").entry_points())
 
 current_plugin: ContextVar[str | None] = ContextVar("current_plugin", default=None)
@@ -46,6 +44,13 @@ class Entry:
     target: Any
     facts: dict[str, Any]
     plugin: str | None
+
+
+def warn(message: str) -> None:
+    """Log a warning."""
+    import logging  # rarely needed, and noticeable in the start-up time
+
+    logging.getLogger("dropbench").warning("%s", message)
 
 
 def load(target: str) -> Any:
@@ -148,7 +153,7 @@ class Registry(Generic[T]):
             except (Exception, SystemExit) as error:
                 if Path(self.entry(name).plugin or "/").is_absolute():
                     raise
-                LOG.warning("left out: %s '%s': %s", self.kind, name, error)
+                warn(f"left out: {self.kind} '{name}': {error}")
 
     def _read_entry_points(self) -> None:
         """Register the entry points of the group, once, without importing them."""
@@ -157,7 +162,7 @@ class Registry(Generic[T]):
             plugin = (point.dist and point.dist.name) or point.value
             PLUGIN_MODULES.add(point.value.partition(":")[0].partition(".")[0])
             if self._has(point.name):
-                LOG.warning("left out: entry point of %s: %s '%s' is registered already", plugin, self.kind, point.name)
+                warn(f"left out: entry point of {plugin}: {self.kind} '{point.name}' is registered already")
             else:
                 self._entries[point.name] = Entry(point.name, f"from {plugin}", point.value, {}, plugin)
 

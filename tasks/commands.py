@@ -9,20 +9,31 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.examples import examples
 from harness.errors import InputError, count_of
+from tasks.completion import complete_data
 
 app = typer.Typer(no_args_is_help=True)
 data = typer.Typer(no_args_is_help=True, help="List, check and obtain data sets.")
 app.add_typer(data, name="data")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data name, such as trec or trec-synthetic.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A data name, such as trec or trec-synthetic.", autocompletion=complete_data),
+]
 Folders = Annotated[
-    list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a set outside of the data root.")
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="NAME=PATH",
+        help="Folder of a set outside of the data root.",
+        autocompletion=complete_data,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
-@data.command("list")
+@data.command("list", epilog=examples("data list", "data list --data cifar10=/scratch/cifar"))
 def list_data(folders: Folders = None, as_json: Json = False) -> None:
     """List every data set and the state of its files."""
     from harness.cli.table import print_table
@@ -36,14 +47,22 @@ def list_data(folders: Folders = None, as_json: Json = False) -> None:
         typer.echo(json.dumps([entry.to_json() for entry in entries], ensure_ascii=False))
         return
     rows = [(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help) for entry in entries]
-    print_table(("name", "state", "task", "description"), rows)
-    typer.echo(f"\nSearched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.")
-    typer.echo("NAME-synthetic is a small generated set in the same format.")
+    below = [
+        "",
+        f"Searched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.",
+        "NAME-synthetic is a small generated set in the same format.",
+    ]
+    print_table(("name", "state", "task", "description"), rows, below=below)
 
 
-@data.command("check")
+@data.command("check", epilog=examples("data check trec", "data check cifar10=/scratch/cifar --quick"))
 def check_data(
-    name: Annotated[str, typer.Argument(metavar="NAME[=PATH]", help="A data name, such as trec, and its folder.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME[=PATH]", help="A data name, such as trec, and its folder.", autocompletion=complete_data
+        ),
+    ],
     folders: Folders = None,
     quick: Annotated[bool, typer.Option("--quick", help="Count image files, but decode none.")] = False,
     as_json: Json = False,
@@ -96,13 +115,20 @@ def check_data(
         typer.echo(f"differs: {difference}")
 
 
-@data.command("fetch")
-def fetch_data(name: Name) -> None:
+@data.command("fetch", epilog=examples("data fetch cifar100"))
+def fetch_data(name: Name, as_json: Json = False) -> None:
     """Print how to obtain a set and lay out its files. Nothing is downloaded: the license is yours to accept."""
+    from harness.cli.table import print_facts
     from tasks.data import DATASETS, SYNTHETIC
     from tasks.data.locate import default_folder
 
     dataset = DATASETS.get(name)
+    if as_json:
+        stated = {"help", "origin", "home", "licence", "layouts", "published", "splits", "package"}
+        content = {"name": name, **dataset.model_dump(mode="json", include=stated)}
+        content |= {"folder": str(default_folder(dataset)), "synthetic": name.endswith(SYNTHETIC)}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
     if name.endswith(SYNTHETIC):
         typer.echo(f"{name} is generated in the format of {dataset.name} on first use: nothing to fetch")
         return
@@ -110,17 +136,21 @@ def fetch_data(name: Name) -> None:
         typer.echo(f"{name} is included in the Python package {dataset.package.split('/')[0]}: nothing to fetch")
         return
     typer.echo(f"{dataset.name}: {dataset.help}")
-    typer.echo(f"  from     {dataset.origin}")
-    typer.echo(f"  get it   {dataset.home}")
-    typer.echo(f"  license  {dataset.licence}")
-    typer.echo(f"  lay out  {default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with")
-    typer.echo("           " + "\n           or ".join(", ".join(layout.files) for layout in dataset.layouts))
+    first, *others = (", ".join(layout.files) for layout in dataset.layouts)
+    facts = [
+        ("from", dataset.origin),
+        ("get it", dataset.home),
+        ("license", dataset.licence),
+        ("lay out", f"{default_folder(dataset)}/ (or anywhere, with --data {dataset.name}=PATH), with"),
+        ("", first),
+        *(("", f"or {files}") for files in others),
+    ]
     if optional := dict.fromkeys(file for layout in dataset.layouts for file in layout.optional):
-        typer.echo(f"  optional {', '.join(optional)}")
+        facts.append(("optional", ", ".join(optional)))
     for entry in dataset.published:
         excluded = ", including rows excluded here" if entry.with_left_out else ""
-        typer.echo(f"  {entry.unit:<8} {entry.count:,} {entry.split} ({entry.where}{excluded})")
-    typer.echo(f"  splits   {dataset.splits}")
-    typer.echo(f"  then     dropbench data check {dataset.name}")
+        facts.append((entry.unit, f"{entry.count:,} {entry.split} ({entry.where}{excluded})"))
+    facts += [("splits", dataset.splits), ("then", f"dropbench data check {dataset.name}")]
     if dataset.synthetic:
-        typer.echo(f"  without  {dataset.name}{SYNTHETIC} is a small generated set in the same format")
+        facts.append(("without", f"{dataset.name}{SYNTHETIC} is a small generated set in the same format"))
+    print_facts(facts)

@@ -16,7 +16,10 @@ ACCURACY = Metric("accuracy")
 
 
 class Classifier(PresetTask):
-    """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes)."""
+    """A task with one label per sample: a batch is inputs and labels (B,), the model returns logits (B, classes).
+
+    A subclass with a metric of its own may override `correct` alone.
+    """
 
     def num_loss_terms(self, batch: tuple[Tensor, Any]) -> float:
         """Return the number of samples."""
@@ -34,12 +37,22 @@ class Classifier(PresetTask):
         logits = model(inputs)
         return cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), logits
 
+    def correct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return whether each prediction is correct, as booleans (B,), or its score from 0 to 1."""
+        return logits.argmax(dim=-1) == labels
+
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return the share of correct predictions, in percent; raises ValueError if there is no sample."""
-        correct = total = 0
+        """Return the share of correct predictions, in percent, as accuracy or else the task's first metric.
+
+        Raises:
+            ValueError: there is no sample.
+        """
+        correct: float = 0
+        total = 0
         for inputs, labels in batches:
-            correct += int((model(inputs).argmax(dim=-1) == labels).sum())
+            correct += self.correct(model(inputs), labels).sum().item()
             total += len(labels)
         if not total:
             raise ValueError("an empty split has no accuracy")
-        return {ACCURACY.name: 100.0 * (correct / total)}
+        metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
+        return {metric.name: 100.0 * (correct / total)}

@@ -22,11 +22,11 @@ from harness.trials.alignment import FINETUNE, FINETUNE_KEYS, validate_alignment
 from harness.trials.plugins import plugin_digests
 from harness.trials.recipe import Recipe, ResolvedRecipe, complete_recipe
 from harness.trials.task import TASKS, Split, Task
-from harness.trials.trial import DataRef, Trial, TrialRequest
+from harness.trials.trial import DataRef, Trial, TrialRequest, WeightsRef
 from tasks.data import DATASETS, Source, locate, read
 from tasks.data.check import subset_notes
 from tasks.data.read import Data
-from tasks.weights import resolve_weights, weights_ref
+from tasks.weights import resolve_weights, weights_path, weights_ref
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,6 +54,13 @@ def _group_keys(model: str, data: str) -> tuple[tuple[str, str], ...]:
     return ("models", model), ("data", data), ("pairs", f"{model} on {data}")
 
 
+class _FirstName:
+    """The name of the class of a task, or of its first base class that has one."""
+
+    def __get__(self, task: object, owner: type[Task]) -> str:
+        return str(next(vars(base)["name"] for base in reversed(owner.__mro__) if "name" in vars(base)))
+
+
 class PresetTask(Task):
     """A task with presets in ``recipes/<task>.yaml`` and data sets from the catalog.
 
@@ -67,20 +74,14 @@ class PresetTask(Task):
         splits: the samples of each split, unless the task overrides `size`.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = _FirstName()  # type: ignore[assignment]
     recipes: ClassVar[Mapping[str, Any] | None] = None
     load_weights: ClassVar[staticmethod[[Any, Path], str]]
     classes: tuple[str, ...] = ()
     splits: Mapping[str, Any]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not hasattr(cls, "kind") and hasattr(cls, "name"):
-            cls.kind = cls.name
-
     @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """Return the trial of a request; raise InputError for unknown names or keys, wrong values or missing data."""
+    def draft_for(cls, request: TrialRequest) -> Trial:
         entry = MODELS.entry(request.model)
         if cls.kind not in entry.facts.get("tasks", [cls.kind]):
             supported = ", ".join(name for name in MODELS if cls.kind in MODELS.entry(name).facts.get("tasks", ()))
@@ -96,28 +97,39 @@ class PresetTask(Task):
         if len(names) > 1 and schedule != "constant":
             raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
-        source = locate(request.data, settings.data, settings.folders)
-        if source.dataset.kind != cls.kind:
-            raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.kind}'")
-        recipe = cls._recipe(request, source.dataset.name, entry.name, align)
-        accepted = source.accepted_fingerprints(settings)
+        weights = str(weights_path(request.weights)) if request.weights is not None else None
         return Trial(
             task=cls.name,
-            data=DataRef(name=request.data, fingerprint=accepted[0], partial=accepted[0] != accepted[-1]),
+            data=DataRef(name=request.data, fingerprint=""),
             model=entry.name,
-            weights=weights_ref(Path(request.weights)) if request.weights is not None else None,
+            weights=WeightsRef(path=weights, digest="") if weights is not None else None,
             regularizer=regularizer,
             schedule=schedule,
             align=align,
             preset=request.preset,
             overrides={key: value for key, value in request.overrides.items() if key not in _unused_keys(align)},
-            recipe={**recipe, **cls.check_files(recipe, source, settings)},
+            recipe=cls._recipe(request, DATASETS.entry(request.data).name, entry.name, align),
             plugins=plugin_digests(
                 *((TASKS, cls.name), (MODELS, entry.name), (SCHEDULES, schedule), (DATASETS, request.data)),
                 *((REGULARIZERS, name) for name in names),
             ),
             seed=request.seed,
         )
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """Return the trial of a request; raise InputError for unknown names or keys, wrong values or missing data."""
+        draft = cls.draft_for(request)
+        source = locate(request.data, settings.data, settings.folders)
+        if source.dataset.kind != cls.kind:
+            raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.kind}'")
+        accepted = source.accepted_fingerprints(settings)
+        files = {
+            "data": DataRef(name=request.data, fingerprint=accepted[0], partial=accepted[0] != accepted[-1]),
+            "weights": weights_ref(Path(draft.weights.path)) if draft.weights is not None else None,
+            "recipe": {**draft.recipe, **cls.check_files(draft.recipe, source, settings)},
+        }
+        return draft.model_copy(update=files)
 
     @classmethod
     def check_files(cls, recipe: Mapping[str, Any], source: Source, settings: Settings) -> dict[str, str]:

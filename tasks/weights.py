@@ -12,9 +12,14 @@ from harness.files import open_regular
 from harness.trials.trial import Trial, WeightsRef
 
 
+def weights_path(text: str | Path) -> Path:
+    """Return the absolute path of weights; they need not exist."""
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - it leaves the name of an unknown user
+
+
 def weights_ref(path: Path) -> WeightsRef:
     """Return a path with the SHA-256 of its files' content; raise InputError if it does not exist or cannot be read."""
-    path = Path(os.path.expanduser(path)).absolute()  # noqa: PTH111 - it leaves the name of an unknown user
+    path = weights_path(path)
     if not path.exists():
         raise InputError(f"weights {path}: expected a file, or a folder with config.json and model.safetensors")
     try:

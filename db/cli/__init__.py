@@ -1,1 +1,1 @@
-"""The commands `dropbench results`, `compare`, `rank` and `db`."""
+"""The command `dropbench db`, and the options and output of commands that print results."""

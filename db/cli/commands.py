@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from db.cli.output import Json, opened
+from harness.cli.examples import examples
 from harness.errors import count_of
 from harness.settings import Settings
 
@@ -30,7 +31,7 @@ def _progress_bar(as_json: bool) -> Progress:
     return Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty())
 
 
-@db.command()
+@db.command(epilog=examples("db upgrade"))
 def upgrade(as_json: Json = False) -> None:
     """Upgrade the database to the current schema. Every command that opens the database does so by itself."""
     from db.schema.connection import connect, database_name
@@ -48,7 +49,7 @@ def upgrade(as_json: Json = False) -> None:
         typer.echo(f"{database_name(engine)}: {'now' if changed else 'already'} at schema {REVISION}")
 
 
-@db.command()
+@db.command(epilog=examples("db rebuild"))
 def rebuild(as_json: Json = False) -> None:
     """Rebuild the database from the run directories. Trials without a run directory do not change.
 
@@ -72,7 +73,7 @@ def rebuild(as_json: Json = False) -> None:
         typer.echo(f"{count_of(summary.without_directory, 'trial')} without a run directory did not change.")
 
 
-@db.command()
+@db.command(epilog=examples("db export tables", "db export tables --format parquet"))
 def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Target folder; one file per table.")],
     kind: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="File format.")] = "csv",
@@ -90,7 +91,7 @@ def export(
             typer.echo(f"{file}: {count_of(rows, 'row')}")
 
 
-@db.command("import")
+@db.command("import", epilog=examples("db import colleague.db", "db import tables --replace"))
 def import_(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A database (file or URL) or an exported folder.")],
     replace: Annotated[bool, typer.Option("--replace", help="If results differ, take those of SOURCE.")] = False,
@@ -122,7 +123,7 @@ def import_(
         raise typer.Exit(1)
 
 
-@db.command()
+@db.command(epilog=examples("db sql 'SELECT state, count(*) FROM trials GROUP BY state'"))
 def sql(
     statement: Annotated[str, typer.Argument(metavar="SELECT", help="One statement that only reads.")],
     as_json: Json = False,

@@ -32,6 +32,10 @@ Name = tuple[Any, ...]
 BASELINE = "none"
 MIN_REGULARIZERS, MIN_BLOCKS = 3, 5
 """Minimum for a Friedman test."""
+MAX_NAMED = 5
+"""Regularizers and reasons that notes name; the others are counted."""
+MAX_CANDIDATES = 4096
+"""Sets of regularizers that are tried in search of the largest part without gaps."""
 
 
 class Block(NamedTuple):
@@ -57,8 +61,9 @@ class Ranking:
         rows: regularizer, the keys that split it, rank (mean over the blocks, 1 is best), won (blocks without a better
             one), improvement (mean over the blocks, relative to `BASELINE`, in percent, positive is better), low and
             high (its 95 % t interval over the blocks), no_interval (why there is none).
-        blocks: number of blocks in which all regularizers have a result.
+        blocks: number of blocks in which all ranked regularizers have a result.
         left_out: the other blocks, each with the reason.
+        left_out_regularizers: those that are not ranked, each with the number of blocks in which it has a result.
         friedman: statistic and p of Friedman's test on the ranks; None if there are too few ranks.
         notes: sentences that qualify the ranking.
     """
@@ -66,6 +71,7 @@ class Ranking:
     rows: list[Row]
     blocks: int = 0
     left_out: list[Row] = field(default_factory=list)
+    left_out_regularizers: list[Row] = field(default_factory=list)
     friedman: dict[str, float] | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -73,7 +79,8 @@ class Ranking:
 def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), by: Sequence[str] = ()) -> Ranking:
     """Rank regularizers in each block of task, data, model, preset, overrides and metric (Demšar 2006, section 3.2.2).
 
-    A regularizer's value in a block is the mean over its configurations, each the mean over its seeds.
+    A regularizer's value in a block is the mean over its configurations, each the mean over its seeds. If results are
+    missing, the regularizers and blocks without a gap that have the most results are ranked.
 
     Args:
         store: the database.
@@ -124,14 +131,15 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
 
 
 def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[str]) -> Ranking:
-    names = sorted(
-        {name for block in blocks.values() for name in block}, key=lambda name: [sort_key(part) for part in name]
-    )
+    metrics = {block: directed_metric(block.task, block.metric) for block in blocks}
+    ranked = _largest_complete([frozenset(values) for block, values in blocks.items() if metrics[block]])
+    every = {name for block in blocks.values() for name in block}
+    names = sorted(ranked or every, key=_sort_key)
     complete: dict[Block, Metric] = {}
     left_out = []
     for block, values in blocks.items():
-        metric = directed_metric(block.task, block.metric)
-        missing = [" ".join(str(part) for part in name if part is not None) for name in names if name not in values]
+        metric = metrics[block]
+        missing = [_label(name) for name in names if name not in values]
         if metric is not None and not missing:
             complete[block] = metric
             continue
@@ -140,7 +148,12 @@ def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[st
     table = {
         block: {name: math.fsum(values) / len(values) for name, values in blocks[block].items()} for block in complete
     }
-    ranking = Ranking([], len(complete), left_out)
+    counts = Counter(name for values in blocks.values() for name in values)
+    others = [
+        {**dict(zip(("regularizer", *by), name, strict=True)), "blocks": counts[name]}
+        for name in sorted(every - {*names}, key=_sort_key)
+    ]
+    ranking = Ranking([], len(complete), left_out, others)
     ranks = _ranks([[metric.score(table[block][name]) for name in names] for block, metric in complete.items()])
     for position, name in enumerate(names):
         own = [row[position] for row in ranks]
@@ -159,12 +172,45 @@ def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[st
         )
     ranking.rows.sort(key=lambda row: (row["rank"] is None, row["rank"]))
     ranking.friedman = _friedman(ranks)
-    ranking.notes = _notes(ranking, names)
+    ranking.notes = _notes(ranking, names, by)
     if (most := max((len(values) for block in complete for values in blocks[block].values()), default=1)) > 1:
         ranking.notes.append(f"means over up to {most} configurations of a regularizer per block: `--by` splits them")
     if marked := sorted({f"{block.data} ({block.mark})" for block in complete if block.mark}):
         ranking.notes.append(f"data other than the published ones: {', '.join(marked)}")
     return ranking
+
+
+def _largest_complete(present: Sequence[frozenset[Name]]) -> frozenset[Name]:
+    """Return the two or more regularizers with the most results in blocks that have all of them; empty if none has.
+
+    Of equals, it is the set with more regularizers. Candidates are the intersections of what the blocks have, of which
+    at most `MAX_CANDIDATES` are tried, the most frequent first.
+    """
+    distinct = Counter(present)
+    candidates: set[frozenset[Name]] = set()
+    for own, _ in distinct.most_common():
+        if len(candidates) < MAX_CANDIDATES:
+            candidates |= {own, *(own & other for other in candidates)}
+    sizes = {
+        names: (len(names) * sum(count for own, count in distinct.items() if names <= own), len(names))
+        for names in candidates
+        if len(names) > 1
+    }
+    best = max(sizes.values(), default=None)
+    return min((names for names, size in sizes.items() if size == best), key=_order, default=frozenset())
+
+
+def _order(names: frozenset[Name]) -> tuple[bool, list[Any]]:
+    """Sort sets of regularizers with the baseline first."""
+    return not any(name[0] == BASELINE for name in names), sorted(map(_sort_key, names))
+
+
+def _sort_key(name: Name) -> list[Any]:
+    return [sort_key(part) for part in name]
+
+
+def _label(name: Name) -> str:
+    return " ".join(str(part) for part in name if part is not None)
 
 
 def _ranks(scores: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -198,12 +244,21 @@ def _improvements(
     return improvements
 
 
-def _notes(ranking: Ranking, names: Sequence[Name]) -> list[str]:
+def _notes(ranking: Ranking, names: Sequence[Name], by: Sequence[str]) -> list[str]:
     reasons = Counter(block["reason"] for block in ranking.left_out)
     total = ranking.blocks + len(ranking.left_out)
-    notes = [f"{count} of {total} blocks left out: {reason}" for reason, count in reasons.most_common(5)]
-    if len(reasons) > 5:
-        notes.append(f"{len(reasons) - 5} more reasons: `--json` lists them all")
+    notes = []
+    if others := ranking.left_out_regularizers:
+        part = f"{len(names)} of {len(names) + len(others)} regularizers in {ranking.blocks} of {total} blocks"
+        named = [
+            f"{_label(tuple(row[key] for key in ('regularizer', *by)))} ({row['blocks']} of {total} blocks)"
+            for row in others[:MAX_NAMED]
+        ]
+        more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+        notes += [f"the largest part without gaps: {part}", f"regularizers left out: {', '.join(named)}{more}"]
+    notes += [f"{count} of {total} blocks left out: {reason}" for reason, count in reasons.most_common(MAX_NAMED)]
+    if len(reasons) > MAX_NAMED:
+        notes.append(f"{len(reasons) - MAX_NAMED} more reasons: `--json` lists them all")
     if len(names) < 2:
         return [*notes, "fewer than two regularizers have a result: nothing to rank"]
     if not ranking.blocks:

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from db.queries.declarations import Published
 from db.queries.groups import Group, Groups, Pool, grouped
 from db.queries.marks import mark_text
 from db.queries.statistics import AGGREGATES, DEFAULT_AGGREGATES, aggregate
 from db.schema.connection import reading
-from db.schema.tables import FINAL, Metrics, Trials
+from db.schema.tables import FINAL, Configs, Metrics, Trials
 from db.store import filters
 from db.store.rows import Row, in_list
 from db.store.store import Store
-from harness.errors import unknown_name
+from harness.errors import count_of, unknown_name
 from harness.trials.metric import TEST, MetricName
 
 STATE_PRIORITY = ("failed", "running", "submitted", "queued", "cancelled", "skipped", "succeeded")
@@ -29,6 +29,9 @@ CURVE_SPLITS = ("dev", "train", "test")
 
 METRIC_COLUMNS = (*AGGREGATES, "published", "pooled")
 """Columns of a row that describe its metric."""
+
+MAX_VALUES = 5
+"""Values of a key that a message names."""
 
 
 def final_values(store: Store, ids: Sequence[str], metric: str) -> dict[str, float | None]:
@@ -219,3 +222,30 @@ def _label(row: Row) -> Row:
 def _value(row: Row, name: str) -> Any:
     """Return a column, parameter or override of a row."""
     return row[name] if name in row else row.get("params", {}).get(name, row.get("overrides", {}).get(name))
+
+
+def explain_empty(store: Store, words: Sequence[str]) -> str:
+    """Return why a filter has no results: the words without which trials match, and what those trials have instead."""
+    terms: list[list[str]] = [[]]
+    for word in words:
+        terms[-1].append(word)
+        if word != "not":
+            terms.append([])
+    parts = []
+    with reading(store.engine) as connection:
+        for index, term in enumerate(terms[:-1] if len(terms) > 2 else ()):
+            rest = [word for other in terms[:index] + terms[index + 1 :] for word in other]
+            clauses = filters.parse(connection, rest).clauses
+            if count := connection.scalar(select(func.count()).select_from(Trials).where(*clauses)):
+                key = term[-1].partition("=")[0].rstrip("!")
+                values = _distinct_values(connection, key, clauses) if key in filters.COLUMNS else []
+                instead = f" ({key}={','.join(values)})" if values else ""
+                parts.append(f"without `{' '.join(term)}`, {count_of(count, 'trial')}{instead}")
+    if parts:
+        return f"no results: no trial matches '{' '.join(words)}'; {', '.join(parts)}"
+    return "no results: run `dropbench run SUITE`"
+
+
+def _distinct_values(connection: Connection, key: str, clauses: Sequence[Any]) -> list[str]:
+    query = select(Configs.c[key]).join(Trials, Trials.c.config_id == Configs.c.id).where(*clauses).distinct()
+    return list(connection.scalars(query.order_by(Configs.c[key]).limit(MAX_VALUES)))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy
 
+from db.queries.recorded import trials_of
 from db.queries.results import final_values
 from db.queries.statistics import summarize
 from db.schema.connection import reading
@@ -109,7 +110,7 @@ def evaluate(cell: Cell, space: Iterable[Params], settings: Settings, store: Sto
     """Return the current state of the candidates with these values. Raise as `select` does."""
     assert cell.sweep is not None
     fixed_cells = [(params, cell.with_params(params)) for params in space]
-    candidates = [(params, fixed, fixed.trials(settings)) for params, fixed in fixed_cells]
+    candidates = [(params, fixed, trials_of(fixed, settings, store)) for params, fixed in fixed_cells]
     ids = [trial.id for _, _, trials in candidates for trial in trials]
     values: dict[str, float | None] = {}
     selection_metric: Metric | None = None

@@ -47,7 +47,7 @@ napoleon_custom_sections = [("Class attributes", "params_style")]
 CONTENTS = {
     "Start": "docs/installation docs/tutorial docs/pictures docs/reading-tables docs/tasks",
     "Regularizers": "docs/gallery docs/regularizers",
-    "Your model": "docs/your-model docs/python docs/api",
+    "Your model": "docs/your-model docs/python docs/api docs/comparison",
     "Your data and tasks": "docs/data docs/plug-ins docs/image-models",
     "Science": "docs/results docs/selection docs/analyses docs/parity benchmarks/RESULTS",
     "Clusters": "docs/cluster docs/scale docs/containers/README",

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from harness.cli.examples import examples
 from harness.cli.table import print_items
 from harness.errors import EXTRAS, install_commands
 from harness.settings import Settings
@@ -26,7 +27,7 @@ class Finding(NamedTuple):
     detail: str
 
 
-@app.command()
+@app.command(epilog=examples("doctor", "doctor --json"))
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Report what works on this machine and what is missing."""
     findings = examine()

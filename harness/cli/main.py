@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
+from harness.cli.examples import examples
 from harness.errors import InputError, check_text, missing_library, unknown_name
 from harness.registry import PLUGIN_MODULES, describe, load
 
@@ -38,9 +39,9 @@ COMMANDS = {
     "retry": Target("jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
     "collect": Target("jobs.cli.queue_commands:app", "Update the database from the run directories."),
     "gc": Target("jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
-    "results": Target("db.cli.query_commands:app", "Query metrics, averaged over seeds."),
-    "compare": Target("db.cli.query_commands:app", "Compare two filters, suites or databases: old, new, change.", True),
-    "rank": Target("db.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
+    "results": Target("jobs.cli.query_commands:app", "Query metrics, averaged over seeds."),
+    "compare": Target("jobs.cli.query_commands:app", "Compare two filters or databases: old, new, change.", True),
+    "rank": Target("jobs.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),
@@ -68,6 +69,8 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command, or a group of commands of that name."""
         if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:
+                return None  # completion of an unknown command
             raise unknown_name("command", cmd_name, COMMANDS)
         target = COMMANDS[cmd_name]
         if target.plugins and not ctx.resilient_parsing:
@@ -89,7 +92,18 @@ class LazyGroup(TyperGroup):
 app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.callback(invoke_without_command=True)
+def _print_version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version
+
+        typer.echo(version("dropbench"))
+        raise typer.Exit
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples("run quickstart", "list suites", "report dropkey/table1 --format html -o table1.html"),
+)
 def dropbench(
     plugin: Annotated[
         list[Path] | None,
@@ -100,25 +114,30 @@ def dropbench(
     ] = None,
     accept_partial: Annotated[bool, typer.Option("--accept-partial", help="Identify data as version 0.1 did.")] = False,
     trust_cache: Annotated[bool, typer.Option("--trust-cache", help="Do not check data that were hashed.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Benchmark attention regularizers: train a paper's table, keep every metric, print it next to the published one.
 
     Environment: DROPBENCH_DATA (./data), DROPBENCH_RUNS (./runs), DROPBENCH_DB (sqlite:///dropbench.db),
     DROPBENCH_PLUGINS.
     """
-    if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(installed("dropbench"))
-        raise typer.Exit
 
 
 def main() -> None:
     """Run the command line; user errors end in one line and exit code 2."""
     gc.set_threshold(GARBAGE)
+    gc.enable()  # `dropbench.__main__` disables it
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":  # it may lack ± and −
-        sys.stdout.reconfigure(errors="backslashreplace")
+        if "--json" in sys.argv:
+            sys.stdout.reconfigure(encoding="utf-8")
+        else:
+            sys.stdout.reconfigure(errors="backslashreplace")
+    if "_DROPBENCH_COMPLETE" in os.environ:
+        from harness.cli.completion import join_words
+
+        join_words()
     code = run(sys.argv[1:])
     if "torch" not in sys.modules:  # torch's libraries warn about uncollected objects at exit
         gc.freeze()  # skips the last collection

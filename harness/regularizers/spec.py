@@ -9,6 +9,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
@@ -96,9 +97,15 @@ def build_regularizer(name: str, /, **params: Any) -> Regularizer:
 
 def parameters(name: str) -> tuple[str, ...]:
     """Return the names of a regularizer's parameters; raises InputError if the regularizer is unknown."""
+    return tuple(fields(name))
+
+
+def fields(name: str) -> dict[str, FieldInfo]:
+    """Return the parameters of a regularizer with their types; raises InputError if the regularizer is unknown."""
     if SEPARATOR in name:
-        return tuple(f"{part}.{key}" for part in part_names(name) for key in (*parameters(part), "schedule"))
-    return () if REGULARIZERS.entry(name).name == "none" else tuple(_class(name).model_fields)
+        parts = {part: fields(part) for part in part_names(name)}
+        return {f"{part}.{key}": field for part, own in parts.items() for key, field in own.items()}
+    return {} if REGULARIZERS.entry(name).name == "none" else dict(_class(name).model_fields)
 
 
 def _class(name: str) -> type[Regularizer]:

@@ -119,6 +119,7 @@ class Suite(FiniteModel, strict=True):
                     request=validated(TrialRequest, fields, where, f"field of a trial in {where}"),
                     seeds=seeds,
                     sweep=sweep,
+                    fingerprints=options.fingerprints,
                 )
         self._check_swept(rows, options, swept)
         for key, names in selected.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
-from harness.registry import LOG, PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, REGISTRIES, Registry, current_plugin, describe
+from harness.registry import PLUGIN_MODULES, PLUGINS_WITH_ENTRIES, REGISTRIES, Registry, current_plugin, describe, warn
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import part_names
@@ -61,7 +61,7 @@ def load_plugins(files: Iterable[Path]) -> None:
             current_plugin.reset(token)
         _loaded[str(path)] = digest
         if str(path) not in PLUGINS_WITH_ENTRIES:
-            LOG.warning('plug-in %s registers nothing: add `@REGULARIZERS.register("name")` to its class', file)
+            warn(f'plug-in {file} registers nothing: add `@REGULARIZERS.register("name")` to its class')
 
 
 @cache

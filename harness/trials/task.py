@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -32,7 +32,24 @@ RENAMED_METHODS = {
 """Methods of a task: names up to 0.1, and current names."""
 SUBSET = "subset: "
 """The beginning of a note that the data are a part of the published data."""
-TASKS: Registry[type[Task]] = Registry("task", "a Task with metrics", lambda item: hasattr(item, "metrics"), "tasks")
+
+
+class TaskRegistry(Registry["type[Task]"]):
+    """The registry of tasks, which names the classes that it registers."""
+
+    def register(self, name: str, *aliases: str, help: str = "", **facts: Any) -> Callable[[type[Task]], type[Task]]:
+        """Return a decorator that registers a class, and sets its `name` if the class does not define one."""
+
+        def decorate(task: Any) -> type[Task]:
+            if isinstance(task, type) and issubclass(task, Task) and "name" not in vars(task):
+                task.name = name
+            return register(task)
+
+        register = super().register(name, *aliases, help=help, **facts)
+        return decorate
+
+
+TASKS = TaskRegistry("task", "a Task with metrics", lambda item: hasattr(item, "metrics"), "tasks")
 """The fact `spec` names a task's spec, see `spec_of`."""
 for _name, _folder, _help in (
     ("image-classification", "images", "one label an image (DropKey 4.1)"),
@@ -72,7 +89,7 @@ class Task(ABC):
     """One kind of benchmark. A subclass defines data, model, loss and metrics; the engine trains it.
 
     Class attributes:
-        name: the registered name.
+        name: the registered name; `TASKS.register` sets it.
         recipe_type: the model of its hyper-parameters.
         metrics: the metrics that `evaluate` and `summary` may return; `evaluate` always returns `selection_metric`.
 
@@ -105,6 +122,15 @@ class Task(ABC):
         It is called per cell whenever a table is printed, so it imports no model library. Nothing but the trial's seed
         may depend on the seed.
         """
+
+    @classmethod
+    def draft_for(cls, request: TrialRequest) -> Trial | None:
+        """Return the trial of a request as far as it is known without any file; None if the task does not know it.
+
+        Fingerprints and digests are "", and the recipe lacks those of files besides the data. Raises InputError as
+        `trial_for` does.
+        """
+        return None
 
     @classmethod
     def resolved(cls, request: TrialRequest) -> ResolvedRecipe | None:

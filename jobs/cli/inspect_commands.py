@@ -9,27 +9,79 @@ from typing import Annotated, Literal
 
 import typer
 
+from db.cli.completion import complete_filter
 from db.cli.output import Json
 from harness.analysis import ANALYSES
+from harness.cli.completion import (
+    Item,
+    complete_analysis,
+    complete_model,
+    complete_regularizer,
+    complete_run,
+    complete_schedule,
+    complete_suite,
+    complete_task,
+    one_of,
+)
+from harness.cli.examples import examples
 from harness.cli.table import print_items
 from harness.errors import InputError, unknown_name
-from harness.settings import Settings
+from harness.settings import DEVICES, Settings
 from jobs.cli.options import TrialOptions, expand_options
+from tasks.completion import complete_data
 
 app = typer.Typer(rich_markup_mode=None)
 
 Kind = Literal["tasks", "models", "data", "regularizers", "schedules", "suites", "published"]
 """The kinds of items that can be listed."""
 
+NAMES = {
+    "tasks": complete_task, "models": complete_model, "data": complete_data, "regularizers": complete_regularizer,
+    "schedules": complete_schedule, "suites": complete_suite, "published": complete_suite,
+}  # fmt: skip
+"""The completion of their names."""
 
-@app.command("list")
+
+def _complete_listed(context: typer.Context, incomplete: str) -> list[Item]:
+    """Complete a name of the kind that is listed."""
+    return NAMES[context.params["kind"]](incomplete) if context.params.get("kind") in NAMES else []
+
+
+def _complete_analyzed(context: typer.Context, incomplete: str) -> list[Item]:
+    """Complete a trial, a suite or a filter, and after it an analysis."""
+    words = context.params.get("words") or []
+    filters = complete_filter(incomplete) if not words or "=" in words[-1] else []
+    first = complete_analysis(incomplete) if words else complete_run(incomplete)
+    return list({**dict(first), **dict(filters)}.items())
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "list suites",
+        "list models text-classification",
+        "list models --sites vit-digits --regularizer dropkey:ratio=0.2",
+    ),
+)
 def list_(
     kind: Annotated[Kind, typer.Argument(help="Kind of items to list.")],
-    name: Annotated[str, typer.Argument(help="Only this item; for models and data, also those of this task.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Only this item; for models and data, also those of this task.", autocompletion=_complete_listed
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    sites: Annotated[str | None, typer.Option(help="List the attention sites of this model instead.")] = None,
+    sites: Annotated[
+        str | None,
+        typer.Option(help="List the attention sites of this model instead.", autocompletion=complete_model),
+    ] = None,
     regularizer: Annotated[
-        str, typer.Option(help="With --sites: the regularizer to bind, as name:key=value,schedule=….")
+        str,
+        typer.Option(
+            help="With --sites: the regularizer to bind, as name:key=value,schedule=….",
+            autocompletion=complete_regularizer,
+        ),
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
     """List tasks, models, data sets, regularizers, schedules, suites or published values."""
@@ -50,12 +102,20 @@ def list_(
     print_items(items, as_json)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "analyze 3fa9 entropy", "analyze dropattention/fig2", "analyze 'regularizer=dropkey preset=mini' occlusion"
+    )
+)
 @expand_options("task", "schedule")
 def analyze(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="ID|SUITE|FILTER… [KIND]", help=f"KIND: {', '.join(ANALYSES)}; not needed for a suite."),
+        typer.Argument(
+            metavar="ID|SUITE|FILTER… [KIND]",
+            help=f"KIND: {', '.join(ANALYSES)}; not needed for a suite.",
+            autocompletion=_complete_analyzed,
+        ),
     ],
     options: TrialOptions,
     split: Annotated[Literal["train", "dev", "test"], typer.Option(help="Split of the data.")] = "test",
@@ -65,7 +125,7 @@ def analyze(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write here instead of to the run directory.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=one_of(*DEVICES))] = "auto",
     as_json: Json = False,
 ) -> None:
     """Analyze a trained trial (its id or the beginning), or all of a suite, or of a filter of `dropbench results`.

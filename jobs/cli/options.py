@@ -10,15 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.settings import MAX_SEEDS, Settings
+from db.cli.completion import complete_filter
+from harness.cli.completion import complete_model, complete_regularizer, complete_schedule, complete_task, one_of
+from harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
+from tasks.completion import complete_data
 
 Seeds = Annotated[int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")]
-Data = Annotated[list[str] | None, typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.")]
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.", autocompletion=complete_data),
+]
 Filter = Annotated[
     list[str],
     typer.Argument(
         metavar="FILTER…",
         help="Conditions that must all hold: a suite, a state, an id's beginning, KEY=VALUE, 'KEY<VALUE', not WORD.",
+        autocompletion=complete_filter,
     ),
 ]
 
@@ -27,21 +34,42 @@ Filter = Annotated[
 class TrialOptions:
     """The options that select trials, unparsed."""
 
-    preset: Annotated[str, typer.Option(help="mini: at most hours on two cores; paper: as published.")] = "mini"
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="mini: at most hours on two cores; paper: as published.", autocompletion=one_of("mini", "paper")
+        ),
+    ] = "mini"
     seeds: Seeds = None
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[=PATH]", help="Only these data sets; PATH: folder of this data set."),
+        typer.Option(
+            metavar="NAME[=PATH]",
+            help="Only these data sets; PATH: folder of this data set.",
+            autocompletion=complete_data,
+        ),
     ] = None
-    model: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these models.")] = None
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only these models.", autocompletion=complete_model)
+    ] = None
     regularizer: Annotated[
-        list[str] | None, typer.Option(metavar="SPEC", help="Additional row, such as dropkey:ratio=0.3.")
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Additional row, such as dropkey:ratio=0.3.",
+            autocompletion=complete_regularizer,
+        ),
     ] = None
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Changed hyperparameter.")
     ] = None
-    task: Annotated[str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.")] = None
-    schedule: Annotated[str | None, typer.Option(metavar="NAME", help="Schedule of the ratio, without a SUITE.")] = None
+    task: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.", autocompletion=complete_task)
+    ] = None
+    schedule: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Schedule of the ratio, without a SUITE.", autocompletion=complete_schedule),
+    ] = None
     weights: Annotated[
         str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or a transformers folder.")
     ] = None
@@ -53,22 +81,36 @@ class TrialOptions:
         str | None,
         typer.Option(metavar="KEY=VALUE,…", help="Search instead of a grid: sampler, candidates, pruner, seed, batch."),
     ] = None
+    fingerprint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="START", help="Trials on data with this fingerprint, if there are several versions."),
+    ] = None
 
 
 @dataclass(frozen=True)
 class RuntimeOptions:
     """The options that do not change what a trial is."""
 
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto"
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=one_of(*DEVICES))] = "auto"
     backend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Backend of attention with dropout: auto, eager, cpu or triton.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Backend of attention with dropout: auto, eager, cpu or triton.",
+            autocompletion=one_of(*BACKENDS),
+        ),
     ] = None
     compile: Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")] = False
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.")
     ] = 300.0
     track: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Also log to tensorboard, wandb or mlflow.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also log to tensorboard, wandb or mlflow.",
+            autocompletion=one_of("tensorboard", "wandb", "mlflow"),
+        ),
     ] = None
 
     def to_settings(self, data: list[str] | None = None) -> Settings:

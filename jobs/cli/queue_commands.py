@@ -8,12 +8,16 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from db.cli.completion import complete_filter
 from db.cli.output import Json
+from harness.cli.completion import complete_run, one_of
+from harness.cli.examples import examples
 from harness.errors import InputError, count_of
 from harness.files import open_regular
 from harness.settings import Settings
@@ -21,6 +25,7 @@ from jobs.cli.options import Filter
 
 if TYPE_CHECKING:
     from db.store.store import Store
+    from harness.runs.run_directory import RunDirectory
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -38,12 +43,15 @@ def _open_store(*, create: bool = False) -> Iterator[tuple[Store, Settings]]:
         yield store, settings
 
 
-@app.command()
+@app.command(epilog=examples("status", "status --usage --by user"))
 def status(
     usage: Annotated[
         bool, typer.Option("--usage", help="Print the resources used by collected attempts instead.")
     ] = False,
-    by: Annotated[str, typer.Option(help="With --usage: suite, user or attempt.")] = "suite",
+    by: Annotated[
+        str,
+        typer.Option(help="With --usage: suite, user or attempt.", autocompletion=one_of("suite", "user", "attempt")),
+    ] = "suite",
     as_json: Json = False,
 ) -> None:
     """Count the trials by state. Reads the run directories of active trials, and changes nothing."""
@@ -57,51 +65,69 @@ def status(
     typer.echo(json.dumps(counts.to_json()) if as_json else render(counts))
 
 
-@app.command()
+@app.command(epilog=examples("watch", "watch --interval 10"))
 def watch(
     interval: Annotated[
         float, typer.Option(min=0.1, max=1e9, metavar="SECONDS", help="Time between two updates.")
     ] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON whenever the counts change.")] = False,
 ) -> None:
     """Follow the trials until none is active, and keep the database up to date meanwhile."""
     from jobs.queue.status import explain_waiting, read_status
-    from jobs.queue.status import watch as watch_trials
+    from jobs.queue.watch import watch as watch_trials
 
     with _open_store() as (store, settings):
-        queued = watch_trials(store, settings, interval)
+        queued = watch_trials(store, settings, interval, as_json=as_json)
         lines = explain_waiting(read_status(store, settings).reasons)
     if queued:
-        typer.echo("\n".join([f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *lines]))
+        typer.echo("\n".join([f"{count_of(queued, 'trial')} queued without workers: {RUN_THEM}.", *lines]), err=as_json)
 
 
-@app.command()
+@app.command(epilog=examples("logs 3fa9", "logs 3fa9 --follow"))
 def logs(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A trial's id, or its beginning.")],
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="A trial's id, or its beginning.", autocompletion=complete_run)
+    ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the trial ends.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the attempts and the log as JSON.")] = False,
 ) -> None:
     """Print the log of a trial, with all its attempts."""
     from harness.runs.run_directory import Runs
 
     directory = Runs(Settings.from_environment().runs).find(id)
+    if as_json:
+        if follow:
+            raise InputError("--json: prints the whole log once: expected no --follow")
+        with _open_log(directory) as file:
+            content = {"id": directory.id, "attempts": directory.attempts(), "log": file.read()}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
     position = 0
     running = True
     while running:
         running = follow and directory.locked()
         try:
-            with TextIOWrapper(open_regular(directory.path / "log.txt"), "utf-8", errors="replace") as file:
+            with _open_log(directory) as file:
                 file.seek(position)
                 shutil.copyfileobj(file, sys.stdout)
                 position = file.tell()
-        except FileNotFoundError:
+        except InputError:
             if not running:
-                raise InputError(f"{directory.id}: no log yet: the trial has not started") from None
+                raise
         sys.stdout.flush()
         if running:
             time.sleep(LOG_POLL_INTERVAL_S)
 
 
-@app.command()
-def cancel(words: Filter) -> None:
+def _open_log(directory: RunDirectory) -> TextIOWrapper:
+    try:
+        return TextIOWrapper(open_regular(directory.path / "log.txt"), "utf-8", errors="replace")
+    except FileNotFoundError:
+        raise InputError(f"{directory.id}: no log yet: the trial has not started") from None
+
+
+@app.command(epilog=examples("cancel running", "cancel dropkey/table1 regularizer=dropkey 'ratio>0.5'"))
+def cancel(words: Filter, as_json: Json = False) -> None:
     """Cancel trials; running ones write a checkpoint and stop. `retry` resumes them from there."""
     from jobs.queue.operations import cancel as cancel_trials
     from jobs.queue.status import explain_no_match
@@ -109,6 +135,9 @@ def cancel(words: Filter) -> None:
     with _open_store() as (store, settings):
         ids = store.find(" ".join(words))
         done = cancel_trials(store, settings, ids)
+        if as_json:
+            typer.echo(json.dumps(asdict(done)))
+            return
         if not done.cancelled and not done.stopping:
             typer.echo(explain_no_match(store, ids, words, "queued, submitted or running"))
             return
@@ -116,8 +145,8 @@ def cancel(words: Filter) -> None:
     typer.echo(f"Cancelled {count_of(len(done.cancelled), 'trial')}; {stopping}.")
 
 
-@app.command()
-def retry(words: Filter) -> None:
+@app.command(epilog=examples("retry failed", "retry dropkey/table1 not cancelled"))
+def retry(words: Filter, as_json: Json = False) -> None:
     """Requeue failed and cancelled trials; each resumes from its last checkpoint."""
     from jobs.queue.operations import retry as retry_trials
     from jobs.queue.reconcile import collect
@@ -127,13 +156,16 @@ def retry(words: Filter) -> None:
         collect(store, settings)
         ids = store.find(" ".join(words))
         requeued = retry_trials(store, settings, ids)
+        if as_json:
+            typer.echo(json.dumps({"requeued": requeued}))
+            return
         if not requeued:
             typer.echo(explain_no_match(store, ids, words, "failed or cancelled"))
             return
     typer.echo(f"Requeued {count_of(len(requeued), 'trial')}: {RUN_THEM}.")
 
 
-@app.command()
+@app.command(epilog=examples("collect"))
 def collect(as_json: Json = False) -> None:
     """Bring the database up to date with the run directories."""
     from jobs.queue.reconcile import collect as collect_trials
@@ -148,10 +180,15 @@ def collect(as_json: Json = False) -> None:
     typer.echo(f"{count_of(len(changed), 'trial')} changed state.")
 
 
-@app.command()
+@app.command(epilog=examples("gc --dry-run", "gc dropkey/table1 --older-than 7 --weights"))
 def gc(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only the run directories of these trials.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILTER…]",
+            help="Only the run directories of these trials.",
+            autocompletion=complete_filter,
+        ),
     ] = None,
     older_than: Annotated[
         float, typer.Option(min=0, max=1e9, metavar="DAYS", help="Minimum age of checkpoints and job logs to delete.")

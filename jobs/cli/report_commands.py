@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from db.cli.output import Json, Output, emit, opened, show
+from harness.cli.completion import complete_suite
+from harness.cli.examples import examples
 from harness.errors import InputError
 from harness.settings import Settings
+from jobs.cli.last_request import last_request
 from jobs.cli.options import TrialOptions, expand_options
 
 if TYPE_CHECKING:
     from db.report.view.view import View
+    from db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -21,56 +26,106 @@ ReportFormat = Literal["table", "md", "tex", "csv", "json", "parquet", "html", "
 """The formats of a suite's table."""
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "report quickstart",
+        "report dropkey/table1 --preset paper",
+        "report dropkey/table1 --format html -o table1.html",
+    )
+)
 @expand_options("task", "schedule")
 def report(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.")],
+    suite: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
+    ] = None,
+    *,
     options: TrialOptions,
+    last: Annotated[
+        bool, typer.Option("--last", help="The suite and options of your last `run` or `enqueue`, without a SUITE.")
+    ] = False,
     kind: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Print a suite's table next to the published one from the current results; trains nothing."""
+    """Print a suite's table next to the published one from the current results; trains nothing.
+
+    Without options, the table is that of the trials that exist, if they all were run with the same options.
+    """
     from db.report.formats import documents
-    from db.report.view.build import build_view, resolve_cells
+    from db.report.view.build import build_view
+    from db.report.view.run_options import resolve_options
     from harness.suites.suite import load_suite
     from jobs.cli.trial_request import suite_options
+    from jobs.queue.reconcile import refresh
 
-    settings, choice = suite_options(options, Settings.from_environment())
+    environment = Settings.from_environment()
+    if last:
+        if suite or options != TrialOptions():
+            raise InputError("--last: it stands for a suite with options: expected no SUITE and no option of trials")
+        suite, options = last_request(environment)
+    if not suite:
+        raise InputError(f"report: expected a SUITE or --last; {_suites_with_trials(environment)}")
+    settings, choice = suite_options(options, environment)
     loaded = load_suite(suite)
     kind = "json" if as_json else kind
     if kind in ("png", "parquet") and output is None:
         raise InputError(f"--format {kind}: expected a file: -o PATH")
     with opened(settings) as store:
-        view = build_view(loaded, resolve_cells(loaded, choice, settings, store), store, settings)
-        if kind == "html":
-            from db.report.page.document import page
-
-            return emit(page(view, store, settings.runs), output)
-    if kind == "png":
+        refresh(store, settings)
+        resolved = resolve_options(loaded, choice, settings, store)
+        view = build_view(loaded, resolved.cells, store, settings)
+        page = _html(view, store, settings) if kind == "html" else ""
+    if kind == "html":
+        emit(page, output)
+    elif kind == "png":
         from db.report.figures.figures import figure
 
-        return emit(figure(view, settings.runs), output)
-    if kind == "table":
+        emit(figure(view, settings.runs), output)
+    elif kind == "table":
         from db.report.formats.terminal import print_suite_table
 
-        return show(lambda console: print_suite_table(view, console), output)
-    write: dict[str, Callable[[View], str | bytes]] = {
-        "md": documents.as_markdown, "tex": documents.as_latex, "csv": documents.as_csv,
-        "json": documents.as_json, "parquet": documents.as_parquet,
-    }  # fmt: skip
-    return emit(write[kind](view), output)
+        show(lambda console: print_suite_table(view, console), output)
+    else:
+        write: dict[str, Callable[[View], str | bytes]] = {
+            "md": documents.as_markdown, "tex": documents.as_latex, "csv": documents.as_csv,
+            "json": documents.as_json, "parquet": documents.as_parquet,
+        }  # fmt: skip
+        emit(write[kind](view), output)
+    typer.echo("".join(f"{note}\n" for note in resolved.notes), nl=False, err=True)
 
 
-@app.command()
+def _html(view: View, store: Store, settings: Settings) -> str:
+    from db.report.page.document import page
+
+    return page(view, store, settings.runs)
+
+
+def _suites_with_trials(settings: Settings) -> str:
+    """Return the suites of the database as part of a message."""
+    from db.schema.connection import reading
+    from db.schema.tables import Memberships
+    from db.store.filters import distinct_values
+
+    with opened(settings) as store, reading(store.engine) as connection:
+        names = distinct_values(connection, Memberships.c.suite)
+    return f"the database has trials of {', '.join(names)}" if names else "the database has no trials of a suite"
+
+
+@app.command(epilog=examples("dashboard", "dashboard --port 0"))
 def dashboard(
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="Port on this machine; 0: any free port.")
     ] = 8642,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Serve live web pages of the database to this machine only; changes nothing. Stop it by Ctrl-C."""
     from db.report.dashboard.app import serve
     from jobs.queue.status import activity
 
     settings = Settings.from_environment()
-    serve(settings, port, activity, lambda address: typer.echo(f"dashboard: {address} (stop by Ctrl-C)"))
+
+    def show_address(address: str) -> None:
+        typer.echo(json.dumps({"address": address}) if as_json else f"dashboard: {address} (stop by Ctrl-C)")
+
+    serve(settings, port, activity, show_address)

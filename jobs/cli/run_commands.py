@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from db.cli.completion import complete_filter
 from db.cli.output import Json
+from harness.cli.completion import Item, complete_suite, completer, one_of
+from harness.cli.examples import examples
 from harness.errors import InputError, count_of, unknown_name
 from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
 
@@ -23,22 +28,42 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.command()
-@expand_options()
+def _profiles(word: str) -> list[Item]:
+    from jobs.slurm.profile import profile_names
+
+    return [(name, "") for name in profile_names()]
+
+
+@app.command(
+    epilog=examples(
+        "run quickstart",
+        "run dropkey/table1 --data cifar100 --seeds 3 --set steps=200",
+        "run quickstart --regularizer dropkey:ratio=0.2,schedule=increasing",
+        "run --task image-classification --data digits --model vit-digits",
+    )
+)
+@expand_options("fingerprint")
 def run(
-    suite: Annotated[str | None, typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.")] = None,
+    suite: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
+    ] = None,
     *,
     options: TrialOptions,
     parallel: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Maximum workers; default: GPUs, else cores.")
     ] = None,
-    executor: Annotated[str, typer.Option(help="local: background workers; debug: this process.")] = "local",
+    executor: Annotated[
+        str,
+        typer.Option(help="local: background workers; debug: this process.", autocompletion=one_of("local", "debug")),
+    ] = "local",
     runtime: RuntimeOptions,
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
     from db.report.formats.listing import print_trials
     from db.store.store import open_store
+    from jobs.cli.last_request import remember_request
     from jobs.cli.suite_analysis import show_suite
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
@@ -47,7 +72,11 @@ def run(
     settings = runtime_settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
     with open_store(settings.database) as store:
-        summary = run_trials(store, settings, request.items, plan, request.searched)
+        with _only_json(as_json):
+            summary = run_trials(
+                store, settings, request.items, plan, request.searched,
+                on_enqueued=partial(remember_request, settings, [suite] if suite else [], options),
+            )  # fmt: skip
         trials = count_of(len(summary.rows), "trial")
         if summary.interrupted:
             done, command = len(summary.in_states("succeeded")), shlex.join(["dropbench", *sys.argv[1:]])
@@ -64,15 +93,21 @@ def run(
     raise typer.Exit(bool(failures) or not complete)
 
 
-@app.command()
-@expand_options("task", "schedule")
+@app.command(epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"))
+@expand_options("task", "schedule", "fingerprint")
 def enqueue(
-    suites: Annotated[list[str], typer.Argument(metavar="SUITE…", help="Suites by name, or your own .yaml files.")],
+    suites: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SUITE…", help="Suites by name, or your own .yaml files.", autocompletion=complete_suite
+        ),
+    ],
     options: TrialOptions,
     as_json: Json = False,
 ) -> None:
     """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
     from db.store.store import open_store
+    from jobs.cli.last_request import remember_request
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
@@ -84,6 +119,7 @@ def enqueue(
     with open_store(settings.database) as store:
         searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
         searches.enqueue(items)
+        remember_request(settings, suites, options)
         if searched:
             collect(store, settings)
             searches.ask()
@@ -101,17 +137,28 @@ def enqueue(
         )
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "submit --parallel 2",
+        "submit --executor slurm --dry-run",
+        "submit preset=paper --executor slurm --profile a100 --parallel 16",
+    )
+)
 @expand_options()
 def submit(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.")
+        list[str] | None,
+        typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.", autocompletion=complete_filter),
     ] = None,
-    executor: Annotated[str, typer.Option(help="local, slurm or debug.")] = "local",
+    executor: Annotated[
+        str, typer.Option(help="local, slurm or debug.", autocompletion=one_of("local", "slurm", "debug"))
+    ] = "local",
     profile: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial."
+            metavar="NAME",
+            help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial.",
+            autocompletion=completer(_profiles),
         ),
     ] = None,
     parallel: Annotated[
@@ -125,26 +172,47 @@ def submit(
     runtime: RuntimeOptions,
     data: Data = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be submitted.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Submit queued trials to workers and return at once; no process needs to keep running here."""
     from db.store.store import open_store
     from jobs.queue.reconcile import collect
-    from jobs.submission.submit import group_by_profile, preview
+    from jobs.slurm.profile import FILE
+    from jobs.submission.submit import describe_defaults, group_by_profile, preview
     from jobs.submission.submit import submit as submit_trials
 
     plan = make_plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
     settings = runtime_settings(runtime, data, executor)
+    listed: list[dict[str, Any]] = []
     with open_store(settings.database) as store:
         if not dry_run:
             collect(store, settings)
         ids = store.find(" ".join(["queued", *(words or [])]))
         groups = list(group_by_profile(store, ids, plan, profile))
         if settings.device == "cuda" and any(plan.profile and not plan.profile.gpus for _, plan in groups):
-            raise InputError("--device cuda: the cluster profile requests no GPU: set `gpus` in dropbench.toml")
-        if not groups:
+            raise InputError(f"--device cuda: the cluster profile requests no GPU: set `gpus` in {FILE}")
+        if not groups and not as_json:
             typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.")
         for group, plan in groups:
-            typer.echo(preview(settings, group, plan) if dry_run else submit_trials(store, settings, group, plan))
+            if dry_run:
+                text = preview(settings, group, plan)
+                listed.append({"executor": executor, "trials": len(group), "preview": text})
+            else:
+                with _only_json(as_json):
+                    done = submit_trials(store, settings, group, plan)
+                text = done.render()
+                listed.append(done.to_json())
+            if not as_json:
+                typer.echo(text)
+    if groups and groups[0][1].profile and profile is None and not FILE.exists():
+        typer.echo(describe_defaults(groups[0][1].profile), err=True)
+    if as_json:
+        typer.echo(json.dumps(listed, ensure_ascii=False))
+
+
+def _only_json(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """Send what a trial in this process prints to standard error, if standard output is for JSON."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,19 @@ from db.cli.output import opened, show
 from db.report.formats.documents import as_json as to_json
 from db.report.formats.listing import print_trials
 from db.report.formats.terminal import print_suite_table
-from db.report.view.build import build_view, resolve_cell, resolve_cells
+from db.report.view.build import build_view, resolve_cells
+from db.report.view.run_options import resolve_options
 from db.store.run_record import read_run_record
 from db.store.store import Store, open_store
 from harness.analysis import ANALYSES, analysis_of
 from harness.analysis.options import Options
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.files import write_atomic
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite
+from jobs.queue.reconcile import refresh
 
 
 def analyze_trial(
@@ -47,6 +50,7 @@ def show_matching(words: str, kind: str, settings: Settings, *, as_json: bool) -
     """Run the missing analyses of trained trials, and print them as results; raise InputError if no trial matches."""
     kind = ANALYSES.entry(kind).name
     with opened(settings) as store:
+        refresh(store, settings)
         ids = store.find(f"succeeded {words}")
         if not ids:
             raise InputError(f"no trained trial matches '{words}': run `dropbench status` to count the trials")
@@ -63,10 +67,17 @@ def show_suite(
 ) -> bool:  # fmt: skip
     """Analyze the trained trials of a suite, print its table, and draw its figure if it has one.
 
-    Report failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
+    If `strict`, a choice without any option is replaced as in `db.report.view.run_options.resolve_options`. Report
+    failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
     """
+    notes: list[str] = []
     with open_store(settings.database) as store:
-        failures = analyze_suite(suite, choice, settings, store, kind, strict=strict)
+        if strict:
+            kind = ANALYSES.entry(kind).name if kind is not None else None
+            refresh(store, settings)
+            resolved = resolve_options(suite, choice, settings, store)
+            choice, notes = resolved.choice, resolved.notes
+        failures = analyze_suite(suite, choice, settings, store, kind, strict=strict, notes=notes)
         view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
         if as_json:
             typer.echo(to_json(view))
@@ -84,29 +95,36 @@ def show_suite(
                 file.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(file, image)
                 typer.echo(f"figure: {file}", err=True)
-    for line in failures:
+    for line in (*notes, *failures):
         typer.echo(line, err=True)
     return not failures
 
 
 def analyze_suite(
-    suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None, *, strict: bool = False
-) -> list[str]:
+    suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, kind: str | None, *, strict: bool = False,
+    notes: Sequence[str] = (),
+) -> list[str]:  # fmt: skip
     """Run the missing analyses of a suite's trained trials, and `kind` on each even if no cell needs it.
 
     Each analysis is stored at once, so that an interrupted command can continue. Return one line per failed analysis.
 
     Raises:
         InputError: an analysis is unknown, the suite does not have what the choice names, or, if `strict`, there is
-            nothing to analyze.
+            nothing to analyze; it has the first of `notes` then.
     """
     kind = ANALYSES.entry(kind).name if kind is not None else None
     required = _required_scalars(suite, choice, settings, store, kind)
     trained = {key: names for key, names in required.items() if Runs(settings.runs)[key[0]].result() is not None}
     if strict and not trained and (required or suite.figure is None):
-        untrained = f"no trained trial in {settings.runs}: run `dropbench run {suite.name}` with the same options"
-        unneeded = f"its table shows no analysis: pass one of {', '.join(ANALYSES)}"
-        raise InputError(f"analyze {suite.name}: {untrained if required else unneeded}")
+        states = [row.state for row in store.states([id for id, _ in required]).values()]
+        if not required:
+            cause = f"its table shows no analysis: pass one of {', '.join(ANALYSES)}"
+        elif done := states.count("succeeded"):
+            cause = f"{count_of(done, 'trained trial')} not in {settings.runs}: set DROPBENCH_RUNS to their folder"
+        else:
+            advice = next(iter(notes), f"run `dropbench run {suite.name}` with the same options")
+            cause = f"no trained trial in {settings.runs}: {advice}"
+        raise InputError(f"analyze {suite.name}: {cause}")
     return _run_missing(trained, settings)
 
 
@@ -115,8 +133,7 @@ def _required_scalars(
 ) -> dict[tuple[str, str], set[str]]:
     """Return the scalars that the cells need, by trial and analysis; for a swept cell, of the chosen candidate."""
     required: dict[tuple[str, str], set[str]] = {}
-    for cell in list(suite.cells(choice)):
-        resolved = resolve_cell(cell, settings, store)
+    for resolved in resolve_cells(suite, choice, settings, store):
         metric, analysis = resolved.cell.metric, analysis_of(resolved.cell.metric)
         for name in {analysis, kind} - {None}:
             for trial in resolved.trials:

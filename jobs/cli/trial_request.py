@@ -47,6 +47,7 @@ def suite_options(options: TrialOptions, settings: Settings) -> tuple[Settings, 
         weights=options.weights,
         sweep=parse_space(options.sweep) if options.sweep else None,
         search=parse_search(options.search) if options.search else None,
+        fingerprints=tuple(options.fingerprint or ()),
     )
     return settings, choice
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from sqlalchemy.exc import DatabaseError
 
 from db.store.run_record import NEXT_STATE, RunRecord, read_run_record
 from db.store.store import Store, TrialRow
@@ -83,13 +87,18 @@ def determine_state(directory: RunDirectory, submission: Submission | None) -> O
     return ObservedState("submitted" if resumes else "queued", last.get("cause"))
 
 
-def inspect_active(store: Store, settings: Settings, *, always_inspect: Collection[str] = ()) -> dict[str, ActiveTrial]:
+def inspect_active(
+    store: Store, settings: Settings, *, always_inspect: Collection[str] = (), only_here: bool = False
+) -> dict[str, ActiveTrial]:
     """Inspect every active trial by id, without changing anything.
 
     The run directories of trials without an attempt are not read while their job waits for a node, except those of
     `always_inspect`: in a large campaign most trials are such, and reading them takes minutes on a remote file system.
+    With `only_here`, trials without a run directory are left out: they may run on another machine.
     """
     rows = store.states(store.find(ACTIVE))
+    if only_here:
+        rows = {id: row for id, row in rows.items() if id in Runs(settings.runs)}
     submissions = inspect_submissions(store.open_submissions() if rows else (), settings, with_history=True)
     any_remote = any(not submission.is_local for submission in submissions.values())
     attempted = {*always_inspect, *(store.attempted(ACTIVE) if any_remote else ())}
@@ -108,12 +117,18 @@ def inspect_active(store: Store, settings: Settings, *, always_inspect: Collecti
 
 
 def collect(
-    store: Store, settings: Settings, *, thorough: bool = False, always_inspect: Collection[str] = ()
+    store: Store,
+    settings: Settings,
+    *,
+    thorough: bool = False,
+    always_inspect: Collection[str] = (),
+    only_here: bool = False,
 ) -> dict[str, TrialState]:
     """Bring the database up to date, record the ends of dead attempts, and end dead submissions.
 
     With `thorough`, also import the curves of running trials, and the results of queued trials that were run elsewhere.
-    Return the new states of the trials that changed. See `inspect_active` for `always_inspect`.
+    Return the new states of the trials that changed. See `inspect_active` for `always_inspect` and `only_here`; with
+    the latter, damaged run directories and submissions without a folder are left as they are, too.
 
     Raises:
         InputError: the runs folder or the database cannot be written.
@@ -122,13 +137,17 @@ def collect(
     if thorough:
         imported = import_results(store, settings, store.find("queued"))
         changed |= {id: row.state for id, row in store.states(imported).items()}
-    if not store.open_submissions() and not store.find(ACTIVE):
+    left = store.find(ACTIVE)
+    if only_here and not any(id in Runs(settings.runs) for id in left):
+        return changed
+    if not store.open_submissions() and not left:
         return changed
     snapshots: list[RunRecord] = []
     unreadable: dict[str, tuple[TrialState, str | None]] = {}
     busy: set[str | None] = set()
     with slots.dispatch_lock(settings.runs):
-        for id, (row, submission, observed) in inspect_active(store, settings, always_inspect=always_inspect).items():
+        active = inspect_active(store, settings, always_inspect=always_inspect, only_here=only_here)
+        for id, (row, submission, observed) in active.items():
             if not observed.inspected:
                 busy.add(row.submission_id)
                 continue
@@ -149,6 +168,8 @@ def collect(
                     continue
                 snapshots.append(replace(read_run_record(directory), state=observed.state, reason=observed.reason))
             except InputError as error:
+                if only_here:
+                    continue
                 exists = directory.path.exists()
                 if observed.state == "running" or (observed.state == "submitted" and not exists):
                     unreadable[id] = (observed.state, None)
@@ -158,7 +179,11 @@ def collect(
                     unreadable[id] = ("queued", "its run directory was deleted")
         store.record(snapshots)
         store.set_states(unreadable)
+        if only_here:  # the other active trials, and what `collect` has to report
+            rest = store.states(store.find(ACTIVE)).values()
+            busy |= {row.submission_id for row in rest}
         idle = [row for row in store.open_submissions() if row.id not in busy]
+        idle = [row for row in idle if not only_here or Path(row.folder).is_dir()]
         for id, submission in inspect_submissions(idle, settings).items():
             if not submission.alive:
                 if not submission.is_local:
@@ -166,6 +191,21 @@ def collect(
                 store.end_submission(id)
                 slots.remove_slots(settings.runs, id)
     return changed
+
+
+def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> bool:
+    """Collect the trials whose run directories are on this machine; warn if the database cannot be written.
+
+    Others are left as they are: they run on another machine, with which the database is shared. Return whether there
+    are none.
+    """
+    try:
+        collect(store, settings, thorough=thorough, only_here=True)
+    except (InputError, DatabaseError) as error:
+        line = str(error).splitlines()[0]
+        print(f"active trials are shown as of the last `dropbench collect`: {line}", file=sys.stderr)
+        return False
+    return all(id in Runs(settings.runs) for id in store.find(ACTIVE))
 
 
 def import_results(store: Store, settings: Settings, ids: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import gethostname
@@ -60,8 +60,11 @@ def run(
     plan: Plan,
     searched: Sequence[Cell] = (),
     bar: type[ProgressBar] = ProgressBar,
+    on_enqueued: Callable[[], None] = lambda: None,
 ) -> RunSummary:
     """Run trials, each with its suite, to their end on this machine; request those of `searched` as results come in.
+
+    `on_enqueued` is called when the trials have been found to be possible, and are queued.
 
     Raises:
         InputError: the database or the runs folder cannot be written; running workers continue.
@@ -70,6 +73,7 @@ def run(
     trials = {trial.id: trial for trial, _ in items}
     searches = Searches(store, settings, searched, trials)
     searches.enqueue(items)
+    on_enqueued()
     requeue_exhausted(store, list(trials))
     collect(store, settings)
     trials |= searches.ask()
@@ -79,6 +83,7 @@ def run(
     if summary.trained:
         slots.check_writable(settings.runs)
         with bar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
+            progress.start(min(1 if plan.executor == "debug" else plan.parallel, summary.trained))
             try:
                 _run_until_done(store, settings, trials, plan, progress, searches)
                 # Idle workers exit, so that no submission of this process is open when it ends.

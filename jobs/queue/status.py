@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +16,7 @@ from harness.errors import count_of, unknown_name
 from harness.files import read_tail
 from harness.settings import Settings
 from harness.trials.trial import TRIAL_STATES, TrialState
-from jobs.queue.reconcile import ActiveTrial, collect, inspect_active
+from jobs.queue.reconcile import ActiveTrial, inspect_active
 from jobs.slurm.execution import OUT_OF_MEMORY
 
 _TAIL_BYTES = 16384
@@ -102,34 +100,17 @@ def print_usage(store: Store, by: str, *, as_json: bool) -> None:
     print_listing(table(groups, total, by))  # type: ignore[arg-type]
 
 
-def watch(store: Store, settings: Settings, interval: float) -> int:
-    """Print the counts whenever they change, until no trial is active; return the number of queued trials."""
-    previous: dict[TrialState, int] = {}
-    terminal = sys.stdout.isatty()
-    while True:
-        collect(store, settings)
-        counts = store.counts()
-        if counts != previous:
-            line = _list_counts(counts) or "no trials"
-            print(f"\r\x1b[K{line}" if terminal else line, end="" if terminal else "\n", flush=True)
-            previous = counts
-        if not counts["submitted"] and not counts["running"]:
-            if terminal:
-                print()
-            return counts["queued"]
-        time.sleep(interval)
-
-
 def explain_no_match(store: Store, ids: Sequence[str], words: Sequence[str], states: str) -> str:
     """Return why a command found no trial in these states to act on."""
     filter = " ".join(words)
     if not ids:
         return f"No trial matches '{filter}': run `dropbench status` to count the trials."
     trials = count_of(len(ids), "trial that matches", "trials that match")
-    return f"None of the {trials} '{filter}' is {states}: {_list_counts(store.counts(ids))}."
+    return f"None of the {trials} '{filter}' is {states}: {list_counts(store.counts(ids))}."
 
 
-def _list_counts(counts: Mapping[TrialState, int]) -> str:
+def list_counts(counts: Mapping[TrialState, int]) -> str:
+    """Return the counts that are not zero: ``3 queued, 2 running``."""
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 

@@ -98,6 +98,17 @@ def max_array_size() -> int:
     return max(1, int(limit[1]) - 1) if limit else DEFAULT_MAX_ARRAY_SIZE
 
 
+def default_memory() -> float | None:
+    """Return the GB that a job of one CPU core gets if it requests none; None if that is unlimited or not known."""
+    try:
+        limit = re.search(
+            r"^DefMemPer(?:CPU|Node)\s*=\s*(\d+)", run_command("scontrol", "show", "config"), re.MULTILINE
+        )
+    except SlurmCommandError:
+        return None
+    return int(limit[1]) / 1024 if limit else None
+
+
 def list_nodes(partition: str | None) -> set[str]:
     """Return the nodes of a partition, or of all; empty if sinfo does not answer."""
     option = [f"--partition={partition}"] if partition else []

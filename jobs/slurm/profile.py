@@ -68,6 +68,11 @@ def load_profile(name: str, file: Path = FILE) -> Profile:
     return _profile(name, profiles[name], file)
 
 
+def profile_names(file: Path = FILE) -> list[str]:
+    """Return the names of the profiles of a file. Errors as in `load_profile`."""
+    return list(_tables(file, "default"))
+
+
 def profiles_for_trials(file: Path = FILE) -> dict[str, Profile]:
     """Load the profiles of a file that have a filter `trials`, in the file's order. Errors as in `load_profile`."""
     profiles = {name: _profile(name, table, file) for name, table in _tables(file, "default").items()}

@@ -3,16 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from db.store.store import Store
 from harness.errors import count_of
 from harness.settings import Settings
 from jobs.slurm import client
-from jobs.slurm.profile import load_profile, profiles_for_trials
+from jobs.slurm.profile import FILE, Profile, load_profile, profiles_for_trials
 from jobs.submission import executors
 from jobs.submission.dispatch import Plan, dispatch
 from jobs.worker import slots
+
+MIN_MEMORY_GB = 2.0
+"""Memory of a job if the cluster's default is less: torch and a small trial need about 0.5 GB."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The trials of one group that were submitted.
+
+    Attributes:
+        plan: how they were started.
+        trials: number of submitted trials.
+        workers: number of jobs or local workers that share them.
+        queued: number of trials that are still queued.
+        refusal: why the cluster accepted no more jobs, or None.
+    """
+
+    plan: Plan
+    trials: int
+    workers: int
+    queued: int
+    refusal: str | None = None
+
+    def render(self) -> str:
+        """Return a line that reports them."""
+        queued = f"{count_of(self.queued, 'trial')} still queued"
+        if not self.trials:
+            slots_in_use = f"All worker slots ({self.plan.parallel}) are in use"
+            return f"{slots_in_use}, {queued}: run `dropbench submit` again later."
+        trials = count_of(self.trials, "trial")
+        if self.plan.executor == "debug":
+            return f"Ran {trials} in this process: run `dropbench collect` and `dropbench status`."
+        workers = count_of(self.workers, "worker" if self.plan.executor == "local" else "job")
+        report = f"Submitted {trials} to {workers}"
+        if self.refusal is not None:
+            return f"{report}, {queued} ({self.refusal}): run `dropbench submit` again later."
+        return f"{report}. Follow them with `dropbench watch`."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers, the executor and the refusal."""
+        numbers = {"trials": self.trials, "workers": self.workers, "queued": self.queued}
+        return {"executor": self.plan.executor, **numbers, "refusal": self.refusal}
+
+
+def default_profile() -> Profile:
+    """Return the resources of a job if there is no file of profiles: the cluster's defaults, with enough memory."""
+    memory = client.default_memory()
+    return Profile(memory=MIN_MEMORY_GB if memory is not None and memory < MIN_MEMORY_GB else None)
+
+
+def describe_defaults(profile: Profile) -> str:
+    """Return a line about `default_profile`."""
+    memory = f", {profile.memory:g} GB" if profile.memory else " and memory"
+    return (
+        f"No {FILE}: each job requests the cluster's default partition{memory}, "
+        f"{count_of(profile.cpus, 'CPU core')}, no GPU and {profile.time} minutes; "
+        "a table [profiles.default] in it changes them."
+    )
 
 
 def group_by_profile(
@@ -20,7 +79,8 @@ def group_by_profile(
 ) -> Iterator[tuple[list[str], Plan]]:
     """Group queued trials by their cluster profile; yield each group with its plan.
 
-    Without a profile `name`, each trial gets the first profile whose filter it matches, or "default".
+    Without a profile `name`, each trial gets the first profile whose filter it matches, or "default"; without a file
+    of profiles, the cluster's defaults.
 
     Raises:
         InputError: a profile is missing or invalid.
@@ -28,6 +88,10 @@ def group_by_profile(
     if plan.executor != "slurm":
         if ids:
             yield list(ids), plan
+        return
+    if name is None and not FILE.exists():
+        if ids:
+            yield list(ids), replace(plan, profile=default_profile())
         return
     ungrouped = dict.fromkeys(ids)
     named = load_profile(name) if name is not None else None
@@ -41,8 +105,8 @@ def group_by_profile(
         yield list(ungrouped), replace(plan, profile=named or load_profile("default"))
 
 
-def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> str:
-    """Start as many trials as possible; return a line that reports them.
+def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> Submitted:
+    """Start as many trials as possible.
 
     If the cluster refuses an array because of its limit of jobs, submit half of it, and so on.
 
@@ -68,25 +132,16 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
             break
         trials += len(done.trials)
         workers += done.workers
-        if plan.executor == "local":
-            break
         submitted = set(done.trials)
         ids = [id for id in ids if id not in submitted]
+        if plan.executor == "local":
+            break
         if plan.max_array_size is not None and plan.max_array_size > 1:
             # Twice as many were refused, so the rest of them does not fit.
             plan = replace(plan, max_array_size=plan.max_array_size // 2)
         if plan.throttle:  # it applies within an array
             plan = replace(plan, after=done.job_id)
-    queued = f"{count_of(len(ids), 'trial')} still queued"
-    if not trials:
-        return f"All worker slots ({plan.parallel}) are in use, {queued}: run `dropbench submit` again later."
-    if plan.executor == "debug":
-        return f"Ran {count_of(trials, 'trial')} in this process: run `dropbench collect` and `dropbench status`."
-    submitted_to = count_of(workers, "worker" if plan.executor == "local" else "job")
-    report = f"Submitted {count_of(trials, 'trial')} to {submitted_to}"
-    if refusal is not None:
-        return f"{report}, {queued} ({refusal}): run `dropbench submit` again later."
-    return f"{report}. Follow them with `dropbench watch`."
+    return Submitted(plan, trials, workers, len(ids), None if refusal is None else str(refusal))
 
 
 def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:

@@ -20,6 +20,7 @@ from benchmarks.cluster import nodes, simulation
 from benchmarks.database import queue, stores, tables
 from benchmarks.database.queue import at_scale
 from benchmarks.measure import compare
+from benchmarks.quickstart import split_seconds
 from benchmarks.training import volo
 from benchmarks.training.images import clouds
 from db.store.store import open_store
@@ -134,8 +135,25 @@ def test_tables_are_made_of_what_was_trained(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(tables, "SEEDS", 2)
     monkeypatch.setattr(queue, "ROUNDS", 1)
     found = {one.name.split(";")[0]: one for one in tables.at_scale(tmp_path, 100)}
-    assert {"rank", "report quickstart (24 trials)", "report quickstart (24 trials) --format html"} <= found.keys()
+    assert {"rank", "report quickstart (28 trials)", "report quickstart (28 trials) --format html"} <= found.keys()
     assert all(one.ratio > 0 for one in found.values())
     assert 10**5 < found["that page of quickstart"].ours < tables.PAGE_BYTES
     with open_store(f"sqlite:///{tmp_path}/tables.db") as store:
         assert store.counts()["succeeded"] == sum(store.counts().values()) == 100
+
+
+def test_the_parts_of_make_bench_begin_with_what_it_prints() -> None:
+    printed = """
+        1 Creating .venv with Python 3.11.7
+        2 Installing requirements.lock (longer for a CUDA build of torch)
+        21 Importing the libraries for the first time
+        25 .venv/bin/dropbench run quickstart
+        30 28 trials, 2 workers
+        60 [27/28] 0123456789ab none, digits-small, seed 0: succeeded, test/accuracy 90.00
+        62 [28/28] 0123456789ac none, digits-small, seed 1: succeeded, test/accuracy 90.00
+        63 quickstart: Four regularizers
+        64
+    """
+    rows = [row.strip().partition(" ") for row in printed.strip().splitlines()]
+    lines = [(float(moment), line) for moment, _, line in rows]
+    assert split_seconds(lines, 0.0) == {"installation": 21.0, "first imports": 4.0, "training": 37.0, "table": 2.0}

@@ -41,3 +41,14 @@ def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> N
     assert "Nothing is queued" in again.stdout
     assert clustered.call("run", "tiny.yaml", "--seeds=20").returncode == 0
     assert Counter(len(attempts) for attempts in clustered.attempts().values()) == {1: 40}
+
+
+def test_a_cluster_needs_no_file_of_profiles(clustered: ClusterPlace) -> None:
+    """The memory that this cluster gives by default is too little for torch."""
+    (clustered.folder / "dropbench.toml").unlink()
+    assert clustered.call("enqueue", "tiny.yaml", "--preset", "one").returncode == 0
+    done = clustered.call("submit", "--executor=slurm")
+    assert done.stdout == "Submitted 2 trials to 2 jobs. Follow them with `dropbench watch`.\n", done.stderr
+    assert done.stderr.startswith("No dropbench.toml: each job requests the cluster's default partition, 2 GB, ")
+    assert done.stderr.count("\n") == 1
+    assert clustered.finish()["succeeded"] == 2

@@ -61,19 +61,24 @@ def assert_same_training(old: dict[str, Any], new: dict[str, Any]) -> None:
 def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp_path: Path) -> None:
     unpack_runs(WRITTEN / "quickstart" / "runs.tar.xz", tmp_path)
     before = times(tmp_path)
-    done = dropbench(tmp_path, "run", "quickstart")
+    # What is now quickstart/full was named quickstart.
+    done = dropbench(tmp_path, "run", "quickstart/full")
     assert done.code == 0, done.err
     assert "nothing to train" in done.out + done.err
     old = table((WRITTEN / "quickstart" / "printed.txt").read_text(encoding="utf-8"))
     assert len(old) == 10
-    assert table(done.out) == old
-    assert times(tmp_path) == before
+    assert table(done.out) == [old[0].replace("quickstart:", "quickstart/full:"), *old[1:]]
+    changed = {path for path, time in times(tmp_path).items() if time != before.get(path)}
+    assert {Path(path).name for path in changed} == {"suites.json"}
     for file, arguments in {
-        "report.json": ("report", "quickstart", "--format", "json"),
-        "results.json": ("results", "--json"),
+        "report.json": ("report", "quickstart/full", "--format", "json"),
+        "results.json": ("results", "quickstart/full", "--json"),
         "status.json": ("status", "--json"),
     }.items():
-        assert_same(read_json("quickstart", file), dropbench(tmp_path, *arguments).json)
+        written = (WRITTEN / "quickstart" / file).read_text(encoding="utf-8")
+        assert_same(
+            json.loads(written.replace('"quickstart"', '"quickstart/full"')), dropbench(tmp_path, *arguments).json
+        )
 
 
 @pytest.mark.parametrize("arguments", TRAINED.values(), ids=list(TRAINED))

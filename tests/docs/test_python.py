@@ -61,6 +61,6 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upda
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     html = ["".join(output["data"]["text/html"]) for output in outputs if "text/html" in output.get("data", {})]
     assert any("12 of 12 trials" in text for text in html)
-    assert any('<th scope="row">dropkey 0.3, decreasing</th>' in text for text in html)
+    assert any('<th scope="row">dropkey 0.1, decreasing</th>' in text for text in html)
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
     assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []

@@ -48,7 +48,7 @@ def test_no_result_is_without_a_command(page: Path, updating: ModuleType) -> Non
 @pytest.mark.slow
 def test_results_are_replaced_by_what_the_command_prints(tmp_path: Path, updating: ModuleType) -> None:
     page = tmp_path / "page.md"
-    command = "run quickstart --model vit-digits --regularizer none --seeds 1 --set steps=1 --set model.depth=1"
+    command = "run quickstart --regularizer none --seeds 1 --set steps=1 --set model.depth=1"
     page.write_text(f"a\n<!-- results of: dropbench {command} -->\nold\n<!-- end of results -->\nb\n")
     updating.update([page])
     text = page.read_text(encoding="utf-8")

@@ -14,14 +14,14 @@ from db.queries.marks import flatten
 from db.queries.results import results
 from db.report.dashboard import overview
 from db.report.dashboard.live import Live
-from db.report.dashboard.suites import Variant, variants, view_of
 from db.report.formats import listing
-from db.report.page.analyses import HISTOGRAMS, MAPS
-from db.report.page.charts import Group, band_chart, merge_seeds
+from db.report.page.analyses import ANALYSES
+from db.report.page.charts import Group, band_chart
 from db.report.page.details import differences, run_details
 from db.report.page.document import chart_groups, page_content
-from db.report.page.records import Record, load_curves, load_records
+from db.report.page.records import Record, load_curves, load_records, merge_seeds
 from db.report.page.templates import environment
+from db.report.view.variants import Variant, variants, view_of
 from db.schema.connection import reading
 from db.schema.tables import Configs
 from harness.errors import InputError
@@ -34,7 +34,7 @@ TRIAL_CACHE_S = 2.0
 """Lifetime of the curves of a running trial."""
 MAX_CURVES = 6
 MAX_POINTS = 200
-CHARTS = ("over", "metric", "curves", "layers", *HISTOGRAMS, *MAPS)
+CHARTS = ("over", "metric", "delta", "curves", "compare", "layers", *ANALYSES)
 """Ids of all groups of charts that a suite may have, in order."""
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from db.report.formats.escaping import MAX_TEXT, latex, latex_definitions, markdown
+from db.report.formats.escaping import MAX_TEXT, cut, latex, latex_definitions, markdown
 from db.report.formats.layout import Line, about, incomplete, source_grid
 from db.report.formats.listing import latex_lines, markdown_lines, to_csv, to_parquet
 from db.report.view.view import CellResult, View
@@ -50,9 +50,12 @@ def _texts(line: Line, escape: Callable[[str], str], bold: str, indent: str) -> 
     return [f"{indent}{texts[0]}", *texts[1:]] if line.kind == "below" else texts
 
 
-def as_csv(view: View) -> str:
-    """Return one line per cell after a header, with numbers in full."""
-    return to_csv(_flat(view))
+def as_csv(view: View, max_text: int | None = None) -> str:
+    """Return one line per cell after a header, with numbers in full, and texts in full or cut to a length."""
+    rows = _flat(view)
+    if max_text is not None:
+        rows = [{key: cut(v, max_text) if isinstance(v, str) else v for key, v in row.items()} for row in rows]
+    return to_csv(rows)
 
 
 def as_parquet(view: View) -> bytes:

@@ -12,6 +12,8 @@ from db.report.formats.layout import Grid, long_grid, wide_grid
 from db.report.view.view import View
 
 MIN_LABEL_WIDTH = 12
+MAX_WORD = 24
+"""Longer words in labels, which users write, may wrap inside."""
 
 
 def print_suite_table(view: View, console: Console) -> None:
@@ -39,7 +41,7 @@ def print_suite_table(view: View, console: Console) -> None:
 def _table(grid: Grid, star: bool, gap: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold", show_edge=False)
     labels, numbers = _labels(grid), _numbers(grid, star)
-    table.add_column(Text(labels[0]), overflow="fold", min_width=min(MIN_LABEL_WIDTH, max(map(len, labels))))
+    table.add_column(Text(labels[0]), overflow="fold", min_width=_min_label_width(grid))
     for texts in numbers:
         table.add_column(Text(texts[0]), no_wrap=True, min_width=len(texts[0]))
     for index, line in enumerate(grid.lines, 1):
@@ -87,7 +89,14 @@ def _numbers(grid: Grid, star: bool) -> list[list[str]]:
 def _min_width(grid: Grid, star: bool) -> int:
     """Return the minimum width of the table: labels wrap, numbers do not."""
     labels = max(map(len, _labels(grid)))
-    return _width(grid, star, gap=0) - max(0, labels - MIN_LABEL_WIDTH)
+    return _width(grid, star, gap=0) - max(0, labels - _min_label_width(grid))
+
+
+def _min_label_width(grid: Grid) -> int:
+    """Return the width that the labels need in order to wrap between words; rich breaks a longer word anywhere."""
+    labels = _labels(grid)
+    words = (len(word) + len(label) - len(label.lstrip()) for label in labels for word in label.split())
+    return min(max(map(len, labels)), max(MIN_LABEL_WIDTH, min(MAX_WORD, max(words, default=0))))
 
 
 def _width(grid: Grid, star: bool, gap: int) -> int:

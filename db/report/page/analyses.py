@@ -1,10 +1,11 @@
-"""Results of `dropbench analyze` for the trials of a suite: histograms, and maps as pictures."""
+"""Results of `dropbench analyze` for the trials of a suite: histograms, lines, attention maps and pictures."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 
 from db.report.figures.distributions import BINS, Array, load_arrays
 from db.report.formats.escaping import cut
-from db.report.page.charts import Group, histogram_chart, labels, rounded
+from db.report.page.charts import Group, histogram_chart, labels, parameter_chart, rounded
+from db.report.page.maps import draw_maps, strengths
 from db.report.view.view import CellResult, View
 from harness.errors import InputError
 from harness.runs.run_directory import Runs
@@ -25,7 +27,11 @@ HISTOGRAMS = {
     "sparsity": ("Sparsity of the attention", "largest weight × length"),
 }
 """Title and axis of each analysis with values."""
-MAPS = {"attention-map": "Attention maps", "interactions": "Attention of body joints", "predictions": "Predictions"}
+LINES = {"keep-rate": "Share of the attention kept", "occlusion": "Robustness to occlusion"}
+MAPS = {"attention-map": "Attention maps", "interactions": "Attention of body joints"}
+PICTURES = {"predictions": "Predictions"}
+ANALYSES = (*HISTOGRAMS, *LINES, *MAPS, *PICTURES)
+"""Ids of the groups, in order."""
 
 MAX_CELLS = 200
 MAX_SEEDS = 5
@@ -37,14 +43,23 @@ MAX_PICTURE_BYTES = 1_500_000
 
 def analysis_groups(view: View, runs: Path) -> list[Group]:
     """Return a group for each kind of analysis that any of the trials has."""
-    cells = [cell for cell in list(view.cells.values())[:MAX_CELLS] if cell.seeds]
-    groups = [_histograms(kind, view, cells, runs) for kind in HISTOGRAMS]
-    budget = MAX_PICTURE_BYTES
-    for kind in MAPS:
-        group = _pictures(kind, cells, runs, budget)
-        groups.append(group)
-        budget -= sum(len(uri) for *_, uri in group.pictures)
-    return [group for group in groups if group.charts or group.pictures]
+    cells: dict[str, list[CellResult]] = {kind: [] for kind in ANALYSES}
+    for cell in list(view.cells.values())[:MAX_CELLS]:
+        for kind in {kind for seed in cell.averaged[:MAX_SEEDS] for kind in _analyses(runs, seed.id)} & cells.keys():
+            cells[kind].append(cell)
+    groups = [_histograms(kind, view, cells[kind], runs) for kind in HISTOGRAMS]
+    groups += [_lines(kind, view, cells[kind], runs) for kind in LINES]
+    groups += [_maps(kind, cells[kind], runs) for kind in MAPS]
+    groups += [_pictures(kind, cells[kind], runs, MAX_PICTURE_BYTES) for kind in PICTURES]
+    return [group for group in groups if group.charts or group.drawings or group.pictures]
+
+
+def _analyses(runs: Path, id: str) -> list[str]:
+    """Return the analyses of a trial."""
+    try:
+        return [file.stem for file in (runs / id / "analysis").iterdir()]
+    except OSError:
+        return []
 
 
 def _histograms(kind: str, view: View, cells: list[CellResult], runs: Path) -> Group:
@@ -120,10 +135,93 @@ def _layer_means(kind: str, seeds: list[dict[str, Array]]) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in means.items()}
 
 
+def _lines(kind: str, view: View, cells: list[CellResult], runs: Path) -> Group:
+    """Return one chart per column: the share kept at each site, or the metric over the hidden share of samples."""
+    keep = kind == "keep-rate"
+    x, references = ("site", ("1 − drop ratio",)) if keep else ("hidden share of a sample", ())
+    rows, legend = list(view.rows), labels(view.rows)
+    lead = "Lines: mean over seeds; bands: ± standard deviation; small points: single seeds"
+    group = Group(kind, LINES[kind], ["; hollow diamonds: ".join([lead, *references]) + "."])
+    group.header = ("column", "row", "seeds", x, "value", *references)
+    plotted: set[int] = set()
+    for column in view.columns:
+        points: list[dict[str, Any]] = []
+        y = "share kept"
+        for cell in (cell for cell in cells if cell.column == column):
+            seeds = [line for arrays in _arrays(kind, cell, runs) if (line := _line(kind, arrays)) is not None]
+            seeds = [line for line in seeds if line.names == seeds[0].names]
+            if not seeds:
+                continue
+            row, y = rows.index(cell.row), seeds[0].y
+            values = np.array([line.values for line in seeds])
+            mean, std = values.mean(axis=0), values.std(axis=0, ddof=min(1, len(seeds) - 1))
+            for number, name in enumerate(seeds[0].names):
+                nominal, text = seeds[0].reference[number], f"{mean[number]:.4g}"
+                reference = f"{nominal:.4g}" if np.isfinite(nominal) else ""
+                point: dict[str, Any] = {"r": row, "x": number + 1 if keep else float(name), "y": rounded(mean[number])}
+                point |= {"n": len(seeds), "m": text}
+                if len(seeds) > 1:
+                    point |= {"l": rounded(mean[number] - std[number]), "h": rounded(mean[number] + std[number])}
+                    point["s"] = [rounded(value) for value in values[:, number]]
+                if reference:
+                    point |= {"p": rounded(nominal), "q": reference}
+                points.append(point)
+                texts = (column, legend[row], str(len(seeds)), cut(name, 80), text, reference)
+                group.rows.append(texts[: len(group.header)])
+            plotted.add(row)
+        if points and len(group.charts) < MAX_CHARTS:
+            description = f"{LINES[kind]}: {column}"
+            group.charts.append(parameter_chart(column, description, legend, points, x, y, ("seeds", *references)))
+    group.legend = [(row, legend[row]) for row in sorted(plotted)]
+    return group
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of one seed: names of its points, values, reference values (NaN: none), and the name of the values."""
+
+    names: list[str]
+    values: Array
+    reference: Array
+    y: str
+
+
+def _line(kind: str, arrays: Mapping[str, Array]) -> _Line | None:
+    """Return the line that an analysis measured; None if there is no finite one."""
+    if kind == "keep-rate":
+        line = _Line([str(name) for name in arrays["sites"]], arrays["kept"], arrays["nominal"], "share kept")
+    else:
+        (losses, values), name = list(arrays.values())[:2], list(arrays)[1]
+        line = _Line([f"{loss:g}" for loss in losses], values.mean(axis=1), np.full(len(losses), np.nan), name)
+    return line if np.isfinite(line.values).all() and line.names else None
+
+
+def _maps(kind: str, cells: list[CellResult], runs: Path) -> Group:
+    """Return one drawing per column with the maps of each row's first analyzed seed, all on one color scale."""
+    group = Group(kind, MAPS[kind])
+    columns: dict[str, list[tuple[str, Mapping[str, Array]]]] = {}
+    omitted = 0
+    for cell in cells:
+        arrays = next((arrays for arrays in _arrays(kind, cell, runs) if strengths(arrays)), None)
+        if arrays is None:
+            continue
+        if sum(map(len, columns.values())) == MAX_PICTURES:
+            omitted += 1
+            continue
+        columns.setdefault(cell.column, []).append((cell.row, arrays))
+    tops = [float(weights.max()) for rows in columns.values() for _, arrays in rows for weights in strengths(arrays)]
+    for number, (column, rows) in enumerate(columns.items()):
+        group.drawings.append(draw_maps(f"{kind}-{number}", column, rows, max(tops)))
+    group.lead.append("The first analyzed seed of each row, on the same samples; all maps have the same color scale.")
+    if omitted:
+        group.lead.append(f"{omitted} more are in the run directories, as analysis/{kind}.png.")
+    return group
+
+
 def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Group:
     """Return the analysis' own figure of the first seed that has one, for each cell, in at most `budget` bytes."""
-    lead = "The first analyzed seed of each cell, on the same samples; every picture has its own scale."
-    group = Group(kind, MAPS[kind], [lead])
+    lead = "The first analyzed seed of each cell, on the same samples."
+    group = Group(kind, PICTURES[kind], [lead])
     omitted = 0
     for cell in cells:
         for seed in cell.averaged[:MAX_SEEDS]:
@@ -137,7 +235,7 @@ def _pictures(kind: str, cells: list[CellResult], runs: Path, budget: int) -> Gr
             uri = f"data:image/png;base64,{base64.b64encode(content).decode()}"
             budget -= len(uri)
             caption = f"{cut(cell.row, 60)} · {cut(cell.column, 60)}, seed {seed.seed}"
-            group.pictures.append((caption, f"{MAPS[kind]}: {caption}", uri))
+            group.pictures.append((caption, f"{PICTURES[kind]}: {caption}", uri))
             break
     if omitted:
         group.lead.append(f"{omitted} more are in the run directories, as analysis/{kind}.png.")

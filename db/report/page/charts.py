@@ -1,8 +1,8 @@
 """Charts as Vega-Lite specifications, in groups that also list their numbers as a table for accessibility.
 
 Points have short keys to keep pages small: r (index of the row), x, y, l and h (ends of the band), p (published value),
-m, n and q (mean, seeds and published value as texts). The page's script sets the colors: it maps the indices of rows to
-the colors of its style sheet, light or dark. Untrusted text is data, never part of an expression.
+s (values of single seeds), m, n and q (mean, seeds and published value as texts). Colors are variables of the page's
+style sheet, light or dark. Untrusted text is data, never part of an expression.
 """
 
 from __future__ import annotations
@@ -11,27 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from db.report.formats.escaping import cut
+from db.report.page.maps import MapFigure
+from db.report.page.records import SeedBand
 
-Array = NDArray[np.float64]
-Curve = Sequence[tuple[int, float | None]]
-"""(step, value) in order of steps; the value is None if the run reported no finite number."""
 Spec = dict[str, Any]
 Point = Mapping[str, Any]
 
-MAX_LABEL = 120
-"""Characters of a label in a table or a chart."""
-MAX_CHARTS = 24
-"""Charts per group."""
-MAX_ROWS = 40
-"""Rows of a suite's table that are plotted."""
+MAX_LABEL, MAX_CHARTS, MAX_ROWS = 120, 24, 40
+"""Characters of a label in a table or a chart; charts per group; rows of a suite's table that are plotted."""
 MAX_MARKED_POINTS = 12
 """Curves of at most this many points show them as dots."""
 COLORS = 8
-"""Colors of the style sheet; further lines are dashed."""
+"""Colors of the style sheet, `--c0` to `--c7`; further lines are dashed."""
+MAX_SEEDS = 20
+"""Seeds that are drawn as points of their own, per row."""
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 ROW: Spec = {"field": "row", "title": "row"}
@@ -39,9 +33,14 @@ HIDDEN = {"name": "hidden", "value": []}
 VISIBLE = {"filter": "indexof(hidden, datum.r) < 0"}
 HAS_BAND, HAS_X, HAS_Y = "isValid(datum.l)", "isValid(datum.x)", "isValid(datum.y)"
 HAS_PUBLISHED = "isValid(datum.p)"
+OPTIONAL = {"l", "h", "p", "s"}
+"""Fields that a chart's points may lack; Vega would find no extent of their layers."""
 AREA: Spec = {"type": "area", "opacity": 0.16, "aria": False}
 LINE: Spec = {"type": "line", "strokeWidth": 1.75, "aria": False}
-DIAMOND: Spec = {"type": "point", "shape": "diamond", "filled": False, "size": 90, "opacity": 1}
+DIAMOND: Spec = {"type": "point", "shape": "diamond", "filled": False, "size": 90, "opacity": 1, "aria": False}
+SEED: Spec = {"type": "point", "filled": True, "size": 14, "opacity": 0.6, "aria": False}
+SEEDS = [{"filter": "isValid(datum.s)"}, {"flatten": ["s"], "as": ["v"]}]
+SELECT_NEAREST = {"type": "point", "nearest": True, "on": "pointermove", "clear": "pointerout"}
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,8 @@ class Group:
         charts: the charts; may be empty.
         header, rows: the numbers of all charts as a table.
         pictures: caption, alternative text and data URI.
+        drawings: drawings that need no script.
+        comparison: data from which the page's script draws two trials side by side.
     """
 
     id: str
@@ -74,6 +75,8 @@ class Group:
     header: tuple[str, ...] = ()
     rows: list[tuple[str, ...]] = field(default_factory=list)
     pictures: list[tuple[str, str, str]] = field(default_factory=list)
+    drawings: list[MapFigure] = field(default_factory=list)
+    comparison: Mapping[str, Any] | None = None
 
     def note_limit(self, count: int, noun: str) -> None:
         """Add a sentence if there are more charts than are drawn."""
@@ -98,42 +101,6 @@ def labels(texts: Sequence[str]) -> list[str]:
     return unique
 
 
-@dataclass(frozen=True)
-class SeedBand:
-    """Curves of several seeds merged into one of K points.
-
-    Attributes:
-        steps, mean, low, high: (K,). Points outside the range of a seed are computed from the other seeds.
-        seeds: number of merged curves.
-    """
-
-    steps: Array
-    mean: Array
-    low: Array
-    high: Array
-    seeds: int
-
-
-def merge_seeds(curves: Sequence[Curve], max_points: int) -> SeedBand | None:
-    """Merge curves, one per seed, interpolating between their steps; return None if none of them has a point.
-
-    The band has at most `max_points` (at least 2), including the first and the last step.
-    """
-    arrays = [np.array([point for point in curve if point[1] is not None], dtype=float) for curve in curves]
-    finite = [(points[:, 0], points[:, 1]) for points in arrays if len(points)]
-    if not finite:
-        return None
-    steps = np.unique(np.concatenate([steps for steps, _ in finite]))
-    if len(steps) > max_points:
-        steps = steps[np.unique(np.linspace(0, len(steps) - 1, max_points).round().astype(int))]
-    values = np.array([np.interp(steps, *curve, left=np.nan, right=np.nan) for curve in finite])
-    # No seed covers the steps between the end of one and the start of another that was resumed from a later step.
-    covered = np.isfinite(values).any(axis=0)
-    steps, values = steps[covered], values[:, covered]
-    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-    return SeedBand(steps, np.nanmean(values, axis=0), low, high, len(finite))
-
-
 def band_chart(caption: str, description: str, legend: Sequence[str], curves: Mapping[int, SeedBand], y: str) -> Chart:
     """Return lines over steps, each with its band; `curves` by the index of their label."""
     values = []
@@ -151,53 +118,80 @@ def band_chart(caption: str, description: str, legend: Sequence[str], curves: Ma
     tooltip = [ROW, _tooltip("x", "step", ",d"), _tooltip("y", y, ".4~g")]
     if any(band.seeds > 1 for band in curves.values()):
         tooltip += [_tooltip("l", "lowest seed", ".4~g"), _tooltip("h", "highest seed", ".4~g")]
-    encoding: Spec = {"x": _axis("x", "step", format="~s"), "y": _axis("y"), "color": _color(legend)}
+    encoding: Spec = {"x": _axis("x", "step", format="~s", tickMinStep=1), "y": _axis("y"), "color": _color(legend)}
     layers = [
         _layer(AREA, {**encoding, "y": _axis("l"), "y2": {"field": "h"}}, HAS_BAND),
         _layer(LINE, {**encoding, "strokeDash": _dash(legend)}),
-        _layer(_dot(90, opacity=0, aria=False), {**encoding, "tooltip": tooltip}, "datum.t === 1"),
+        _hover(encoding, tooltip, "datum.t === 1"),
     ]
     if any("f" in value for value in values):
-        layers.append(_layer(_dot(35, aria=False), encoding, "datum.f === 1"))
+        layers.insert(2, _layer(_dot(35, aria=False), encoding, "datum.f === 1"))
     return _chart(caption, description, legend, values, layers)
 
 
 def parameter_chart(
-    caption: str, description: str, legend: Sequence[str], points: Sequence[Point], x: str, y: str
+    caption: str,
+    description: str,
+    legend: Sequence[str],
+    points: Sequence[Point],
+    x: str,
+    y: str,
+    texts: Sequence[str] = ("seeds", "published"),
 ) -> Chart:
-    """Return a metric over a parameter: lines with bands of ± std, published values as hollow diamonds.
+    """Return a metric over a parameter: lines with bands of ± std, single seeds, reference values as hollow diamonds.
 
-    `points` have r, x, y, l, h, p; one without x is drawn as a horizontal line.
+    `points` have r, x, y, l, h, s, p; one without x is drawn as a horizontal line. `texts` are the names of n and q.
     """
-    numbers = _number_tooltips(y)
-    tooltip = [ROW, _tooltip("x", x), *numbers]
-    level = {"y": _axis("y"), "color": _color(legend), "tooltip": [ROW, *numbers]}
-    encoding = {"x": _axis("x", x), "color": _color(legend)}
+    numbers = _number_tooltips(y, *texts)
+    whole = all(float(point.get("x", 0)).is_integer() for point in points)
+    encoding = {"x": _axis("x", x, **({"tickMinStep": 1} if whole else {})), "color": _color(legend)}
     has_point = f"{HAS_X} && {HAS_Y}"
     layers = [
         _layer(AREA, {**encoding, "y": _axis("l"), "y2": {"field": "h"}}, has_point, HAS_BAND),
-        _layer({"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5}, level, f"!{HAS_X} && {HAS_Y}"),
         _layer(LINE, {**encoding, "y": _axis("y"), "strokeDash": _dash(legend)}, has_point),
-        _layer(_dot(45), {**encoding, "y": _axis("y"), "tooltip": tooltip}, has_point),
-        _layer(DIAMOND, {**encoding, "y": _axis("p"), "tooltip": tooltip}, f"{HAS_X} && {HAS_PUBLISHED}"),
+        _seeds(SEED, {**encoding, "y": _axis("v")}, HAS_X),
+        _layer(_dot(45, aria=False), {**encoding, "y": _axis("y")}, has_point),
+        _layer(DIAMOND, {**encoding, "y": _axis("p")}, f"{HAS_X} && {HAS_PUBLISHED}"),
+        _hover({**encoding, "y": _axis("at")}, [ROW, _tooltip("x", x), *numbers], HAS_X),
     ]
+    if any("x" not in point for point in points):
+        level = {"y": _axis("y"), "color": _color(legend), "tooltip": [ROW, *numbers]}
+        layers.append(_layer({"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5}, level, f"!{HAS_X} && {HAS_Y}"))
     return _chart(caption, description, legend, points, layers)
 
 
-def dot_chart(caption: str, description: str, rows: Sequence[str], points: Sequence[Point], x: str) -> Chart:
-    """Return one line per row: mean with ± std, published value as a hollow diamond; `points` without x."""
+def dot_chart(
+    caption: str,
+    description: str,
+    rows: Sequence[str],
+    points: Sequence[Point],
+    x: str,
+    texts: Sequence[str] = ("seeds", "published"),
+    *,
+    zero: bool = False,
+) -> Chart:
+    """Return one line per row: a value with an interval, single seeds below it, a reference as a hollow diamond.
+
+    `points` are without x; `texts` are the names of n and q. `zero` adds a line at 0.
+    """
     names = [rows[point["r"]] for point in points]
     axis = {"field": "row", "type": "nominal", "sort": names, "axis": {"title": None, "labelLimit": 190}}
     encoding = {"y": axis, "color": _color(rows)}
-    tooltip = [ROW, *_number_tooltips(x)]
     rule = {"type": "rule", "strokeWidth": 2, "opacity": 0.55, "aria": False}
     layers = [
         _layer(rule, {**encoding, "x": _axis("l", x), "x2": {"field": "h"}}, HAS_BAND),
-        _layer(_dot(60), {**encoding, "x": _axis("y", x), "tooltip": tooltip}, HAS_Y),
-        _layer(DIAMOND, {**encoding, "x": _axis("p", x), "tooltip": tooltip}, HAS_PUBLISHED),
+        _seeds({**SEED, "yOffset": 8}, {**encoding, "x": _axis("v", x)}),
+        _layer(_dot(60, aria=False), {**encoding, "x": _axis("y", x)}, HAS_Y),
+        _layer(DIAMOND, {**encoding, "x": _axis("p", x)}, HAS_PUBLISHED),
+        _hover({**encoding, "x": _axis("at", x)}, [ROW, *_number_tooltips(x, *texts)]),
     ]
+    if zero:
+        line = {"type": "rule", "strokeDash": [4, 3], "color": "var(--quiet)", "aria": False}
+        layers.insert(
+            0, {"data": {"values": [{}]}, "mark": line, "encoding": {"x": {"datum": 0, "type": "quantitative"}}}
+        )
     chart = _chart(caption, description, rows, points, layers)
-    chart.spec["height"] = 48 + 26 * len(points)
+    chart.spec["height"] = 24 + 30 * len(points)
     return chart
 
 
@@ -206,44 +200,71 @@ def histogram_chart(caption: str, description: str, legend: Sequence[str], point
     encoding = {"x": _axis("x", x), "y": _axis("y", format="%"), "color": _color(legend)}
     tooltip = [ROW, _tooltip("x", f"{x}, from", ".4~g"), _tooltip("y", "share", ".1%")]
     outline = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.6, "aria": False}
-    layers = [
-        _layer(outline, {**encoding, "strokeDash": _dash(legend)}),
-        _layer(_dot(70, opacity=0, aria=False), {**encoding, "tooltip": tooltip}),
-    ]
+    layers = [_layer(outline, {**encoding, "strokeDash": _dash(legend)}), _hover(encoding, tooltip)]
     return _chart(caption, description, legend, points, layers)
 
 
 def layer_chart(caption: str, description: str, legend: Sequence[str], points: Sequence[Point]) -> Chart:
-    """Return the drop ratio per layer of a model: `points` are r, x (layer from 1), y and s (name of the site)."""
-    y = {**_axis("y"), "scale": {"zero": True}}
-    encoding = {"x": _axis("x", "layer", tickMinStep=1, format="d"), "y": y, "color": _color(legend)}
-    tooltip = [ROW, _tooltip("s", "site"), _tooltip("x", "layer"), _tooltip("y", "drop ratio", ".3~f")]
+    """Return the drop ratio per layer of a model: `points` are r, x (layer from 1), y and t (name of the site)."""
+    x = _axis("x", "layer", tickMinStep=1, format="d")
+    encoding = {"x": x, "y": _axis("y"), "color": _color(legend)}
+    tooltip = [ROW, _tooltip("t", "site"), _tooltip("x", "layer"), _tooltip("y", "drop ratio", ".3~f")]
     layers = [
         _layer(LINE, {**encoding, "strokeDash": _dash(legend)}),
-        _layer(_dot(45, aria=False), {**encoding, "tooltip": tooltip}),
+        _layer(_dot(45, aria=False), encoding),
+        _hover(encoding, tooltip),
     ]
     return _chart(caption, description, legend, points, layers)
 
 
 def _chart(caption: str, description: str, legend: Sequence[str], points: Sequence[Point], layers: list[Spec]) -> Chart:
-    """Return the chart without layers of optional fields that no point has, for which Vega would find no extent."""
-    fields = {key for point in points for key in point}
-    needed = [{channel["field"] for channel in layer["encoding"].values() if "field" in channel} for layer in layers]
+    """Return the chart without the layers and tooltips of fields that no point has."""
+    fields = {"row", *(key for point in points for key in point)}
+    for layer in layers:
+        if "tooltip" in (encoding := layer["encoding"]):
+            encoding["tooltip"] = [channel for channel in encoding["tooltip"] if channel["field"] in fields]
     spec = {
         "description": cut(description, 400),
         "width": "container",
         "height": 200,
         "params": [HIDDEN, {"name": "rows", "value": labels(legend)}],
         "data": {"values": points},
-        "transform": [VISIBLE, {"calculate": "rows[datum.r]", "as": "row"}],
-        "layer": [layer for layer, names in zip(layers, needed, strict=True) if fields >= names & {"l", "h", "p"}],
+        "transform": [
+            VISIBLE,
+            {"calculate": "rows[datum.r]", "as": "row"},
+            {"calculate": f"{HAS_Y} ? datum.y : datum.p", "as": "at"},
+        ],
+        "layer": [layer for layer in layers if fields >= _fields(layer) & OPTIONAL],
     }
     return Chart(caption, spec)
+
+
+def _fields(layer: Spec) -> set[str]:
+    """Return the fields of points that a layer draws; v stands for the single seeds."""
+    names = {channel["field"] for channel in layer["encoding"].values() if "field" in channel}
+    return {"s" if name == "v" else name for name in names}
 
 
 def _layer(mark: Spec, encoding: Spec, *filters: str) -> Spec:
     layer = {"mark": mark, "encoding": encoding}
     return {"transform": [{"filter": condition} for condition in filters], **layer} if filters else layer
+
+
+def _seeds(mark: Spec, encoding: Spec, *filters: str) -> Spec:
+    """Return a point per seed."""
+    return {
+        "transform": [*({"filter": condition} for condition in filters), *SEEDS],
+        "mark": mark,
+        "encoding": encoding,
+    }
+
+
+def _hover(encoding: Spec, tooltip: list[Spec], *filters: str) -> Spec:
+    """Return a ring around the point nearest to the pointer, wherever it is in the plot, with its tooltip."""
+    opacity = {"condition": {"param": "near", "empty": False, "value": 1}, "value": 0}
+    mark = {"type": "point", "filled": False, "size": 120, "strokeWidth": 1.5, "aria": False}
+    layer = _layer(mark, {**encoding, "opacity": opacity, "tooltip": tooltip}, *filters)
+    return {**layer, "params": [{"name": "near", "select": SELECT_NEAREST}]}
 
 
 def _dot(size: int, opacity: int = 1, **options: Any) -> Spec:
@@ -256,18 +277,22 @@ def _axis(name: str, title: str | None = None, **axis: Any) -> Spec:
     return {"field": name, "type": "quantitative", "scale": {"zero": False, "nice": True}, "axis": axis}
 
 
-def _color(legend: Sequence[str], **scale: Any) -> Spec:
-    scale = {"domain": list(range(len(legend))), **scale}
+def _by_row(legend: Sequence[str], values: Sequence[Any]) -> Spec:
+    scale = {"domain": list(range(len(legend))), "range": values}
     return {"field": "r", "type": "nominal", "scale": scale, "legend": None}
+
+
+def _color(legend: Sequence[str]) -> Spec:
+    return _by_row(legend, [f"var(--c{index % COLORS})" for index in range(len(legend))])
 
 
 def _dash(legend: Sequence[str]) -> Spec:
     """Return solid lines for the first eight rows, dashed ones for the second, dotted ones for the third."""
-    return _color(legend, range=[DASHES[index // COLORS % len(DASHES)] for index in range(len(legend))])
+    return _by_row(legend, [DASHES[index // COLORS % len(DASHES)] for index in range(len(legend))])
 
 
-def _number_tooltips(name: str) -> list[Spec]:
-    return [_tooltip("m", name), _tooltip("n", "seeds"), _tooltip("q", "published")]
+def _number_tooltips(*names: str) -> list[Spec]:
+    return [_tooltip(key, name) for key, name in zip("mnq", names, strict=False)]
 
 
 def _tooltip(name: str, title: str, format: str | None = None) -> Spec:

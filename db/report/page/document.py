@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from db.report.formats.documents import as_csv, as_latex
+from db.report.formats.escaping import MAX_TEXT
 from db.report.page.analyses import analysis_groups
 from db.report.page.charts import Group
+from db.report.page.compare import comparison
 from db.report.page.details import CellDetails, details_of
-from db.report.page.metric import metric_charts
+from db.report.page.metric import differences_chart, metric_charts
 from db.report.page.table import Table, table_of
 from db.report.page.templates import asset, digest, render, vega_bundle
-from db.report.page.training import learning_curves, ratios_by_layer
+from db.report.page.training import learning_curves, load_training, ratios_by_layer
 from db.report.view.view import View
 from db.store.store import Store
 
 MAX_CELLS = 1500
 """Cells of the table that a page shows."""
+MAX_FILE = 500_000
+"""Characters of the table as a file; a longer one is written by the page's script from the texts that it shows."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Content:
         omitted_rows: a sentence on the rows that are not shown, or "".
         lead: a sentence on the trials that are shown.
         counts: the trials by state.
+        files: the table as files to download, by format.
     """
 
     view: View
@@ -42,6 +48,7 @@ class Content:
     omitted_rows: str
     lead: str
     counts: str
+    files: Mapping[str, str]
 
 
 def page(view: View, store: Store, runs: Path) -> str:
@@ -81,10 +88,15 @@ def page_content(view: View, store: Store, runs: Path, *, full: bool = True) -> 
         lead += f" {listed:,} are listed."
     states = [seed.state for seed in seeds]
     counts = ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
-    return Content(view, table_of(view, anchors), details, omitted_rows, lead, counts or "no trials")
+    files = {"csv": as_csv(view, MAX_TEXT), "tex": as_latex(view)}
+    files = {name: content for name, content in files.items() if len(content) <= MAX_FILE}
+    table = table_of(view, anchors)
+    return Content(view, table, details, omitted_rows, lead, counts or "no trials", files)
 
 
 def chart_groups(view: View, store: Store, runs: Path) -> list[Group]:
     """Return all groups of charts of a suite that have data."""
-    groups = [metric_charts(view), learning_curves(view, store, runs), ratios_by_layer(view, runs)]
+    training = load_training(view, store, runs)
+    groups = [metric_charts(view), differences_chart(view), learning_curves(view, training)]
+    groups += [comparison(view, training, store), ratios_by_layer(view, runs)]
     return [*(group for group in groups if group is not None), *analysis_groups(view, runs)]

@@ -1,13 +1,23 @@
-"""Charts of the metric over the parameter that varies, or of each column if none does."""
+"""Charts of the metric over the parameter that varies, or of each column if none does, and of the differences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from db.report.formats.layout import column_label, mean_std
-from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, dot_chart, labels, parameter_chart, rounded
-from db.report.view.view import CellResult, View
+from db.report.formats.layout import column_label, delta_text, mean_std
+from db.report.page.charts import (
+    MAX_CHARTS,
+    MAX_ROWS,
+    MAX_SEEDS,
+    Group,
+    Spec,
+    dot_chart,
+    labels,
+    parameter_chart,
+    rounded,
+)
+from db.report.view.view import CellResult, View, baselines, pairs
 from harness.trials.metric import Metric
 
 
@@ -33,7 +43,9 @@ def _over_parameter(view: View) -> Group | None:
     names = labels(_line_labels(lines))
     x = "drop ratio" if over == "ratio" else over
     group = Group("over", f"The metric over the {x}", legend=[*enumerate(names)], header=("plot", "row", x, *_HEADER))
-    group.lead.append(_lead("Points and lines: mean over seeds; bands: ± standard deviation", view))
+    group.lead.append(
+        _lead("Points and lines: mean over seeds; bands: ± standard deviation; small points: single seeds", view)
+    )
     for panel, panel_lines in list(lines_of.items())[:MAX_CHARTS]:
         caption = ", ".join(part for part, *others in zip(panel, *lines_of, strict=True) if len(set(others)) > 1)
         results = [result for line_results in panel_lines.values() for result in line_results]
@@ -96,15 +108,10 @@ def _line_labels(lines: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _by_column(view: View) -> Group:
-    rows = view.rows[:MAX_ROWS]
-    names = labels(rows)
+    names = labels(view.rows[:MAX_ROWS])
     group = Group("metric", "The numbers as a plot", header=("column", "row", *_HEADER))
-    group.lead.append(_lead("Points: mean over seeds; lines: ± standard deviation", view))
-    if len(view.rows) > len(rows):
-        group.lead.append(f"The first {len(rows)} of {len(view.rows)} rows.")
-    group.note_limit(len(view.columns), "columns")
-    for column in view.columns[:MAX_CHARTS]:
-        cells = [(index, view.cells[row, column]) for index, row in enumerate(rows) if (row, column) in view.cells]
+    group.lead.append(_lead("Points: mean over seeds; lines: ± standard deviation; small points: single seeds", view))
+    for column, cells in _columns(view, group):
         cells = [(index, cell) for index, cell in cells if cell.mean is not None or cell.published is not None]
         if not cells:
             continue
@@ -114,6 +121,57 @@ def _by_column(view: View) -> Group:
         group.charts.append(chart)
         group.rows += [(caption, names[index], *_texts(cell)) for index, cell in cells]
     return group
+
+
+def _columns(view: View, group: Group) -> Iterator[tuple[str, list[tuple[int, CellResult]]]]:
+    """Yield the columns that are drawn with their cells, by index of the row; note those that are not."""
+    if len(view.rows) > MAX_ROWS:
+        group.lead.append(f"The first {MAX_ROWS} of {len(view.rows)} rows.")
+    group.note_limit(len(view.columns), "columns")
+    rows = view.rows[:MAX_ROWS]
+    for column in view.columns[:MAX_CHARTS]:
+        yield (
+            column,
+            [(index, view.cells[row, column]) for index, row in enumerate(rows) if (row, column) in view.cells],
+        )
+
+
+def differences_chart(view: View) -> Group | None:
+    """Return a forest plot per column: differences from the baseline with 95 % intervals; None without differences."""
+    names, baseline_of = labels(view.rows[:MAX_ROWS]), baselines(view)
+    group = Group("delta", "Differences from the baseline")
+    group.header = ("column", "row", "Δ base [95 % interval]", "pairs", "p-value")
+    group.lead.append(
+        "Points: mean difference of the seeds that both have; lines: 95 % confidence interval (paired t-test); small"
+        " points: differences of single seeds. A line that crosses 0 shows no clear difference."
+    )
+    for column, cells in _columns(view, group):
+        cells = [(index, cell) for index, cell in cells if cell.delta is not None]
+        if not cells:
+            continue
+        metric, caption = cells[0][1].metric, column_label(column, view.column(column))
+        points = []
+        for index, cell in cells:
+            p_value = "" if cell.p_value is None else f"{cell.p_value:.3g}"
+            texts = delta_text(cell), str(cell.paired), p_value
+            point: Spec = {"r": index, "y": rounded(cell.delta or 0.0), **dict(zip("mnq", texts, strict=True))}
+            if cell.interval is not None:
+                point |= {"l": rounded(cell.interval[0]), "h": rounded(cell.interval[1])}
+            points.append(point | _single([ours - base for ours, base in pairs(cell, baseline_of[cell.row, column])]))
+            group.rows.append((caption, names[index], *texts))
+        better = f" {metric.arrow}" if metric.arrow else ""
+        chart = dot_chart(
+            f"{caption}: Δ {metric.name}{better}", f"difference from the baseline by row: {caption}", names, points,
+            f"Δ {_with_unit(metric)}", ("pairs", "p-value"), zero=True,
+        )  # fmt: skip
+        group.charts.append(chart)
+    return group if group.charts else None
+
+
+def _single(values: Sequence[float | None]) -> Spec:
+    """Return the values of single seeds as part of a point; nothing for fewer than two, which are the mean."""
+    numbers = [rounded(value) for value in values if value is not None][:MAX_SEEDS]
+    return {"s": numbers} if len(numbers) > 1 else {}
 
 
 _HEADER = ("mean ± std", "seeds", "published")
@@ -131,6 +189,7 @@ def _point(result: CellResult, row: int) -> dict[str, Any]:
         point["y"] = rounded(result.mean)
         if result.std is not None:
             point |= {"l": rounded(result.mean - result.std), "h": rounded(result.mean + result.std)}
+        point |= _single([seed.value for seed in result.averaged])
     if result.published is not None:
         point |= {"p": rounded(result.published), "q": published}
     return point

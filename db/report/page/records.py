@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 
 from db.schema.connection import reading
@@ -19,8 +21,11 @@ from harness.errors import InputError
 from harness.runs.run_directory import Runs
 from harness.trials.trial import FINAL_STATES
 
+Array = NDArray[np.float64]
+Curve = Sequence[tuple[int, float | None]]
+"""(step, value) in order of steps; the value is None if the run reported no finite number."""
 Points = dict[str, list[tuple[int, float | None]]]
-"""Curves of a trial by name: (step, value) in order of steps."""
+"""Curves of a trial by name."""
 
 
 @dataclass(frozen=True)
@@ -91,3 +96,39 @@ def load_curves(store: Store, runs: Path, ids: Iterable[str], names: Iterable[st
                     if step != FINAL and (selected is None or name in selected):
                         curves[id].setdefault(name, []).append((step, value))
     return curves
+
+
+@dataclass(frozen=True)
+class SeedBand:
+    """Curves of several seeds merged into one of K points.
+
+    Attributes:
+        steps, mean, low, high: (K,). Points outside the range of a seed are computed from the other seeds.
+        seeds: number of merged curves.
+    """
+
+    steps: Array
+    mean: Array
+    low: Array
+    high: Array
+    seeds: int
+
+
+def merge_seeds(curves: Sequence[Curve], max_points: int) -> SeedBand | None:
+    """Merge curves, one per seed, interpolating between their steps; return None if none of them has a point.
+
+    The band has at most `max_points` (at least 2), including the first and the last step.
+    """
+    arrays = [np.array([point for point in curve if point[1] is not None], dtype=float) for curve in curves]
+    finite = [(points[:, 0], points[:, 1]) for points in arrays if len(points)]
+    if not finite:
+        return None
+    steps = np.unique(np.concatenate([steps for steps, _ in finite]))
+    if len(steps) > max_points:
+        steps = steps[np.unique(np.linspace(0, len(steps) - 1, max_points).round().astype(int))]
+    values = np.array([np.interp(steps, *curve, left=np.nan, right=np.nan) for curve in finite])
+    # No seed covers the steps between the end of one and the start of another that was resumed from a later step.
+    covered = np.isfinite(values).any(axis=0)
+    steps, values = steps[covered], values[:, covered]
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    return SeedBand(steps, np.nanmean(values, axis=0), low, high, len(finite))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from db.report.formats.escaping import cut
 from db.report.page import charts
-from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, SeedBand, labels
+from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, labels
 from db.report.page.details import load_environment, text_list
-from db.report.page.records import load_curves
+from db.report.page.records import Points, SeedBand, load_curves, merge_seeds
 from db.report.view.view import CellResult, View
 from db.store.store import Store
 from harness.analysis import analysis_of
@@ -28,24 +29,45 @@ MAX_PAGE_POINTS = 16_000
 _SITE = re.compile(r"^  (?P<site>\S+)\s+(?P<kind>\S+)\s+layer (?P<layer>\d+)/\d+ .*\bratio (?P<ratio>[\d.]+)")
 
 
-def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
-    """Return the dev metric and the training loss by step, one chart of each per column; None without curves."""
+@dataclass(frozen=True)
+class Training:
+    """The training of the plotted trials.
+
+    Attributes:
+        trials: ids by row and column, the same number of seeds per cell.
+        metrics: name of the dev curve of each column.
+        curves: curves of each trial that has any.
+    """
+
+    trials: Mapping[tuple[str, str], list[str]]
+    metrics: Mapping[str, str]
+    curves: Mapping[str, Points]
+
+
+def load_training(view: View, store: Store, runs: Path) -> Training:
+    """Return the curves of as many trials as a page draws."""
     rows = view.rows[:MAX_ROWS]
     cells = [cell for cell in view.cells.values() if cell.row in rows and cell.seeds]
     trials = _plotted_trials(cells)
     metrics = {cell.column: f"dev/{_task_metric(cell)}" for cell in cells}
     ids = [id for cell_ids in trials.values() for id in cell_ids]
-    curves = load_curves(store, runs, ids, ["train/loss", *set(metrics.values())])
+    return Training(trials, metrics, load_curves(store, runs, ids, ["train/loss", *set(metrics.values())]))
+
+
+def learning_curves(view: View, training: Training) -> Group | None:
+    """Return the dev metric and the training loss by step, one chart of each per column; None without curves."""
+    trials, metrics, curves = training.trials, training.metrics, training.curves
     if not curves:
         return None
+    rows = view.rows[:MAX_ROWS]
     max_points = max(20, min(MAX_POINTS, MAX_PAGE_POINTS // (2 * len(trials))))
     legend = labels(rows)
     header = ("column", "row", "seeds", "best dev", "at step", "last training loss")
     group = Group("curves", "Learning curves", header=header)
     group.lead.append("Lines: mean over seeds; bands: from the lowest to the highest seed.")
     total = sum(len(cell.seeds) for cell in view.cells.values())
-    if len(ids) < total:
-        group.lead.append(f"Drawn from {len(ids):,} of {total:,} trials, the first seeds of each cell.")
+    if (drawn := sum(map(len, trials.values()))) < total:
+        group.lead.append(f"Drawn from {drawn:,} of {total:,} trials, the first seeds of each cell.")
     group.note_limit(2 * len(view.columns), "plots")
     plotted: set[int] = set()
     for column in view.columns:
@@ -57,7 +79,7 @@ def learning_curves(view: View, store: Store, runs: Path) -> Group | None:
         for cell in cells:
             for name, bands in (("train/loss", loss), (metrics[column], dev)):
                 seeds = [curves.get(id, {}).get(name, []) for id in trials[cell.row, column]]
-                if (band := charts.merge_seeds(seeds, max_points)) is not None:
+                if (band := merge_seeds(seeds, max_points)) is not None:
                     bands[rows.index(cell.row)] = band
         for name, bands in ((metrics[column].replace("/", " "), dev), ("training loss", loss)):
             if bands and len(group.charts) < MAX_CHARTS:
@@ -123,7 +145,7 @@ def ratios_by_layer(view: View, runs: Path) -> Group | None:
     group.legend = [(row, legend[row]) for row in plotted]
     for (model, kind), panel in list(panels.items())[:MAX_CHARTS]:
         drawn = [(rows.index(row), site) for row, sites in panel.items() for site in sites]
-        points = [{"r": row, "x": site["layer"], "y": site["ratio"], "s": cut(site["site"], 80)} for row, site in drawn]
+        points = [{"r": row, "x": site["layer"], "y": site["ratio"], "t": cut(site["site"], 80)} for row, site in drawn]
         description = f"drop ratio by layer: {model}, {kind}"
         group.charts.append(charts.layer_chart(f"{model}, {kind}", description, legend, points))
         group.rows += [

@@ -4,7 +4,7 @@
   const POLL_INTERVAL_MS = 2000;
   const regions = [...document.querySelectorAll("[data-region]")];
   const status = document.querySelector("[role=status]");
-  const FOCUSABLE = "a, button, summary, [tabindex]";
+  const FOCUSABLE = "a, button, select, summary, [tabindex]";
   let plotting = null;
 
   const save = (region) => {
@@ -15,6 +15,7 @@
       open: details.map((item) => (item.open ? item.id || details.indexOf(item) : null)).filter((key) => key !== null),
       sorted: sorted && [sorted.cellIndex, sorted.ariaSort],
       pressed: [...region.querySelectorAll(".legend [aria-pressed=false]")].map((button) => button.dataset.row),
+      chosen: [...region.querySelectorAll("select")].map((select) => select.value),
       focused: [...region.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement),
       scrolled: [...region.querySelectorAll(".scroll, pre")].map((box) => [box.scrollLeft, box.scrollTop]),
     };
@@ -28,6 +29,11 @@
     });
     const table = region.querySelector(".sortable");
     if (table && saved.sorted) dropbench.sort(table, ...saved.sorted);
+    region.querySelectorAll("select").forEach((select, index) => {
+      if (!select.querySelector(`[value="${saved.chosen[index]}"]`)) return;
+      select.value = saved.chosen[index];
+      select.dispatchEvent(new Event("change"));
+    });
     saved.pressed.forEach((row) => region.querySelector(`.legend [data-row="${row}"]`)?.setAttribute("aria-pressed", "false"));
     region.querySelectorAll(".scroll, pre").forEach((box, index) => {
       if (saved.scrolled[index]) [box.scrollLeft, box.scrollTop] = saved.scrolled[index];
@@ -55,6 +61,7 @@
     region.innerHTML = html;
     region.dataset.digest = digest;
     region.hidden = !html;
+    dropbench.start(region);
     restore(region, saved);
     draw(region);
     setTimeout(() => (region.style.minHeight = ""), 1500);

@@ -1,5 +1,6 @@
 "use strict";
-// Sorts tables, opens the targets of links, and draws the charts. Without it everything but the charts is readable.
+// Sorts and filters tables, opens the targets of links, draws the charts, compares two trials, and saves what is shown
+// as files. Without it everything but the charts is readable.
 (() => {
   const value = (body, column) => {
     const cell = body.rows[0].cells[column];
@@ -37,10 +38,14 @@
     target.scrollIntoView({ block: "start" });
   };
 
-  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const make = (tag, properties = {}, ...children) => {
+    const element = Object.assign(document.createElement(tag), properties);
+    element.append(...children);
+    return element;
+  };
 
   const config = () => {
-    const quiet = style("--quiet"), line = style("--line"), font = getComputedStyle(document.body).fontFamily;
+    const quiet = "var(--quiet)", line = "var(--line)", font = getComputedStyle(document.body).fontFamily;
     const text = { labelColor: quiet, titleColor: quiet, labelFont: font, titleFont: font, titleFontWeight: "normal" };
     return {
       background: null,
@@ -53,32 +58,28 @@
     };
   };
 
-  // Map the indices of rows to the colors of the style sheet, anywhere in a specification.
-  const colored = (spec, palette) => {
-    const walk = (part) => {
-      if (!part || typeof part !== "object") return;
-      const scale = part.color?.scale;
-      if (scale) scale.range = scale.domain.map((row) => palette[row % palette.length]);
-      Object.entries(part).forEach(([key, inner]) => key !== "data" && walk(inner));
-    };
-    walk(spec);
+  // The area around a point holds the point as its datum, which Vega-Lite 6 forgets in tooltips of fields without a format.
+  const nested = (spec) => {
+    for (const { encode } of spec.marks) {
+      const tooltip = encode?.update?.isVoronoi && encode.update.tooltip;
+      if (tooltip) tooltip.signal = tooltip.signal.replace(/""\+datum\["\w+"\]/g, '"–"').replace(/(?<!\.)datum\[/g, "datum.datum[");
+    }
     return spec;
   };
 
+  const MAX_BLOCKING_MS = 1500;
   const drawn = new Map();
+  const specOf = (figure) => JSON.parse(figure.querySelector("script").textContent);
   const hidden = (figure) =>
     [...(figure.closest("section")?.querySelectorAll(".legend [aria-pressed=false]") ?? [])].map((button) => Number(button.dataset.row));
 
   const draw = async (figure) => {
-    const plot = figure.querySelector(".plot");
-    drawn.get(figure)?.finalize();
+    const plot = figure.querySelector(".plot"), spec = specOf(figure);
     drawn.set(figure, null);
-    const palette = [...Array(8).keys()].map((number) => style(`--c${number}`));
-    const spec = colored(JSON.parse(figure.querySelector("script").textContent), palette);
     spec.autosize = { type: "fit", contains: "padding" };
     const chart = await vegaEmbed(plot, spec, {
       mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false, config: config(),
-      tooltip: { disableDefaultStyle: true },
+      tooltip: { disableDefaultStyle: true }, patch: nested,
     });
     plot.classList.add("drawn");
     drawn.set(figure, chart);
@@ -86,16 +87,156 @@
     if (rows.length) chart.view.signal("hidden", rows).runAsync();
   };
 
-  const observer = typeof IntersectionObserver === "function" && new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) if (isIntersecting) { observer.unobserve(target); draw(target); }
-  }, { rootMargin: "300px" });
-
-  const start = (root) => {
+  // All charts are drawn before the page has loaded, so that none is missing in print; very many in the background.
+  const drawAll = async (root) => {
     if (typeof vegaEmbed !== "function") return;
-    root.querySelectorAll("figure.chart").forEach((figure) => (observer ? observer.observe(figure) : draw(figure)));
+    [...drawn.keys()].filter((figure) => !figure.isConnected).forEach((figure) => {
+      drawn.get(figure)?.finalize();
+      drawn.delete(figure);
+    });
+    const end = performance.now() + MAX_BLOCKING_MS;
+    for (const figure of root.querySelectorAll("figure.chart")) {
+      if (!drawn.has(figure) && figure.isConnected) await draw(figure);
+      if (performance.now() > end) await new Promise((resolve) => setTimeout(resolve));
+    }
   };
 
-  const redraw = () => [...drawn.keys()].forEach((figure) => (figure.isConnected ? draw(figure) : drawn.delete(figure)));
+  const write = (name, content) => {
+    const href = content.startsWith("data:image/") ? content : URL.createObjectURL(new Blob([content]));
+    make("a", { href, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 10000);
+  };
+
+  const textOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+  const linesOf = (table) => [...table.rows].map((row) => [...row.cells].map(textOf));
+
+  // A spreadsheet must not take a text for a formula.
+  const csv = (lines) => lines.map((line) => line.map((value) => {
+    const text = /^[=+@\t\r-]/.test(value) && isNaN(value) ? `'${value}` : String(value ?? "");
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  }).join(",") + "\n").join("");
+
+  const TEX = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "−": "$-$",
+    "Δ": "$\\Delta$", "↑": "$\\uparrow$", "↓": "$\\downarrow$", "·": "$\\cdot$", "×": "$\\times$" };
+  const tex = ([head, ...lines]) => {
+    const escaped = (text) => text.replace(/[\\~^±−Δ↑↓·×&%$#_{}]/g, (letter) => TEX[letter] ?? `\\${letter}`);
+    const line = (texts) => `${texts.map(escaped).join(" & ")} \\\\`;
+    return [`\\begin{tabular}{${"l".repeat(head.length)}}`, "\\toprule", line(head), "\\midrule", ...lines.map(line),
+      "\\bottomrule", "\\end{tabular}", ""].join("\n");
+  };
+
+  const POINT = { x: "x", y: "value", l: "low", h: "high", p: "reference", s: "seeds" };
+  const pointsOf = (figure) => {
+    const { data, params } = specOf(figure), rows = params.find(({ name }) => name === "rows").value;
+    const keys = Object.keys(POINT).filter((key) => data.values.some((point) => key in point));
+    return [["row", ...keys.map((key) => POINT[key])],
+      ...data.values.map((point) => [rows[point.r], ...keys.map((key) => [point[key]].flat().join(" "))])];
+  };
+
+  const svg = (figure) => {
+    const copy = figure.querySelector("svg").cloneNode(true), root = getComputedStyle(document.documentElement);
+    const paper = document.createElementNS(copy.namespaceURI, "rect");
+    Object.entries({ width: "100%", height: "100%", fill: "var(--paper)" }).forEach(([name, value]) => paper.setAttribute(name, value));
+    copy.prepend(paper);
+    return new XMLSerializer().serializeToString(copy).replace(/var\((--\w+)\)/g, (_, name) => root.getPropertyValue(name).trim());
+  };
+
+  const filesOf = (part) => JSON.parse(part.parentElement.querySelector(".files")?.textContent ?? "{}");
+  const WRITERS = {
+    "figure.chart": { SVG: svg, CSV: (figure) => csv(pointsOf(figure)) },
+    "figure.drawing": { SVG: svg },
+    "figure.picture": { PNG: (figure) => figure.querySelector("img").src },
+    ".scroll > table": {
+      CSV: (table) => filesOf(table).csv ?? csv(linesOf(table)),
+      TeX: (table) => filesOf(table).tex ?? tex(linesOf(table)),
+    },
+  };
+
+  const addButtons = (root) => Object.entries(WRITERS).forEach(([selector, writers]) => root.querySelectorAll(selector).forEach((part) => {
+    const figure = part.tagName === "FIGURE", holder = figure ? part.querySelector("figcaption") : part.parentElement;
+    if (holder.querySelector(".save") || holder.previousElementSibling?.matches(".save")) return;
+    const label = figure ? textOf(holder) : holder.getAttribute("aria-label");
+    const words = [document.title.split(":")[0], part.closest("section")?.querySelector("h2")?.id, label];
+    const name = words.join(" ").replace(/[^\w.]+/g, "-").slice(0, 80).replace(/-$/, "");
+    const buttons = Object.entries(writers).map(([format, content]) => make("button", {
+      type: "button", textContent: format, ariaLabel: `Save as ${format}: ${label}`, title: `Save as ${format}`,
+      onclick: () => write(`${name}.${format.toLowerCase()}`, content(part)),
+    }));
+    const save = make("span", { className: "save" }, ...buttons);
+    figure ? holder.append(save) : holder.before(save);
+  }));
+
+  const compare = (box) => {
+    if (!box.hidden) return;
+    box.hidden = false;
+    const { keys, cells, chart } = JSON.parse(box.querySelector("script").textContent);
+    const trials = cells.flatMap((cell) => cell.trials.map((trial) => ({ ...trial, cell })));
+    const selects = [...box.querySelectorAll("select")], [first] = trials;
+    selects.forEach((select) => select.append(...trials.map(({ cell, seed, value, state, id }) =>
+      new Option(`${cell.row} · ${cell.column}, seed ${seed}: ${value || state}`, id))));
+    const others = trials.filter((trial) => trial !== first && trial.seed === first.seed);
+    selects[1].value = (others.find(({ cell }) => cell.column === first.cell.column) ?? others[0] ?? trials[1]).id;
+
+    const overlay = (name, pair) => {
+      const values = pair.flatMap(({ curves }, index) => {
+        const [steps, values] = curves[name] ?? [[], []];
+        return steps.map((x, number) => ({ r: index + 1, x, y: values[number], t: 1 }));
+      });
+      const labels = ["", ...pair.map(({ cell, seed, id }) => `${cell.row}, seed ${seed} (${id})`)];
+      const params = chart.params.map((param) => (param.name === "rows" ? { ...param, value: labels } : param));
+      const spec = { ...chart, params, data: { values }, description: `${name} of two trials by step` };
+      return make("figure", { className: "chart" }, make("figcaption", { textContent: name.replace("/", " ") }),
+        make("div", { className: "plot", role: "img", ariaLabel: spec.description }),
+        make("script", { type: "application/json", textContent: JSON.stringify(spec) }));
+    };
+
+    const update = () => {
+      const pair = selects.map((select) => trials.find(({ id }) => id === select.value));
+      const [a, b] = pair, [one, two] = [a.cell, b.cell];
+      const lines = [["row", one.row, two.row], ["column", one.column, two.column], ["seed", a.seed, b.seed], ["trial", a.id, b.id],
+        ...keys.map((key, index) => [key, one.config[index], two.config[index]])].filter(([, left, right]) => left !== right);
+      lines.push(["result", ...pair.map(({ value, state, cell }) => (value ? `${value} (${cell.metric})` : state))]);
+      box.querySelector("tbody").replaceChildren(...lines.map(([key, ...values]) => make("tr", {},
+        make("th", { scope: "row", textContent: key }), ...values.map((value) => make("td", { className: "text", textContent: value })))));
+      const names = [...new Set(pair.flatMap(({ curves }) => Object.keys(curves)))];
+      box.querySelector(".grid").replaceChildren(...names.map((name) => overlay(name, pair)));
+      addButtons(box);
+      drawAll(box);
+    };
+    selects.forEach((select) => select.addEventListener("change", update));
+    update();
+  };
+
+  const filter = () => {
+    const escaped = (word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+    // A number stands for itself: 0.5 is not a part of 0.50 or 10.5.
+    const pattern = (word) => new RegExp(isNaN(word) ? escaped(word) : `(?<![\\d.])${escaped(word)}(?!\\.?\\d)`, "i");
+    const words = input.value.split(/\s+/).filter(Boolean).map(pattern);
+    const matches = (...parts) => { const text = parts.join(" "); return words.every((word) => word.test(text)); };
+    const rows = [...document.querySelectorAll(".results > tbody, .full > tbody > tr, .numbers tbody > tr")];
+    rows.forEach((row) => (row.hidden = !matches(row.textContent, row.tagName === "TBODY" ? row.parentElement.tHead.textContent : "")));
+    const trials = [...document.querySelectorAll(".trials > li")];
+    document.querySelectorAll(".cell").forEach((cell) => {
+      const head = cell.querySelector("summary").textContent + cell.querySelector(".pairs").textContent;
+      const own = [...cell.querySelectorAll(".trials > li")];
+      own.forEach((trial) => (trial.hidden = !matches(head, trial.textContent)));
+      cell.hidden = !matches(head) && own.every((trial) => trial.hidden);
+    });
+    const [counted, noun] = trials.length ? [trials, "trials"] : [rows, "rows"];
+    const shown = counted.filter((part) => !part.hidden && !part.parentElement.closest("[hidden]")).length;
+    input.closest(".find").querySelector("output").textContent = words.length ? `${shown} of ${counted.length} ${noun}` : "";
+  };
+
+  const input = document.querySelector(".find input");
+  input.closest(".find").hidden = false;
+  input.addEventListener("input", filter);
+
+  const start = (root) => {
+    addButtons(root);
+    root.querySelectorAll(".compare").forEach(compare);
+    drawAll(root);
+    if (input.value) filter();
+  };
 
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#']");
@@ -112,9 +253,7 @@
         drawn.get(figure)?.view.signal("hidden", hidden(figure)).runAsync());
     }
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   addEventListener("hashchange", () => open(location.hash, true));
-  addEventListener("beforeprint", () => document.querySelectorAll("figure.chart").forEach((figure) => drawn.has(figure) || draw(figure)));
   start(document);
   open(location.hash, false);
   window.dropbench = { start, sort };

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from db.queries.marks import subset_notes
+from db.queries.recorded import AmbiguousFilesError, trials_of
 from db.report.view.view import CellTrials, View, build
 from db.store.store import Store
 from db.tuning.select import select
@@ -38,14 +39,19 @@ def with_subsets(view: View, runs: Path) -> View:
 def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store: Store) -> list[CellTrials]:
     """Return the cells with their trials; cells whose data set is missing have the reason instead.
 
+    Data that are not on this machine count as present if the database has trials on one version of them.
+
     Raises:
-        InputError: the options do not fit the suite, or none of its data sets is on this machine.
+        InputError: the options do not fit the suite, or none of its data sets is present, or the database has trials
+            on several versions of one.
     """
     cells: list[CellTrials] = []
     errors: dict[str, InputError] = {}
     for cell in list(suite.cells(options)):
         try:
             cells.append(resolve_cell(cell, settings, store))
+        except AmbiguousFilesError:
+            raise
         except InputError as error:
             errors.setdefault(cell.request.data, error)
             cells.append(CellTrials(cell, (), str(error)))
@@ -60,7 +66,7 @@ def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store
 def resolve_cell(cell: Cell, settings: Settings, store: Store) -> CellTrials:
     """Return a cell with its trials, of a sweep the selected ones; raise InputError if they cannot be created here."""
     if cell.sweep is None:
-        return CellTrials(cell, cell.trials(settings))
+        return CellTrials(cell, trials_of(cell, settings, store))
     selection = select(cell, settings, store)
     if selection.chosen is None:
         return CellTrials(cell, (), selection=selection)

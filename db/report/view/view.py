@@ -270,9 +270,13 @@ def _best_mean(cells: Sequence[CellResult]) -> float | None:
 def _with_delta(cell: CellResult, baseline: CellResult | None) -> CellResult:
     if baseline is None or cell.mean is None or baseline.mean is None:
         return cell
-    other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}
-    pairs = [(seed.value, other[seed.seed]) for seed in cell.seeds if seed.value is not None and seed.seed in other]
-    test = paired_t_test(pairs)
+    test = paired_t_test(pairs(cell, baseline))
     delta = cell.mean - baseline.mean if test.mean is None else test.mean
     interval = (test.low, test.high) if test.low is not None and test.high is not None else None
     return replace(cell, delta=delta, paired=test.n, interval=interval, p_value=test.p, no_interval=test.no_interval)
+
+
+def pairs(cell: CellResult, baseline: CellResult) -> list[tuple[float, float]]:
+    """Return the values of the seeds that a cell and its baseline share."""
+    other = {seed.seed: seed.value for seed in baseline.seeds if seed.value is not None}
+    return [(seed.value, other[seed.seed]) for seed in cell.seeds if seed.value is not None and seed.seed in other]

@@ -47,7 +47,7 @@ def runs(
 
 def test_importing_the_commands_is_light() -> None:
     heavy = "sqlalchemy alembic pandas rich pydantic yaml torch"
-    modules = "db.cli.commands, db.cli.query_commands"
+    modules = "db.cli.commands, jobs.cli.query_commands"
     code = f"import sys, {modules}; print([name for name in '{heavy}'.split() if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "[]\n"
 
@@ -128,7 +128,7 @@ def test_parquet(call: Call, runs: Path, folder: Path) -> None:
         (["results", "ratoi=1"], "did you mean ratio"),
         (["results", "--metric", "acuracy"], "did you mean accuracy"),
         (["results", "--group-by", "dta"], "did you mean data"),
-        (["report", "quikstart"], "unknown suite 'quikstart': did you mean quickstart?"),
+        (["report", "quikstart"], "unknown suite 'quikstart': did you mean quickstart or quickstart/full?"),
         (["report", "nowhere.yaml"], "no such suite file"),
         (["report", "quickstart", "--preset", "maxi"], "did you mean mini?"),
         (["report", "quickstart", "--data", "mnist"], "unknown data of quickstart 'mnist'"),
@@ -162,11 +162,11 @@ def test_looking_makes_no_database(call: Call, folder: Path) -> None:
 def test_report_of_the_quickstart(
     call: Call, folder: Path, make_directory: Callable[..., RunDirectory], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suite, report = load_suite("quickstart"), ("report", "quickstart", "--model", "vit-digits")
+    suite, report = load_suite("quickstart"), ("report", "quickstart")
     nothing = call(*report, "--seeds", "2")
     assert nothing.code == 0
     assert nothing.out.count("not run") == len(suite.rows)
-    for number, (_, trials) in enumerate(suite.trials(SuiteOptions(seeds=(0, 1), models=("vit-digits",)), Settings())):
+    for number, (_, trials) in enumerate(suite.trials(SuiteOptions(seeds=(0, 1)), Settings())):
         for trial in trials:
             value = 90.0 + number + trial.seed
             make_directory(folder / "runs", trial, metrics={"test/accuracy": value}, suites=["quickstart"])
@@ -176,9 +176,9 @@ def test_report_of_the_quickstart(
     assert lines[1] == "accuracy ↑ n Δ base"
     assert lines[3:7] == [
         "none 90.50 ± 0.71 2",
-        "dropout 0.1 91.50 ± 0.71 2 +1.00",
-        "dropkey 0.3, decreasing 92.50 ± 0.71 2 +2.00",
-        "dropattention-e 0.3, w=2 93.50 ± 0.71 * 2 +3.00",
+        "dropout 0.2 91.50 ± 0.71 2 +1.00",
+        "dropkey 0.1, decreasing 92.50 ± 0.71 2 +2.00",
+        "dropattention-e 0.2, w=2 93.50 ± 0.71 * 2 +3.00",
     ]
     assert max(map(len, done.out.splitlines())) <= 80
     content = json.loads(call(*report, "--seeds", "2", "--json").out)
@@ -186,7 +186,9 @@ def test_report_of_the_quickstart(
     assert content["cells"][2]["schedule"] == "decreasing"
     assert "| none | 90.50 ± 0.71 | 2 |  |" in call(*report, "--seeds", "2", "--format", "md").out
     partial = call(*report, "--format", "csv").out
-    assert {row["incomplete"] for row in csv.DictReader(io.StringIO(partial))} == {"seed 2: not run"}
+    assert {row["incomplete"] for row in csv.DictReader(io.StringIO(partial))} == {
+        f"seeds {', '.join(map(str, range(2, 7)))}: not run"
+    }
     call(*report, "--seeds", "2", "--format", "tex", "-o", "table.tex")
     assert r"\textbf{93.50 $\pm$ 0.71}" in (folder / "table.tex").read_text(encoding="utf-8")
     added = call(*report, "--seeds", "1", "--regularizer", "dropout:ratio=0.5", "--set", "lr=0.5").out

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import friedmanchisquare, rankdata
 
-from db.queries.rank import BASELINE, Block, _ranking, rank
+from db.queries.rank import BASELINE, Block, _largest_complete, _ranking, rank
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError
@@ -63,17 +64,51 @@ def test_a_lower_error_is_better(store: Store, make_trial: Make) -> None:
     assert [row["improvement"] for row in ranking.rows] == [25.0, None, -25.0]
 
 
-def test_incomplete_blocks_are_left_out_and_reported(store: Store, make_trial: Make) -> None:
+def test_the_largest_part_without_gaps_is_ranked(store: Store, make_trial: Make) -> None:
     record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
     record(store, make_trial, "mr", zip(NAMES[:2], (1.0, 2.0), strict=True))
+    record(store, make_trial, "cr", [("dropout", 3.0)])
     ranking = rank(store)
-    assert ranking.blocks == 1
-    assert [(block["data"], block["reason"]) for block in ranking.left_out] == [("mr", "no result of dropout")]
-    assert ranking.notes[0] == "1 of 2 blocks left out: no result of dropout"
-    assert rank(store, ["regularizer=none,dropkey"]).blocks == 2
+    assert [(row["regularizer"], row["rank"]) for row in ranking.rows] == [("dropkey", 1.0), ("none", 2.0)]
+    assert ranking.blocks == 2
+    assert [(block["data"], block["reason"]) for block in ranking.left_out] == [("cr", "no result of dropkey, none")]
+    assert ranking.left_out_regularizers == [{"regularizer": "dropout", "blocks": 2}]
+    assert ranking.notes[:3] == [
+        "the largest part without gaps: 2 of 3 regularizers in 2 of 3 blocks",
+        "regularizers left out: dropout (2 of 3 blocks)",
+        "1 of 3 blocks left out: no result of dropkey, none",
+    ]
+    selected = rank(store, ["not", "data=cr", "regularizer=none,dropkey"])
+    assert (selected.blocks, selected.left_out, selected.left_out_regularizers) == (2, [], [])
     nothing = rank(store, ["data=mr", "regularizer=none"])
     assert "nothing to rank" in nothing.notes[-1]
-    assert rank(store, ["regularizer!=none"]).rows[0]["improvement"] is None
+    assert rank(store, ["data=trec", "regularizer!=none"]).rows[0]["improvement"] is None
+
+
+def test_of_equally_large_parts_the_one_with_more_regularizers_and_the_baseline_is_ranked(
+    store: Store, make_trial: Make
+) -> None:
+    record(store, make_trial, "trec", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+    for data in ("mr", "cr", "subj"):
+        record(store, make_trial, data, [("dropkey", 1.0), ("dropattention-c", 2.0)])
+    assert rank(store, ["not", "data=subj"]).blocks == 2, "2 × 2 results instead of 3 × 1"
+    record(store, make_trial, "snli", zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+    ranking = rank(store)
+    assert (ranking.blocks, len(ranking.rows)) == (2, 3), "3 × 2 results instead of 2 × 3"
+    assert {row["regularizer"] for row in rank(store, ["data=trec,mr", "not", "regularizer=dropout"]).rows} == {
+        "none", "dropkey",
+    }  # fmt: skip
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abcde")), max_size=8))
+def test_no_part_without_gaps_has_more_results(present: list[frozenset[str]]) -> None:
+    sets = [frozenset((name,) for name in names) for names in present]
+    every = sorted({name for own in sets for name in own})
+    parts = [frozenset(part) for size in range(2, len(every) + 1) for part in combinations(every, size)]
+    most = max((len(part) * sum(part <= own for own in sets) for part in parts), default=0)
+    largest = _largest_complete(sets)
+    assert len(largest) * sum(largest <= own for own in sets) == most
+    assert bool(largest) == bool(most)
 
 
 def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store, make_trial: Make) -> None:

@@ -208,11 +208,8 @@ class Reader:
             self.page.wait_for_timeout(50)
 
     def draw_charts(self) -> None:
-        """Scroll to every chart and wait until it is drawn."""
-        charts = self.page.locator("figure.chart")
-        for number in range(charts.count()):
-            charts.nth(number).scroll_into_view_if_needed()
-            charts.nth(number).locator("svg").wait_for()
+        """Wait until every chart is drawn."""
+        self.until("[...document.querySelectorAll('figure.chart')].every((figure) => figure.querySelector('svg'))")
 
     def first_column(self) -> list[str]:
         """Return the labels of the rows from top to bottom."""

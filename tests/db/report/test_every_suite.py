@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -132,6 +133,14 @@ def test_every_format_has_the_same_content(view: View, store: Store, tables: Tab
     table = document.xpath("//table[contains(@class, 'results')]")[0]
     for result in view.cells.values():
         assert result.row in table.text_content()
+
+
+def test_names_are_whole_at_80_columns(view: View, tables: Tables) -> None:
+    text = re.sub("\x1b\\[[0-9;]*m", "", tables.printed(view, 80, force_terminal=True))
+    assert max(map(len, text.splitlines())) <= 80
+    several = len(view.columns) > 1  # otherwise the column needs no name
+    names = {part for cell in view.cells.values() for part in (cell.row, cell.column if several else "")}
+    assert [word for name in names for word in name.split() if word not in text] == []
 
 
 @pytest.mark.slow

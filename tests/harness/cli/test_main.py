@@ -74,7 +74,7 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
         (["list", "models", "--sites", "vit-digits", "--regularizer", "dropky"], "did you mean dropkey"),
         (["list", "models", "--sites", "vit-digits", "--regularizer", "dropkey:ratio=1"], "ratio=1: input should be"),
         (["--plugin"], "--plugin: expected a Python file"),
-        (["run", "quickstrat"], "unknown suite 'quickstrat': did you mean quickstart"),
+        (["run", "quickstrat"], "unknown suite 'quickstrat': did you mean quickstart or quickstart/full?"),
         (["run", "quickstart", "--regularizer", "dropkey:ratio=-0.1"], "ratio=-0.1: input should be greater"),
         (["run", "quickstart", "--regularizer", "dropkey:window=0"], "window=0: input should be greater"),
         (["run", "quickstart", "--regularizer", "dropkey:window=18"], "window=18: longer than the 17 keys"),
@@ -83,7 +83,7 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
         (["run", "quickstart", "--set", "lr=fast"], "lr=fast: input should be a valid number"),
         (
             ["run", "quickstart", "--set", "model.deph=1"],
-            "unknown option of model vit-digits 'deph': did you mean depth",
+            "unknown option of model t2t-vit-digits 'deph': did you mean depth",
         ),
         (["run", "quickstart", "--preset", "papr"], "did you mean paper"),
         (["run", "quickstart", "--data", "trec"], "unknown data of quickstart 'trec'"),
@@ -94,7 +94,7 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
         ),
         (["run", "--task", "image-classification", "--data", "digit", "--model", "vit-digits"], "did you mean digits"),
         (["run", "--task", "image-classification", "--data", "trec", "--model", "vit-digits"], "trec"),
-        (["report", "quickstar"], "did you mean quickstart"),
+        (["report", "quickstar"], "did you mean quickstart or quickstart/full?"),
         (["list", "models", "--sites", "zebra"], "known: bert-base, "),
         (["results", "a\udcff"], r"command 'results a\udcff': expected text in UTF-8"),
         (["results", "a\0"], r"command 'results a\x00': expected text in UTF-8"),
@@ -258,6 +258,11 @@ def test_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     (tmp_path / "dropbench.toml").write_text("profiles = [")
     monkeypatch.chdir(tmp_path)
     assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"{version('dropbench')}\n"
+
+
+def test_the_version_needs_no_command_and_looks_at_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version", "rnu"]) == 0
     assert capsys.readouterr().out == f"{version('dropbench')}\n"
 
 

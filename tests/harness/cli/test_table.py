@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from harness.cli.table import print_items, print_table, table_lines
+from harness.cli.table import fitted_lines, print_items, print_table, table_lines
+from tests.harness.cli.every_command import every_command
+from tests.paths import ROOT
 
+COMMANDS = every_command()
 HEADER = ["name", "n", "note"]
 ROWS = [["dropkey", "12", "a"], ["模型", "3", ""]]
 PRINT = f"from harness.cli.table import print_table; print_table({HEADER}, {ROWS}, [1], rule=True)"
@@ -65,6 +70,25 @@ def test_a_terminal_does_not_break_names() -> None:
     assert [shown.count(name) for name in names] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("rule", [True, False])
+@pytest.mark.parametrize("width", [200, 80, 60, 40, 20])
+def test_a_table_fits_any_terminal_that_holds_its_words(width: int, rule: bool) -> None:
+    header = ["regularizer", "model", "n", "mean"]
+    rows = [
+        ["dropattention-e:ratio=0.3,window=2", "t2t-vit-digits", "12", "10.31 ± 0.39"],
+        ["none", "learned-dropout-lm-baseline", "2", "1e-05"],
+    ]
+    lines = fitted_lines(header, rows, width, [2, 3], rule=rule)
+    assert max(map(len, lines)) <= width
+    words = [word for row in [header, *rows] for text in row for word in re.split("[-:, ]", text)]
+    assert [word for word in words if word not in "\n".join(lines) and word != "1e"] == []
+    assert "1e-05" in "\n".join(lines)
+    if width == 200:
+        assert lines == table_lines(header, rows, [2, 3], rule=rule)
+    if width == 20:
+        assert lines[0] == "regularizer:"
+
+
 def test_items_are_json_or_a_table_with_numbers_aligned_right(capsys: pytest.CaptureFixture[str]) -> None:
     items = [
         {"name": "a", "size": 1234567, "ratio": 0.5, "parts": ["x", "y"]},
@@ -78,3 +102,19 @@ def test_items_are_json_or_a_table_with_numbers_aligned_right(capsys: pytest.Cap
         "a     1,234,567  0.500  x, y",
         "b             8  0.250",
     ]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_prints_json(words: str) -> None:
+    """Every command prints something, if only what it did."""
+    options = {name for parameter in COMMANDS[words].params for name in parameter.opts}
+    assert "--json" in options
+
+
+def test_json_is_utf_8_whatever_the_encoding_of_the_terminal(tmp_path: Path) -> None:
+    for encoding in ("ascii", "latin-1"):
+        program = [sys.executable, "-m", "harness.cli.main", "list", "models", "--json"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
+        done = subprocess.run(program, capture_output=True, env=environment, cwd=tmp_path, check=True)
+        helps = [item["help"] for item in json.loads(done.stdout.decode("utf-8"))]
+        assert any("×" in text for text in helps)

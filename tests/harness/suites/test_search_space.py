@@ -154,7 +154,7 @@ def test_candidates_equal_unswept_cells() -> None:
         cell for cell in suite.cells(SuiteOptions(sweep=parse_space(["ratio=0.25"]))) if cell.sweep is not None
     ]
     (candidate,) = drop.grid_cells()
-    alone = SuiteOptions(regularizers=("dropout:ratio=0.25",), models=("vit-digits",))
+    alone = SuiteOptions(regularizers=("dropout:ratio=0.25",))
     assert candidate.request in [cell.request for cell in suite.cells(alone)]
 
 

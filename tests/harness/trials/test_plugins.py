@@ -245,7 +245,9 @@ def test_a_task_of_its_own_on_existing_models_and_data(plugin: Callable[[str], P
     assert trial.recipe == make().recipe
     with pytest.raises(InputError, match="data 'trec-synthetic' belong to task 'text-cl"):
         make(task="negative", data="trec-synthetic")
-    plugin(TASK.replace('name = "negative"', "pass"))
+    plugin(TASK.replace('name = "negative"', ""))
+    assert make(task="negative").recipe == make().recipe  # the registry sets the name
+    plugin(TASK.replace('name = "negative"', 'name = "other"'))
     with pytest.raises(InputError, match="task 'negative': expected `name = \"negative\"` in <class"):
         make(task="negative")
     plugin(TASK.replace('name = "negative"', 'name = kind = "negative"'))

@@ -6,7 +6,8 @@ import json
 import re
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from torch import nn
@@ -14,6 +15,7 @@ from torch import nn
 from harness.cli.main import run
 from harness.errors import InputError
 from harness.models.catalog import MODELS
+from jobs.cli.inspect_commands import Kind
 from jobs.cli.listing import build_for_sample, list_items
 
 
@@ -69,7 +71,8 @@ def test_one_item_or_those_of_a_task(capsys: pytest.CaptureFixture[str]) -> None
     assert run(["list", "models", "detr"]) == 0
     assert "object-detection" in capsys.readouterr().out
     assert run(["list", "suites", "quickstrat"]) == 2
-    assert capsys.readouterr().err == "dropbench: unknown item of suites 'quickstrat': did you mean quickstart?\n"
+    hint = "did you mean quickstart or quickstart/full?"
+    assert capsys.readouterr().err == f"dropbench: unknown item of suites 'quickstrat': {hint}\n"
 
 
 def test_the_list_of_models_fits_80_columns(
@@ -86,7 +89,43 @@ def test_the_list_of_models_fits_80_columns(
 @pytest.mark.parametrize("libraries", ["sys", "torch, triton"])
 def test_nothing_is_printed_at_exit(libraries: str) -> None:
     """Some libraries warn about objects that are alive when Python exits."""
+    for library in libraries.split(", "):
+        pytest.importorskip(library)
     program = f"import {libraries}, sys; from harness.cli.main import main; sys.argv[1:] = ['list', 'tasks']; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "translation" in done.stdout
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("columns", [80, 60])
+def test_names_are_whole_in_every_list_on_a_terminal(
+    kind: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(["list", kind]) == 0
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= columns
+    words = {
+        word for item in list_items(kind) for word in re.split("[ /,:-]", str(item.get("name", item.get("suite"))))
+    }
+    assert [word for word in words if word not in shown] == []
+
+
+def test_names_are_whole_in_other_lists(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (
+        ["data", "list"],
+        ["doctor"],
+        ["list", "models", "--sites", "t2t-vit-digits"],
+        ["data", "fetch", "trec"],
+    ):
+        with monkeypatch.context() as terminal:
+            terminal.setattr(sys.stdout, "isatty", lambda: True)
+            assert run(words) in (0, 1)
+        text = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+        assert [line for line in text.splitlines() if len(line) > 80 and str(tmp_path) not in line] == [], words

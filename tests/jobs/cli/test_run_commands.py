@@ -123,7 +123,7 @@ def test_collect_after_all_processes_were_killed(place: Workplace) -> None:
 
 INVALID = [
     (["run", "tny"], "unknown suite 'tny'"),
-    (["run", "quickstrt"], "did you mean quickstart?"),
+    (["run", "quickstrt"], "did you mean quickstart or quickstart/full?"),
     (["run", "missing.yaml"], "missing.yaml: no such suite file"),
     (["run"], "nothing to run: pass a SUITE (`dropbench list suites`), or --task, --data, --model as well"),
     (["run", "--task", "tiny", "--data", "tiny"], "or --model as well"),
@@ -139,7 +139,10 @@ INVALID = [
     (["run", "tiny.yaml", "--device", "gpu"], "unknown device 'gpu': "),
     (["run", "tiny.yaml", "--parallel", "0"], "'--parallel': Input should be greater than or equal to 1"),
     (["run", "tiny.yaml", "--plugin", "nowhere.py"], "nowhere.py: No such file or directory: expected a Python file"),
-    (["submit", "--executor", "slurm"], "dropbench.toml: not found: create it with a table [profiles.default]"),
+    (
+        ["submit", "--executor", "slurm", "--profile", "a100"],
+        "dropbench.toml: not found: create it with a table [profiles.a100]",
+    ),
     (["logs", "abc"], "no trial 'abc' in"),
     (["status"], "no database yet"),
     (["retry", "failed"], "no database yet"),
@@ -169,8 +172,11 @@ def test_invalid_input_is_one_line_and_exit_code_2(
     assert not place.runs.exists(), "nothing is started"
 
 
+SLURM = ["submit", "--executor", "slurm", "--profile", "default"]
+
+
 @needs_triton
-@pytest.mark.parametrize("command", [["run", "tiny.yaml"], ["submit"], ["submit", "--executor", "slurm"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["run", "tiny.yaml"], ["submit"], SLURM], ids=" ".join)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -193,6 +199,29 @@ def test_missing_hardware_is_an_error_before_anything_is_queued(
     on_a_cluster = "slurm" in command
     assert ("dropbench.toml: not found" if on_a_cluster else message) in capsys.readouterr().err
     assert on_a_cluster or not (place.folder / "bench.db").exists()
+
+
+def test_submit_to_a_cluster_needs_no_profile(
+    place: Workplace, programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from harness.cli.main import run
+
+    monkeypatch.chdir(place.folder)
+    for name in ("DROPBENCH_RUNS", "DROPBENCH_DB", "DROPBENCH_PLUGINS"):
+        monkeypatch.setenv(name, place.environment[name])
+    assert run(["enqueue", "tiny.yaml"]) == 0
+    capsys.readouterr()
+    assert run(["submit", "--executor", "slurm"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "Submitted 4 trials to 4 jobs. Follow them with `dropbench watch`.\n"
+    assert captured.err == (
+        "No dropbench.toml: each job requests the cluster's default partition and memory, 1 CPU core, no GPU and "
+        "60 minutes; a table [profiles.default] in it changes them.\n"
+    )
+    (script,) = place.runs.glob(".submitit/*/submission.sh")
+    options = script.read_text()
+    assert "--time=60" in options
+    assert not [word for word in ("--partition", "--mem", "--gpus") if word in options]
 
 
 def test_a_profile_without_gpus_does_not_take_trials_for_a_gpu(

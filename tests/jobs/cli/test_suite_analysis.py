@@ -137,6 +137,8 @@ def test_one_analysis_of_all_trials(place: AnalysisFolder) -> None:
 
 def test_the_trained_trials_of_a_filter(place: AnalysisFolder, capsys: pytest.CaptureFixture[str]) -> None:
     trained = place.train(place.suite(columns=[{"label": "all"}]))
+    with open_store(f"sqlite:///{place.folder / 'test.db'}") as store:
+        store.set_states({trained[1].id: ("running", None)})  # no `collect` is needed
     assert run(["analyze", "task=image-classification", "not", "regularizer=none", "keep-rate", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["regularizer"] for row in rows} == {"dropkey"}
@@ -274,3 +276,24 @@ def test_a_table_has_no_figure_and_a_figure_needs_trials(
         assert message in capsys.readouterr().err
     assert run(["report", drawn, "--format", "png"]) == 2
     assert "expected a file: -o PATH" in capsys.readouterr().err
+
+
+def test_what_was_run_is_analyzed_without_its_options(
+    place: AnalysisFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = place.suite(columns=[{"label": "all"}], trial={**SUITE["trial"], "overrides": {}})
+    cells = load_suite(suite).trials(SuiteOptions(overrides=SMALL["digits"][2]), Settings())
+    (directory, *_) = [make_run(place.runs, trial) for _, trials in cells for trial in trials]
+    directory.add_suites([load_suite(suite).name])
+    with open_store(f"sqlite:///{place.folder / 'test.db'}") as store:
+        store.record([read_run_record(directory)])
+    assert run(["analyze", suite, "keep-rate", "--preset", "mini", "--seeds", "2"]) == 2
+    assert "no trained trial in" in (error := capsys.readouterr().err)
+    assert "1 trial of this suite has " in error
+    assert len(error.splitlines()) == 1
+    assert run(["analyze", suite, "keep-rate"]) == 0
+    assert "no trial has the default options; all were run with `--set" in capsys.readouterr().err
+    assert (directory.analyses / "keep-rate.json").exists()
+    place.runs.rename(place.folder / "elsewhere")
+    assert run(["analyze", suite, "keep-rate"]) == 2
+    assert f"2 trained trials not in {place.runs}: set DROPBENCH_RUNS to their folder" in capsys.readouterr().err

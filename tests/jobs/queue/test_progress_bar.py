@@ -1,7 +1,12 @@
-"""The line about a trial that has ended."""
+"""Lines about trials that end, and about those that run."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import pty
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,4 +42,64 @@ def test_the_first_metric_of_the_task_is_reported(
     RunDirectory.create(tmp_path, ended).write_result({"format": 1, "metrics": metrics})
     row: Any = SimpleNamespace(id=ended.id, state="succeeded", reason=None)
     line = ProgressBar(tmp_path, {ended.id: ended}, set()).describe_end(cast(Any, row))
-    assert line.endswith(f"seed 0: succeeded{reported}")
+    assert line == f"{ended.id} m, none, trec, seed 0: succeeded{reported}"
+
+
+def train(directory: RunDirectory, *events: tuple[int, float, float]) -> None:
+    """Write train events: step, time, loss."""
+    lines = [{"event": "train", "step": step, "steps": 40, "time": at, "loss": loss} for step, at, loss in events]
+    (directory.path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_start_reports_trials_and_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trials = {str(number): trial("x") for number in range(24)}
+    ProgressBar(tmp_path, trials, set()).start(2)
+    ProgressBar(tmp_path, trials, {"0", "1"}).start(1)
+    assert capsys.readouterr().err.splitlines() == ["24 trials, 2 workers", "24 trials (2 already done), 1 worker"]
+
+
+def test_running_trials_are_reported_at_intervals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = {run.id: run for run in (trial("x").model_copy(update={"seed": seed}) for seed in range(12))}
+    for run in trials.values():
+        train(RunDirectory.create(tmp_path, run), (1, 100.0, 2.5), (11, 102.0, 2.3125))
+    rows: Any = {id: SimpleNamespace(id=id, state="running", reason=None) for id in trials}
+    with ProgressBar(tmp_path, trials, set()) as bar:
+        bar.update(rows)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr("jobs.queue.progress_bar.REPORT_INTERVAL_S", 0.0)
+        bar.update(rows)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 11
+    assert lines[0].endswith(" m, none, trec, seed 0: step 11/40, loss 2.31, 5 steps/s")
+    assert lines[-1] == "2 more trials running"
+
+
+@pytest.mark.parametrize("model", ["vit-digits", "learned-dropout-lm-baseline"])
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_shows_loss_and_rate_of_running_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, model: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    run = trial("x").model_copy(update={"model": model})
+    train(RunDirectory.create(tmp_path, run), (1, 100.0, 2.5), (11, 102.0, 2.3125))
+    parent, child = pty.openpty()
+    row: Any = SimpleNamespace(id=run.id, state="running", reason=None)
+    terminal = open(child, "w", encoding="utf-8")  # noqa: SIM115
+    with terminal, ProgressBar(tmp_path, {run.id: run}, set(), file=terminal) as bar:
+        bar.update({run.id: row})
+        assert bar.bars is not None
+        bar.bars.refresh()
+    text = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while part := os.read(parent, 100_000):
+            text += part
+    os.close(parent)
+    shown = re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", text.decode())
+    lines = [line for line in re.split("[\r\n]+", shown) if "steps/s" in line]
+    assert lines
+    assert f"{run.id} {model}, none, " in lines[0]
+    assert "11/40 loss 2.31, 5 steps/s" in lines[0]
+    assert len(lines[0]) <= columns

@@ -220,6 +220,7 @@ def test_no_worker_is_started_while_all_slots_are_in_use(place: Workplace) -> No
         (slot,) = slots.acquire(place.runs, "another", count=1, max_workers=1)
     process = place.start("run", "tiny.yaml", "--preset", "one", "--parallel", "1")
     assert process.stderr is not None
+    assert process.stderr.readline() == "2 trials, 1 worker\n"
     line = process.stderr.readline()
     assert line == "Waiting: workers of other command lines use all worker slots (1).\n"
     time.sleep(0.5)

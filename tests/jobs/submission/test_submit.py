@@ -14,7 +14,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
 from jobs.slurm.profile import Profile
 from jobs.submission.dispatch import Plan
-from jobs.submission.submit import group_by_profile, submit
+from jobs.submission.submit import default_profile, describe_defaults, group_by_profile, submit
 
 if TYPE_CHECKING:
     from tests.jobs.workplace import Workplace
@@ -40,6 +40,33 @@ def test_trials_get_the_first_profile_that_matches(
     (only,) = group_by_profile(queue, ids, plan, "big")
     assert only == (ids, Plan("slurm", profile=Profile(time=7, trials=ids[1])))
     assert list(group_by_profile(queue, ids, Plan(), None)) == [(ids, Plan())]
+
+
+@pytest.mark.parametrize(
+    ("config", "memory"),
+    [
+        ("DefMemPerNode           = UNLIMITED", None),
+        ("DefMemPerCPU            = 4096", None),
+        ("DefMemPerCPU            = 100", 2),
+        ("", None),
+    ],
+)
+def test_without_a_file_of_profiles_the_defaults_of_the_cluster_apply(
+    queue: Store, place: Workplace, programs: Programs, monkeypatch: pytest.MonkeyPatch, config: str,
+    memory: float | None,
+) -> None:  # fmt: skip
+    """Except that a default of less memory than a worker needs is raised."""
+    monkeypatch.chdir(place.folder)
+    programs(scontrol=f"echo '{config}'")
+    ids = queue.find(None)
+    plan = Plan("slurm", profile=Profile(memory=memory))
+    assert list(group_by_profile(queue, ids, Plan("slurm"), None)) == [(ids, plan)]
+    assert list(group_by_profile(queue, [], Plan("slurm"), None)) == []
+    assert ("partition, 2 GB, 1 CPU" if memory else "partition and memory, 1 CPU") in describe_defaults(
+        default_profile()
+    )
+    with pytest.raises(InputError, match=r"dropbench.toml: not found: create it with a table \[profiles.a100\]"):
+        list(group_by_profile(queue, ids, Plan("slurm"), "a100"))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +96,7 @@ echo $((had + n)) > {place.folder}/had; echo $((70 + had))"""
         return create(runs, trial)
 
     monkeypatch.setattr(RunDirectory, "create", create_and_note)
-    output = submit(queue, place.settings, queue.find("queued"), PLAN)
+    output = submit(queue, place.settings, queue.find("queued"), PLAN).render()
     assert sorted(created) == sorted(queue.find(None))
     assert output == f"{report} (sbatch refuses: {JOB_LIMIT}): run `dropbench submit` again later."
     assert queue.counts()["submitted"] == limit
@@ -89,7 +116,7 @@ def test_submitted_trials_are_reported_although_the_next_array_is_refused(
         sbatch=f"""[ ! -e {place.folder}/had ] || {{ echo 'sbatch: error: no' >&2; exit 1; }}
 >{place.folder}/had; echo 71""",
     )
-    assert submit(queue, place.settings, queue.find("queued"), PLAN) == (
+    assert submit(queue, place.settings, queue.find("queued"), PLAN).render() == (
         "Submitted 2 trials to 2 jobs, 2 trials still queued (sbatch refuses: sbatch: error: no): "
         "run `dropbench submit` again later."
     )

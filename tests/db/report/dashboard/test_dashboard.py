@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from lxml import html as parser
 
-from db.report.dashboard.suites import variants, view_of
+from db.report.view.variants import variants, view_of
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.runs.run_directory import RunDirectory

@@ -62,3 +62,25 @@ def test_an_update_keeps_what_the_reader_has_opened_and_sorted(
     assert cell.evaluate("(details) => details.open")
     reader.draw_charts()
     assert reader.overflow() <= 0
+
+
+def test_trials_are_compared_while_others_run(
+    read: Read, port: int, store: Store, tables: Tables, settings: Settings
+) -> None:
+    reader = read(f"http://127.0.0.1:{port}/suite?name=mine", viewport=PHONE)
+    reader.draw_charts()
+    box = reader.page.locator("[data-region=plot-compare]")
+    second = reader.page.get_by_label("Second trial")
+    chosen = tables.resolve(tables.suite())[4].trials[2]  # dropkey 0.5 on TREC
+    second.select_option(chosen.id)
+    assert box.locator("tbody tr", has_text="regularizer.params.ratio").inner_text().split()[-1] == "0.5"
+    reader.page.get_by_label("Filter").fill("dropkey 0.5")
+    waiting = tables.resolve(tables.suite())[5].trials[0]
+    store.record([RunRecord(waiting, "succeeded", None, [], [], [("test/accuracy", -1, 99.5)])])
+    reader.until(contains("table", "99.50"))
+    reader.draw_charts()
+    assert second.input_value() == chosen.id
+    assert box.locator(".mark-line path[stroke='var(--c2)']").count() == 2
+    assert reader.page.locator(".results tbody:visible").count() == 1
+    assert box.locator(".save").count() == 3
+    assert reader.overflow() <= 0

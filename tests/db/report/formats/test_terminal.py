@@ -96,3 +96,13 @@ def test_bold_on_a_terminal_star_elsewhere(filled: View, tables: Tables) -> None
     assert "*" not in text
     assert "bold: best in its column" in text
     assert "*: best in its column" in tables.printed(filled, 120)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_words_of_labels_never_break(store: Store, tables: Tables, width: int) -> None:
+    label = "dropkey-of-our-own-v2 0.3, as written in a long label"
+    suite = tables.suite(label=label)
+    cells = tables.resolve(suite)
+    tables.fill(store, cells, {(label, "TREC"): (80.0, 82.0, 87.0), ("none", "TREC"): (79.0, 80.0, 81.0)})
+    words = tables.printed(tables.view(store, cells, suite), width).split()
+    assert [word for word in label.split() if word not in words] == []

@@ -120,11 +120,16 @@ def test_one_column_has_its_numbers_in_columns(store: Store, tables: Tables, wri
 def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
     document = checked(page(view, store, runs))
     titles = texts(document, "//section/h2")
-    assert titles == ["Table", "The metric over the drop ratio", "Learning curves", "Trials"]
+    assert titles == [
+        "Table", "The metric over the drop ratio", "Differences from the baseline", "Learning curves",
+        "Two trials side by side", "Trials",
+    ]  # fmt: skip
     captions = texts(document, "//figcaption")
     assert captions == [
         "trec",
         "mr",
+        "TREC: Δ accuracy ↑",
+        "MR: Δ accuracy ↑",
         "TREC: dev accuracy",
         "TREC: training loss",
         "MR: dev accuracy",
@@ -135,7 +140,15 @@ def test_charts_and_their_numbers(view: View, store: Store, runs: Path) -> None:
     assert [(point.get("x"), point["y"], point.get("p")) for point in points] == [
         (None, 83.0, 88.4), (0.3, 85.0, 90.0), (0.5, 81.5, None),
     ]  # fmt: skip
-    loss = [point for point in specs[3]["data"]["values"] if point["r"] == 0]
+    assert [point.get("s") for point in points] == [[80.0, 82.0, 87.0], [82.0, 83.0, 90.0], [79.0, 84.0]]
+    forest = specs[2]["data"]["values"]
+    assert [(point["y"], point.get("l"), point.get("h"), point["s"]) for point in forest] == [
+        (2.0, -0.48414, 4.4841, [2.0, 1.0, 3.0]), (-2.0, None, None, [-1.0, -3.0]),
+    ]  # fmt: skip
+    assert ["TREC", "dropkey 0.3", "+2.00 [−0.48, +4.48]", "3", "0.0742"] in [
+        texts(row, "./td") for row in document.xpath("//tr")
+    ]
+    loss = [point for point in specs[5]["data"]["values"] if point["r"] == 0]
     assert (loss[0]["x"], loss[0]["y"], loss[0]["l"], loss[0]["h"]) == (1, 2.1, 2.0, 2.2)
     assert loss[-1]["x"] == 40
     assert ["TREC", "none", "3", "90", "40", "0.15"] in [texts(row, "./td") for row in document.xpath("//tr")]
@@ -162,7 +175,8 @@ def test_a_column_without_trials_has_no_curves(store: Store, tables: Tables, wri
     cells = [CellTrials(cell.cell, (), "missing") if cell.cell.column == "MR" else cell for cell in cells]
     written.fill(store, runs, cells, tables.values)
     document = checked(page(tables.view(store, cells), store, runs))
-    assert texts(document, "//figcaption") == ["trec", "mr", "TREC: dev accuracy", "TREC: training loss"]
+    captions = ["trec", "mr", "TREC: Δ accuracy ↑", "TREC: dev accuracy", "TREC: training loss"]
+    assert texts(document, "//figcaption") == captions
 
 
 def test_ratios_are_read_from_the_runs(store: Store, tables: Tables, written: Runs, runs: Path) -> None:
@@ -186,13 +200,16 @@ def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
         folder.mkdir()
         entropy = {"encoder-self.1": generator.normal(1, 0.1, 90), "encoder-self.2": np.full((90, 4), 2.0)}
         sparsity = {"a.counts": np.eye(3)[:2], "a.edges": np.arange(4.0), "a.heads": np.ones(2)}
-        for kind, arrays in (("entropy", entropy), ("sparsity", sparsity)):
+        keep_rate = {"sites": np.array(["a", "b"]), "kept": np.array([0.9, 0.8]), "nominal": np.array([0.95, np.nan])}
+        occlusion = {"losses": np.array([0.0, 0.5]), "accuracy": np.array([[90.0, 90.0], [80.0, 84.0]])}
+        kinds = {"entropy": entropy, "sparsity": sparsity, "keep-rate": keep_rate, "occlusion": occlusion}
+        for kind, arrays in kinds.items():
             np.savez(folder / f"{kind}.npz", allow_pickle=False, **arrays)
-        Image.new("RGB", (1200, 600), "red").save(folder / "attention-map.png")
+        Image.new("RGB", (1200, 600), "red").save(folder / "predictions.png")
     damaged = runs / view.cells["dropkey 0.5", "TREC"].seeds[0].id / "analysis"
     damaged.mkdir()
     (damaged / "entropy.npz").write_bytes(b"none")
-    (damaged / "attention-map.png").write_bytes(b"none")
+    (damaged / "predictions.png").write_bytes(b"none")
     document = checked(page(view, store, runs))
     (spec,) = [json.loads(script.text) for script in document.xpath("//section[@aria-labelledby='entropy']//script")]
     for number in (0, 1):
@@ -200,10 +217,14 @@ def test_analyses_side_by_side(view: View, store: Store, runs: Path) -> None:
             1, abs=0.001
         )
     assert ["TREC", "none", "1", "encoder-self.2", "2"] in [texts(row, "./td") for row in document.xpath("//tr")]
+    rows = [texts(row, "./td") for row in document.xpath("//tr")]
+    assert ["TREC", "none", "1", "a", "0.9", "0.95"] in rows
+    assert ["TREC", "none", "1", "b", "0.8", ""] in rows
+    assert ["TREC", "dropkey 0.3", "1", "0.5", "82"] in rows
     assert len(document.xpath("//img[starts-with(@src, 'data:image/png;base64,')]")) == 2
     assert (
         "1 more are in the run directories"
-        in document.xpath("//section[@aria-labelledby='attention-map']")[0].text_content()
+        in document.xpath("//section[@aria-labelledby='predictions']")[0].text_content()
     )
 
 

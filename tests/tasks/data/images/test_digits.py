@@ -31,6 +31,16 @@ def test_the_splits(digits: ImageClassificationData) -> None:
     assert any("70 % train" in note for note in digits.notes)
 
 
+def test_the_small_set_has_other_splits_of_the_same_images(digits: ImageClassificationData) -> None:
+    small = read(locate("digits-small"), ImageClassificationData)
+    assert small.rows() == {"train": 359, "dev": 360, "test": 1078}
+    images = [
+        sorted(split.images[index].tobytes() for split in data.splits().values() for index in range(len(split)))
+        for data in (digits, small)
+    ]
+    assert images[0] == images[1]
+
+
 def test_images_are_bytes_in_the_usual_order(digits: ImageClassificationData) -> None:
     image = digits.train.images[0]
     assert image.shape == (8, 8, 1)

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def filled(folder: Path, make_trial: Make) -> Path:
 
 
 def test_states_of_active_trials_are_dated(call: Call, filled: Path, make_trial: Make) -> None:
-    note = "submitted, running: at the last `dropbench collect`; run it for the current states"
+    note = "submitted, running: at the last `dropbench collect` on the machine with their run directories"
     assert note not in call("results").out
     with open_store("sqlite:///dropbench.db") as store:
         store.record([RunRecord(make_trial(0, data="cr"), "running")])
@@ -214,8 +215,8 @@ def test_rank(call: Call, filled: Path) -> None:
     assert "dropkey 1.00 2/2 +5.49%" in lines
     assert "none 2.00 0/2" in lines
     content = json.loads(call("rank", "--json").out)
-    assert list(content) == ["rows", "blocks", "left_out", "friedman", "notes"]
-    assert (content["blocks"], content["left_out"]) == (2, [])
+    assert list(content) == ["rows", "blocks", "left_out", "left_out_regularizers", "friedman", "notes"]
+    assert (content["blocks"], content["left_out"], content["left_out_regularizers"]) == (2, [], [])
 
 
 def test_nothing(call: Call, folder: Path) -> None:
@@ -246,3 +247,43 @@ def test_names_come_out_harmless(call: Call, folder: Path, make_trial: Make, com
         if kind == "tex":
             assert "_$" not in done.out
     assert call(*command, "--json").code == 0
+
+
+LISTINGS = [
+    ["results"],
+    ["results", "--wide", "--metric", "all", "--group-by", "task,data,model,regularizer,preset"],
+    ["results", "--aggregate", "mean,std,sem,median,min,max,n"],
+    ["compare", "regularizer=none", "regularizer=dropkey"],
+    ["compare", "data=trec", "data=mr"],
+    ["rank"],
+    ["rank", "--by", "ratio"],
+    ["db", "sql", "SELECT trial_id, task, data, model, regularizer, params, preset, state FROM v_trials"],
+]
+
+
+@pytest.mark.parametrize("words", LISTINGS, ids=" ".join)
+def test_names_are_whole_on_a_terminal(
+    words: list[str], filled: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 80 columns, texts wrap at spaces and after hyphens and the like; words do not."""
+    from harness.cli.main import run
+
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(words) == 0
+    unlimited = capsys.readouterr().out
+    with monkeypatch.context() as terminal:
+        terminal.setattr(sys.stdout, "isatty", lambda: True)
+        assert run(words) == 0
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 80
+    names = {word for word in re.split(r"[\s/,:-]+", unlimited) if re.search("[a-z]", word)}
+    assert [word for word in names if word not in shown] == []
+
+
+def test_why_a_filter_has_no_results(call: Call, filled: Path) -> None:
+    assert call("results", "mine", "preset=paper").out == (
+        "no results: no trial matches 'mine preset=paper'; without `preset=paper`, 13 trials (preset=mini)\n"
+    )
+    out = call("results", "mine", "data=mr", "not", "model=text-transformer").out
+    assert "; without `not model=text-transformer`, 6 trials (model=text-transformer)\n" in out
+    assert json.loads(call("results", "mine", "preset=paper", "--json").out) == []

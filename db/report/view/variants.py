@@ -1,4 +1,4 @@
-"""Tables of the suites in the database, one per preset and overrides that were run."""
+"""Tables of the suites in the database, one per preset, overrides and initial weights that were run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.files import canonical_json
 from harness.regularizers import REGULARIZERS
+from harness.regularizers.spec import complete_spec
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import RECIPE_PREFIX
@@ -34,7 +35,8 @@ class Variant:
         label: preset and overrides.
         preset: preset of all trials.
         overrides: recipe keys overridden beyond those of the suite.
-        added: regularizers that are not in the suite.
+        weights: path of initial weights that the suite does not name.
+        added: regularizers that are not in the suite, as arguments of `--regularizer`, by configuration.
         configs: columns of the table `configs` by id.
         trials: seeds and ids by configuration.
     """
@@ -43,24 +45,31 @@ class Variant:
     label: str
     preset: str
     overrides: dict[str, Any]
-    added: list[str] = field(default_factory=list)
+    weights: str | None = None
+    added: dict[str, str] = field(default_factory=dict)
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     trials: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
 
 def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
     """Return the suite, or None if its file is missing, and its variants from the largest to the smallest."""
+    suite = load_known(name)
+    return suite, variants_of(suite, store) if suite is not None else []
+
+
+def variants_of(suite: Suite, store: Store) -> list[Variant]:
+    """Return the variants of a suite that have trials in the database, from the largest to the smallest."""
     trials: dict[str, list[tuple[int, str]]] = {}
-    query = select(Trials.c.config_id, Trials.c.seed, Trials.c.id).join(Memberships).where(Memberships.c.suite == name)
+    weights_of: dict[str, str | None] = {}
+    query = select(*Trials.c["config_id", "seed", "id", "weights"]).join(Memberships)
+    query = query.where(Memberships.c.suite == suite.name)
     columns = select(*(column for column in Configs.columns if column.name != "config"))
     with reading(store.engine) as connection:
-        for config_id, seed, id in connection.execute(query.order_by(Trials.c.seed)):
+        for config_id, seed, id, weights in connection.execute(query.order_by(Trials.c.seed)):
+            weights_of[config_id] = weights
             trials.setdefault(config_id, []).append((seed, id))
         rows = connection.execute(columns.where(in_list(connection, Configs.c.id, trials))).mappings()
         configs = [dict(row) for row in rows]
-    suite = load_known(name)
-    if suite is None:
-        return None, []
     variant_of: dict[str, Variant] = {}
     versions: Counter[tuple[str, str]] = Counter()
     for config in configs:
@@ -78,20 +87,24 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
         base = config["data"].removesuffix(SYNTHETIC)
         own = [fingerprint for (data, fingerprint), _ in versions.most_common() if data == base]
         version = own.index(config["fingerprint"])  # other data are another table
-        key = canonical_json([preset, extra, version] if version else [preset, extra])
+        weights = weights_of[config["id"]]
+        if weights is not None and cells and cells[0].request.weights is not None:
+            weights = None  # those of the suite
+        parts = [preset, extra, *([version] if version else []), *([weights] if weights else [])]
+        key = canonical_json(parts)
         label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
-        label += f", data version {version + 1}" * bool(version)
-        variant = variant_of.setdefault(key, Variant(key, label, preset, extra))
+        label += f", data version {version + 1}" * bool(version) + f", weights={weights}" * bool(weights)
+        variant = variant_of.setdefault(key, Variant(key, label, preset, extra, weights))
         variant.configs[config["id"]] = config
         variant.trials[config["id"]] = trials[config["id"]]
         if not cells and config["regularizer"] in REGULARIZERS:
-            variant.added.append(_spec(config))
-    return suite, sorted(variant_of.values(), key=lambda item: (-sum(map(len, item.trials.values())), item.key))
+            variant.added[config["id"]] = _spec(config)
+    return sorted(variant_of.values(), key=lambda item: (-sum(map(len, item.trials.values())), item.key))
 
 
 def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:
     """Return the table of a variant; raise InputError if a task or metric, such as a plug-in's, is not registered."""
-    added = tuple(dict.fromkeys(variant.added))
+    added = tuple(dict.fromkeys(variant.added.values()))
     cells = _all_cells(suite, variant.preset, regularizers=added, overrides=variant.overrides)
     configs_of: dict[tuple[str, str], list[str]] = {}
     index = _CellIndex(cells)
@@ -177,8 +190,8 @@ def _score(cell: Cell, overrides: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _spec(config: Mapping[str, Any]) -> str:
-    """Return the regularizer of a configuration as an argument of `--regularizer`."""
-    defaults = {"schedule": "constant", "align": "none"}
-    bound = {key: config[key] for key, default in defaults.items() if config[key] != default}
-    params = ",".join(f"{key}={value}" for key, value in {**config["params"], **bound}.items())
+    """Return the regularizer of a configuration as an argument of `--regularizer`, without its defaults."""
+    defaults = {**complete_spec(config["regularizer"]).params, "schedule": "constant", "align": "none"}
+    values = {**config["params"], **{key: config[key] for key in ("schedule", "align")}}
+    params = ",".join(f"{key}={value}" for key, value in values.items() if defaults.get(key) != value)
     return f"{config['regularizer']}:{params}" if params else str(config["regularizer"])

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from db.cli.completion import complete_filter
 from db.cli.output import Json, Output, emit, opened, split
+from harness.cli.completion import complete_metric
+from harness.cli.examples import examples
 from harness.errors import InputError
 from harness.settings import Settings
 
@@ -28,15 +31,27 @@ Words = Annotated[
     typer.Argument(
         metavar="FILTER",
         help="Suite, state, start of a trial's id, KEY=VALUE or 'accuracy>90'; all must hold. `not` negates a word.",
+        autocompletion=complete_filter,
     ),
 ]
 Metric = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Such as accuracy (on the test set), dev/accuracy, or all.")
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Such as accuracy (on the test set), dev/accuracy, or all.",
+        autocompletion=complete_metric,
+    ),
 ]
 Format = Annotated[RowsFormat, typer.Option("--format", help="Output format.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "results dropkey/table1 regularizer=dropkey 'ratio<0.3'",
+        "results --group-by regularizer --metric accuracy --format md",
+        "results 3fa9 --curve train/loss --every 100",
+    )
+)
 def results(
     words: Words = None,
     group_by: Annotated[
@@ -56,10 +71,11 @@ def results(
     as_json: Json = False,
 ) -> None:
     """Query metrics averaged over seeds: one row per suite, configuration and metric."""
-    from db.queries.results import curves, pivot, sort_rows
+    from db.queries.results import curves, explain_empty, pivot, sort_rows
     from db.queries.results import results as query
     from db.queries.statistics import DEFAULT_AGGREGATES
     from db.report.formats import listing
+    from jobs.queue.reconcile import refresh
 
     if curve is not None and (metric or wide):
         raise InputError(f"--curve {curve}: prints the points of one curve: expected no --metric or --wide")
@@ -67,21 +83,35 @@ def results(
         raise InputError("--every: expected --curve NAME, too")
     kind = _checked(kind, output, as_json)
     options = {"group_by": split(group_by), "aggregates": split(aggregate) or DEFAULT_AGGREGATES}
-    with opened(Settings.from_environment()) as store:
+    settings = Settings.from_environment()
+    with opened(settings) as store:
+        current = refresh(store, settings, thorough=curve is not None)
         if curve is not None:
             rows = curves(store, words or (), curve, every=every, **options)
         else:
             rows = query(store, words or (), metrics=split(metric), **options)
+        empty = "" if rows else explain_empty(store, words or ())
     rows = sort_rows(pivot(rows) if wide else rows, split(sort), limit)
-    active = any(row.get("state") in ("submitted", "running") for row in rows)
-    below = ["submitted, running: at the last `dropbench collect`; run it for the current states"] if active else []
-    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), "no results: run `dropbench run SUITE`")
+    dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
+    below = ["submitted, running: at the last `dropbench collect` on the machine with their run directories"] * dated
+    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
 
 
-Side = Annotated[str, typer.Argument(help="A filter in quotes; or a database or exported folder, and a filter for it.")]
+Side = Annotated[
+    str,
+    typer.Argument(
+        help="A filter in quotes; or a database or exported folder, and a filter for it.",
+        autocompletion=complete_filter,
+    ),
+]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "compare regularizer=none 'regularizer=dropkey ratio=0.3'",
+        "compare colleague.db dropkey/table1 --metric accuracy",
+    )
+)
 def compare(
     old: Side, new: Side, metric: Metric = None, kind: Format = "table", output: Output = None,
     as_json: Json = False,
@@ -91,19 +121,22 @@ def compare(
     from db.queries.compare import read_sides
     from db.report.formats.comparison_tables import comparison_table
     from db.schema.connection import reading
+    from jobs.queue.reconcile import refresh
 
     kind = _checked(kind, output, as_json)
-    with (
-        opened(Settings.from_environment()) as store,
-        reading(store.engine) as connection,
-        _open_side(old.split(), connection) as old_side,
-        _open_side(new.split(), connection) as new_side,
-    ):
-        rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
+    settings = Settings.from_environment()
+    with opened(settings) as store:
+        refresh(store, settings)
+        with (
+            reading(store.engine) as connection,
+            _open_side(old.split(), connection) as old_side,
+            _open_side(new.split(), connection) as new_side,
+        ):
+            rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
     _print(rows, kind, output, lambda: comparison_table(rows), "no results on either side")
 
 
-@app.command()
+@app.command(epilog=examples("rank", "rank preset=mini --by ratio --format md"))
 def rank(
     words: Words = None,
     metric: Metric = None,
@@ -119,9 +152,12 @@ def rank(
     from db.queries.rank import rank as rank_regularizers
     from db.report.formats.comparison_tables import ranking_table
     from db.report.formats.listing import to_json
+    from jobs.queue.reconcile import refresh
 
     kind = _checked(kind, output, as_json)
-    with opened(Settings.from_environment()) as store:
+    settings = Settings.from_environment()
+    with opened(settings) as store:
+        refresh(store, settings)
         ranking = rank_regularizers(store, words or (), split(metric), split(by))
     if kind == "json":
         return emit(to_json(asdict(ranking)), output)

@@ -1,0 +1,38 @@
+"""Follow the trials until none is active: the work of `dropbench watch`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from db.store.store import Store
+from harness.settings import Settings
+from harness.trials.trial import TrialState
+from jobs.queue.progress_bar import ProgressBar
+from jobs.queue.reconcile import ACTIVE, collect
+from jobs.queue.status import list_counts, read_status
+
+
+def watch(store: Store, settings: Settings, interval: float, *, as_json: bool = False) -> int:
+    """Print the counts whenever they change, and the progress of the active trials, until none is active.
+
+    With `as_json`, print the counts only, as a line of JSON. Return the number of queued trials.
+    """
+    previous: dict[TrialState, int] = {}
+    trials = store.trials(store.find(ACTIVE))
+    with ProgressBar(settings.runs, trials, set(), bars=not as_json, file=sys.stdout) as bar:
+        while True:
+            collect(store, settings)
+            if new := [id for id in store.find(ACTIVE) if id not in trials]:
+                trials |= store.trials(new)
+            if not as_json:
+                bar.update(store.states(list(trials)))
+            counts = store.counts()
+            if counts != previous:
+                line = json.dumps(read_status(store, settings).to_json()) if as_json else list_counts(counts)
+                bar.print_line(line or "no trials")
+                previous = counts
+            if not counts["submitted"] and not counts["running"]:
+                return counts["queued"]
+            time.sleep(interval)

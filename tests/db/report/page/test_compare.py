@@ -1,0 +1,41 @@
+"""Data of the comparison of two trials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from db.report.page import compare
+from db.report.page.training import load_training
+from db.store.store import Store
+
+if TYPE_CHECKING:
+    from tests.db.report.conftest import Runs, Tables
+
+
+def test_trials_with_curves_are_compared_by_the_keys_that_differ(
+    store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(compare, "MAX_POINTS", 3)
+    cells = tables.resolve(tables.suite(["TREC"]))
+    written.fill(store, tmp_path, cells, tables.values)
+    view = tables.view(store, cells)
+    group = compare.comparison(view, load_training(view, store, tmp_path), store)
+    assert group is not None
+    assert group.comparison is not None
+    none, key3, key5 = group.comparison["cells"]
+    assert (none["row"], none["column"], none["metric"]) == ("none", "TREC", "accuracy")
+    values = [dict(zip(group.comparison["keys"], cell["config"], strict=True)) for cell in (none, key3, key5)]
+    assert [value["regularizer.params.ratio"] for value in values] == ["–", "0.3", "0.5"]
+    assert "task" not in values[0]
+    first = none["trials"][0]
+    assert (first["seed"], first["state"], first["value"]) == (0, "succeeded", "80.00")
+    assert first["curves"]["train/loss"] == [[1, 21, 40], [2.0, 0.095238, 0.05]]
+    assert [trial["value"] for trial in key5["trials"]] == ["79.00", "", "84.00"]  # the second one failed
+
+
+def test_a_single_trial_is_not_compared(store: Store, tables: Tables, written: Runs, tmp_path: Path) -> None:
+    cells = tables.resolve(tables.suite(["TREC"]))
+    written.fill(store, tmp_path, cells, {("none", "TREC"): (80.0,)})
+    view = tables.view(store, cells)
+    assert compare.comparison(view, load_training(view, store, tmp_path), store) is None

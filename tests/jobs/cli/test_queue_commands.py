@@ -1,0 +1,81 @@
+"""JSON of the commands on queued trials, and completion of their filters."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+
+def printed(place: Workplace, *words: str) -> Any:
+    """Return the JSON on standard output; a command prints nothing else there."""
+    done = place.call(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_command_on_the_queue_prints_json(place: Workplace) -> None:
+    added = printed(place, "enqueue", "tiny.yaml")["added"]
+    (preview,) = printed(place, "submit", "--dry-run", "--parallel", "3")
+    assert (preview["executor"], preview["trials"]) == ("local", 4)
+    assert "3 workers" in preview["preview"]
+    assert printed(place, "cancel", "seed=1") == {"cancelled": added[1::2], "stopping": []}
+    assert printed(place, "cancel", "seed=1") == {"cancelled": [], "stopping": []}
+    assert sorted(printed(place, "retry", "cancelled")["requeued"]) == sorted(added[1::2])
+    (submitted,) = printed(place, "submit", "--executor", "debug")
+    assert submitted == {"executor": "debug", "trials": 4, "workers": 4, "queued": 0, "refusal": None}
+    assert printed(place, "submit") == []
+    assert printed(place, "collect") == {}
+
+
+def test_watch_prints_a_line_of_counts_per_change(place: Workplace) -> None:
+    printed(place, "enqueue", "tiny.yaml", "--preset", "one")
+    watched = place.call("watch", "--json")
+    assert watched.returncode == 0
+    counts = [json.loads(line) for line in watched.stdout.splitlines()]
+    assert [(line["queued"], line["running"]) for line in counts] == [(2, 0)]
+    assert {*counts[0]} == {*printed(place, "status")}
+    assert "2 trials queued without workers" in watched.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["logs", "ffff"], ["logs", "ffff", "--follow"], ["submit", "--profile", "x", "--executor", "slurm"]]
+)
+def test_errors_stay_on_standard_error(place: Workplace, words: list[str]) -> None:
+    printed(place, "enqueue", "tiny.yaml")
+    done = place.call(*words, "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_filters_are_completed_from_the_database(place: Workplace) -> None:
+    first, *_ = added = printed(place, "enqueue", "tiny.yaml")["added"]
+
+    def offered(*words: str) -> list[str]:
+        environment = {"_DROPBENCH_COMPLETE": "complete_bash", "COMP_CWORD": str(len(words))}
+        environment["COMP_WORDS"] = "\n".join(["dropbench", *words])
+        done = place.call(env={**place.environment, **environment})
+        assert done.stderr == ""
+        return [line for line in done.stdout.splitlines() if line]
+
+    assert offered("cancel", "regularizer", "=") == ["dropkey", "none"]
+    assert offered("results", "regularizer", "=", "none,dr") == ["none,dropkey"]
+    assert offered("rank", "model!", "=") == ["tiny"]
+    assert offered("retry", "mod") == ["model=", "model=tiny"]
+    assert offered("submit", "suc") == ["succeeded"]
+    assert offered("gc", "tin") == []
+    assert offered("results", "suite", "=", "t") == ["tiny"]
+    assert offered("cancel", first[:6]) == [first]
+    assert [id for id in added if id.startswith(first[0])] == [
+        word for word in offered("cancel", first[0]) if word in added
+    ]
+
+
+def test_a_completion_creates_no_database(place: Workplace) -> None:
+    environment = {"_DROPBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "dropbench cancel fai", "COMP_CWORD": "2"}
+    assert place.call(env={**place.environment, **environment}).stdout.split() == ["failed"]
+    assert not (place.folder / "bench.db").exists()

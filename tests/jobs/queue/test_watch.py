@@ -1,0 +1,31 @@
+"""`dropbench watch`: counts, trials that end, and the running trials."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from tests.patience import wait
+
+if TYPE_CHECKING:
+    from tests.jobs.workplace import Workplace
+
+
+def test_trials_that_end_are_named_with_their_model_loss_and_rate(place: Workplace) -> None:
+    place.pause.write_text("0.02")
+    assert place.call("enqueue", "tiny.yaml", "--preset", "one").returncode == 0
+    assert place.call("submit", "--parallel", "1").returncode == 0
+    wait(place.running, "a trial in training")
+    watched = place.call("watch", "--interval", "0.2")
+    assert watched.returncode == 0, watched.stderr
+    lines = watched.stdout.splitlines()
+    assert lines[-1] == "2 succeeded"
+    ended = [line for line in lines if line.startswith("[")]
+    trial = "[0-9a-f]{12} tiny, (none|dropkey), tiny, seed 0"
+    pattern = rf"\[[12]/2\] {trial}: succeeded, loss [\d.]+, [\d.]+ steps/s"
+    assert len(ended) == 2
+    assert all(re.fullmatch(pattern, line) for line in ended), ended
+    log = json.loads(place.call("logs", ended[0].split()[1], "--json").stdout)
+    assert log["attempts"][0]["number"] == 1
+    assert "step 40/40" in log["log"]
