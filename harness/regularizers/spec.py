@@ -101,6 +101,15 @@ def parameters(name: str) -> tuple[str, ...]:
     return () if REGULARIZERS.entry(name).name == "none" else tuple(_class(name).model_fields)
 
 
+def describe_parameters(name: str) -> dict[str, dict[str, Any]]:
+    """Return each parameter's default, and what it is in words; raises InputError if the regularizer is unknown."""
+    if REGULARIZERS.entry(name).name == "none":
+        return {}
+    defaults = build_regularizer(name).model_dump(mode="json")
+    fields = _class(name).model_fields
+    return {key: {"default": value, "help": fields[key].description or ""} for key, value in defaults.items()}
+
+
 def _class(name: str) -> type[Regularizer]:
     factory = REGULARIZERS.get(name)
     # A preset is a `partial` of its class.

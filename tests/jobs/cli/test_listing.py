@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,11 @@ from torch import nn
 from harness.cli.main import run
 from harness.errors import InputError
 from harness.models.catalog import MODELS
+from harness.registry import Entry
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.cards import find_card
+from harness.regularizers.presets import Unregularized
+from harness.regularizers.spec import complete_spec, parameters
 from jobs.cli.listing import build_for_sample, list_items
 
 
@@ -64,8 +71,6 @@ def test_one_item_or_those_of_a_task(capsys: pytest.CaptureFixture[str]) -> None
     assert listed("models", "object-detection") == listed("models", "detr") == ["detr"]
     assert "trec" in listed("data", "text-classification")
     assert set(listed("published", "dropkey/table8")) == {"dropkey/table8"}
-    assert run(["list", "regularizers", "dropkey"]) == 0
-    assert "dropkey:ratio=0.1," in capsys.readouterr().out
     assert run(["list", "models", "detr"]) == 0
     assert "object-detection" in capsys.readouterr().out
     assert run(["list", "suites", "quickstrat"]) == 2
@@ -90,3 +95,35 @@ def test_nothing_is_printed_at_exit(libraries: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "translation" in done.stdout
+
+
+@pytest.mark.parametrize("name", list(REGULARIZERS))
+def test_a_card_is_printed_at_80_columns(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "regularizers", name]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"{name}: ")
+    words = output.split()
+    assert all(len(line) <= 80 or len(line.split()) == 1 for line in output.splitlines())
+    if card := find_card(name):
+        assert {card.url, *card.formula.split()} - {r"\qquad"} <= {*words}
+        assert " ".join(card.acts_on.split()) in " ".join(words)
+        assert all(text in " ".join(words) for text in (*card.published, *card.open, *card.unsuitable))
+    assert all(f"{key}=" in output for key in parameters(name))
+    assert run(["list", "regularizers", name, "--json"]) == 0
+    [item] = json.loads(capsys.readouterr().out)
+    assert (item["card"] or {}).get("source") == (card.source if card else None)
+    assert item["defaults"] == complete_spec(name).label()
+
+
+def test_the_list_of_regularizers_says_what_each_acts_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = Entry("mine", "my own", Unregularized, {"card": {}, "note": "x"}, str(tmp_path / "mine.py"))
+    monkeypatch.setitem(REGULARIZERS._entries, "mine", entry)
+    assert run(["list", "regularizers"]) == 2
+    assert "card of regularizer 'mine': formula, source, url" in capsys.readouterr().err
+    monkeypatch.setitem(REGULARIZERS._entries, "mine", replace(entry, facts={"note": "x"}))
+    assert run(["list", "regularizers", "--json"]) == 0
+    items = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
+    assert items["dropkey"]["acts_on"] == "keys of each query"
+    assert items["mine"] == {"name": "mine", "acts_on": "", "note": "x", "help": "my own", "plugin": entry.plugin}
