@@ -1,4 +1,4 @@
-"""Cards of regularizers: formula, source, what they act on, cost and published figures; importing this loads no torch."""
+"""Cards of regularizers: formula, source, cost and published figures; importing this loads no torch."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from harness.models.catalog import MODELS
 from harness.registry import Registry
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.cards import find_card
+from harness.regularizers.composition import part_ratios
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer, complete_spec, describe_parameters, parse_spec
 from harness.suites.cell import Cell
@@ -84,6 +85,8 @@ def card_lines(item: Mapping[str, Any], width: int = 80) -> list[str]:
 def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
     """Return the attention sites of a model, with each site's ratio in the regularizer's schedule.
 
+    The ratio of a composition is a mapping from the names of the parts that act at the site.
+
     Raises:
         InputError: the model, the regularizer or a parameter is unknown.
     """
@@ -101,7 +104,7 @@ def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
             "heads": site.heads,
             "grid": "×".join(map(str, site.grid)) if site.grid else "",
             "prefix": site.num_prefix_tokens,
-            "ratio": site.ratio,
+            "ratio": dict(part_ratios(site)) or site.ratio,
             "left alone": reason,
         }
         for site, reason in [*((site, "") for site in report.bound), *report.skipped]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from db.store.store import TrialRow
 from harness.errors import InputError, count_of
+from harness.regularizers.spec import spec_label
 from harness.trials.task import spec_of
 from harness.trials.trial import FINAL_STATES, Trial
 from jobs.queue.status import train_progress
@@ -99,4 +100,4 @@ class ProgressBar:
 
 def describe(trial: Trial) -> str:
     """Return a short description of a trial: id, regularizer, data, seed."""
-    return f"{trial.id} {trial.regularizer.name}, {trial.data.name}, seed {trial.seed}"
+    return f"{trial.id} {spec_label(trial.regularizer.name, {})}, {trial.data.name}, seed {trial.seed}"

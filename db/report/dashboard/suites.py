@@ -19,6 +19,7 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.files import canonical_json
 from harness.regularizers import REGULARIZERS
+from harness.regularizers.spec import part_names, spec_label
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import RECIPE_PREFIX
@@ -84,7 +85,7 @@ def variants(name: str, store: Store) -> tuple[Suite | None, list[Variant]]:
         variant = variant_of.setdefault(key, Variant(key, label, preset, extra))
         variant.configs[config["id"]] = config
         variant.trials[config["id"]] = trials[config["id"]]
-        if not cells and config["regularizer"] in REGULARIZERS:
+        if not cells and all(part in REGULARIZERS for part in part_names(config["regularizer"])):
             variant.added.append(_spec(config))
     return suite, sorted(variant_of.values(), key=lambda item: (-sum(map(len, item.trials.values())), item.key))
 
@@ -158,7 +159,7 @@ class _CellIndex:
 
 
 def _head(task: str, model: str, data: str, regularizer: str, align: str) -> Hashable:
-    return task, model, data.removesuffix(SYNTHETIC), regularizer, align
+    return task, model, data.removesuffix(SYNTHETIC), *sorted(part_names(regularizer)), align
 
 
 def _swept(cell: Cell) -> set[str]:
@@ -180,5 +181,4 @@ def _spec(config: Mapping[str, Any]) -> str:
     """Return the regularizer of a configuration as an argument of `--regularizer`."""
     defaults = {"schedule": "constant", "align": "none"}
     bound = {key: config[key] for key, default in defaults.items() if config[key] != default}
-    params = ",".join(f"{key}={value}" for key, value in {**config["params"], **bound}.items())
-    return f"{config['regularizer']}:{params}" if params else str(config["regularizer"])
+    return spec_label(config["regularizer"], {**config["params"], **bound})

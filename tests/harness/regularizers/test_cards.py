@@ -1,4 +1,4 @@
-"""Cards: every registered regularizer has one, its values build the regularizer, and wrong cards are one-line errors."""
+"""Cards: every registered regularizer has one that builds it, and a wrong card is an error of one line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from harness.errors import InputError
+from harness.registry import Entry
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.cards import CARDS, Card, find_card
 from harness.regularizers.presets import Unregularized
 from harness.regularizers.spec import build_regularizer, parse_spec
-from harness.registry import Entry
 
 AWAITED = frozenset({"drophead", "layerdrop", "r-drop"})
 """Registered names whose cards are not written yet."""

@@ -127,3 +127,18 @@ def test_the_list_of_regularizers_says_what_each_acts_on(
     items = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
     assert items["dropkey"]["acts_on"] == "keys of each query"
     assert items["mine"] == {"name": "mine", "acts_on": "", "note": "x", "help": "my own", "plugin": entry.plugin}
+
+
+def test_the_sites_of_a_composition_show_each_part(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "layerdrop:ratio=0.3,schedule=increasing + drophead:ratio=0.2 + dropkey:ratio=0.3 + r-drop"
+    arguments = ["list", "models", "--sites", "vit-digits", "--regularizer", spec]
+    assert run(arguments) == 0
+    assert "drophead 0.200, dropkey 0.300" in capsys.readouterr().out
+    assert run([*arguments, "--json"]) == 0
+    ratios = [item["ratio"] for item in json.loads(capsys.readouterr().out)]
+    assert ratios[:4] == [
+        {"layerdrop": 0.0},
+        {"drophead": 0.2, "dropkey": 0.3},
+        {"layerdrop": pytest.approx(0.1)},
+        ratios[1],
+    ]
