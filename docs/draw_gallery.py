@@ -1,4 +1,4 @@
-"""Write ``gallery.md`` and its pictures from the cards of the regularizers: `python docs/draw_gallery.py`."""
+"""Write ``gallery.md``, its pictures and the table in ``choose.md`` from the cards: `python docs/draw_gallery.py`."""
 
 from __future__ import annotations
 
@@ -48,11 +48,29 @@ def write(folder: Path) -> None:
     for name in REGULARIZERS:
         draw(name, pictures / f"{name}.png")
     (folder / "gallery.md").write_text(page(), encoding="utf-8")
+    choose = Path(__file__).with_name("choose.md").read_text(encoding="utf-8")
+    (folder / "choose.md").write_text(with_table(choose), encoding="utf-8")
 
 
 def page() -> str:
     """Return the text of the page."""
     return "\n".join([INTRODUCTION, *map(section, REGULARIZERS)])
+
+
+def with_table(text: str) -> str:
+    """Return the text of choose.md with the table of all cards."""
+    lines = [
+        "| name | acts on | passes | additional memory | first published figure | unsuitable for |",
+        "| --- " * 6 + "|",
+    ]
+    for name in REGULARIZERS:
+        if (card := find_card(name)) and name != "none":
+            help, unsuitable = next(iter(card.published), "–"), "; ".join(card.unsuitable) or "–"
+            cells = (f"[`{name}`](gallery.md#{name})", card.acts_on, str(card.passes), card.memory, help, unsuitable)
+            lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    before, start, rest = text.partition("<!-- cards: written by docs/draw_gallery.py -->\n")
+    _, end, after = rest.partition("<!-- end of cards -->")
+    return "\n".join([before + start, *lines, "", end + after])
 
 
 def section(name: str) -> str:

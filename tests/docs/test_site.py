@@ -69,6 +69,8 @@ def test_the_navigation_has_every_page() -> None:
 
 def test_the_gallery_is_what_its_script_writes() -> None:
     assert draw_gallery.page() == (DOCS / "gallery.md").read_text(encoding="utf-8")
+    choose = (DOCS / "choose.md").read_text(encoding="utf-8")
+    assert draw_gallery.with_table(choose) == choose
     drawn = {name for name in REGULARIZERS if draw_gallery.described(name, build_regularizer(name))}
     assert {path.stem for path in (DOCS / "images/regularizers").iterdir()} == drawn
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,9 @@ def test_a_composition_is_a_row_in_whichever_order_it_was_written(
     tables.write(suite, tmp_path / "mine.yaml")
     spec = complete_spec(*parse_spec(written_as)[:2])
     cells = tables.resolve(suite, SuiteOptions(seeds=(0,), regularizers=(written_as,)))
-    for cell in cells[-2:]:
-        cell.trials[:] = [trial.model_copy(update={"regularizer": spec}) for trial in cell.trials]
+    for index, cell in enumerate(cells[-2:], start=len(cells) - 2):
+        trials = [trial.model_copy(update={"regularizer": spec}) for trial in cell.trials]
+        cells[index] = replace(cell, trials=trials)
     written.fill(store, tmp_path / "runs", cells, {(cell.cell.row, cell.cell.column): (50.0,) for cell in cells})
     loaded, [variant] = variants("mine", store)
     assert loaded is not None
