@@ -1,4 +1,4 @@
-"""Write ``gallery.md`` and its pictures from the registry of regularizers: `python docs/draw_gallery.py`."""
+"""Write ``gallery.md``, its pictures and the table in ``choose.md`` from the cards: `python docs/draw_gallery.py`."""
 
 from __future__ import annotations
 
@@ -12,50 +12,31 @@ from torch import pi
 from docs.draw_masks import GRID_UNITS, LENGTH, RATIO, SIDE, learned, show, typical_drop_mask
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Regularizer
-from harness.regularizers.drop import AttentionDrop, UnitDrop
+from harness.regularizers.cards import Card, find_card
+from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.learned_dropout.regularizer import LearnedDropout
-from harness.regularizers.spec import build_regularizer, parameters
+from harness.regularizers.spec import build_regularizer
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import load_suite, suite_names
 
 INTRODUCTION = """# Gallery of regularizers
 
-<!-- Written by docs/draw_gallery.py from the registry. -->
+<!-- Written by docs/draw_gallery.py from the cards in harness/regularizers/cards/. -->
 
-Every registered regularizer: the units it drops (blue) and keeps (yellow), its formula, its source and one line to use
-it. [regularizers.md](regularizers.md) has the definitions and all details.
+Every registered regularizer: what it acts on, its formula, source, cost and published figures, and one line to use it
+with the source's values. For those that drop keys or channels, a picture shows what is dropped (blue) and kept
+(yellow). [choose.md](choose.md) compares them, and [regularizers.md](regularizers.md) has all definitions and
+parameters. `dropbench list regularizers NAME` prints a section of this page.
 
 For key j of query i, λ_j is the attention weight, λ'_j the regularized weight in training, and m_ij is 1 if the key is
 kept and 0 if it is dropped. p is the drop ratio, and w or s is the window. b_ij is 1 if a window starts at the key,
 which happens with probability γ, independently of other keys. In a grid of n_h × n_w keys, j is the row and column
-(y, x). `learned-dropout` multiplies an output X by a mask with one learned shift B per channel, in evaluation, too. The
-others do not change λ in evaluation.
+(y, x). `learned-dropout` multiplies an output X by a mask with one learned shift B per channel, in evaluation, too.
 
-`dropbench run SUITE` trains a suite, and `dropbench report SUITE` prints its results next to the published ones.
+Published figures are those of the cited papers. They come from different models and recipes, so compare them within a
+paper only. "Claim" marks a statement of an abstract. `dropbench run SUITE` trains a suite, and `dropbench report SUITE`
+prints its results next to the published ones.
 """
-PAPERS = {
-    "DropKey": "https://arxiv.org/abs/2208.02646",
-    "DropAttention": "https://arxiv.org/abs/1907.11065",
-    "Vaswani et al. 2017": "https://arxiv.org/abs/1706.03762",
-    "Yan 2024": "https://github.com/yiphei/yif-AI/tree/main/learned_dropout",
-}
-KEPT = {
-    "element": r"m_{ij} = \prod_{u=0}^{w-1} (1 - b_{i,j-u}) \qquad \gamma = \frac{p}{w}",
-    "column": r"m_{j} = \prod_{u=0}^{w-1} (1 - b_{j-u}) \qquad \gamma = \frac{p}{w}",
-    "block": r"m_{i,(y,x)} = \prod_{u=0}^{s-1} \prod_{v=0}^{s-1} (1 - b_{i,(y-u,x-v)}) \qquad "
-    r"\gamma = \frac{p}{s^2} \cdot \frac{n_h n_w}{(n_h - s + 1)(n_w - s + 1)}",
-    "cross": r"m_{i,(y,x)} = \prod_{u=0}^{s-1} \prod_{v} (1 - b_{i,(y-u,v)}) (1 - b_{i,(v,x-u)}) \qquad "
-    r"\gamma = \frac{p}{s (n_h + n_w - s)} \cdot \frac{n_h n_w}{(n_h - s + 1)(n_w - s + 1)}",
-}
-"""Unit → which keys are kept: query i, key j, or the key in row y and column x of an n_h × n_w grid."""
-WEIGHTS = {
-    "renormalize": r"\lambda'_j = \frac{m_j \lambda_j}{\sum_k m_k \lambda_k}",
-    "inverse": r"\lambda'_j = \frac{m_j \lambda_j}{1 - p}",
-}
-LEARNED = (
-    r"X' = X \odot \mathrm{round}(M) \qquad "
-    r"M = \frac{1}{2} \cos(\mathrm{Attention}(X W_Q, X W_K, X W_V) + B) + \frac{1}{2}"
-)
 WINDOWS = {"dropattention-c": 2, "dropattention-e": 3}
 """Regularizers that are drawn with a window other than their default."""
 
@@ -67,6 +48,8 @@ def write(folder: Path) -> None:
     for name in REGULARIZERS:
         draw(name, pictures / f"{name}.png")
     (folder / "gallery.md").write_text(page(), encoding="utf-8")
+    choose = Path(__file__).with_name("choose.md").read_text(encoding="utf-8")
+    (folder / "choose.md").write_text(with_table(choose), encoding="utf-8")
 
 
 def page() -> str:
@@ -74,33 +57,56 @@ def page() -> str:
     return "\n".join([INTRODUCTION, *map(section, REGULARIZERS)])
 
 
+def with_table(text: str) -> str:
+    """Return the text of choose.md with the table of all cards."""
+    lines = [
+        "| name | acts on | passes | additional memory | first published figure | unsuitable for |",
+        "| --- " * 6 + "|",
+    ]
+    for name in REGULARIZERS:
+        if (card := find_card(name)) and name != "none":
+            help, unsuitable = next(iter(card.published), "–"), "; ".join(card.unsuitable) or "–"
+            cells = (f"[`{name}`](gallery.md#{name})", card.acts_on, str(card.passes), card.memory, help, unsuitable)
+            lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    before, start, rest = text.partition("<!-- cards: written by docs/draw_gallery.py -->\n")
+    _, end, after = rest.partition("<!-- end of cards -->")
+    return "\n".join([before + start, *lines, "", end + after])
+
+
 def section(name: str) -> str:
     """Return the part of the page on one regularizer."""
-    built = build_regularizer(name)
-    source = REGULARIZERS.entry(name).help
-    for paper, address in PAPERS.items():
-        source = source.replace(f"({paper}", f"([{paper}]({address})")
-    lines = [f"## {name}\n", f"{source[0].upper()}{source[1:]}.\n"]
-    if caption := described(name, built):
+    card, title = find_card(name), REGULARIZERS.entry(name).help
+    lines = [f"## {name}\n", f"{title[0].upper()}{title[1:]}.\n"]
+    if caption := described(name, build_regularizer(name)):
         lines.append(f"![{caption}](images/regularizers/{name}.png)\n")
-    lines += [f"```math\n{formula}\n```\n" for formula in formulas(built)]
-    if name != "none":
-        spec = ",".join(f"{key}={value}" for key, value in options(name).items())
-        call = ", ".join([f'"{name}"', *(f"{key}={json.dumps(value)}" for key, value in options(name).items())])
-        lines += [
-            f"- in Python: `regularize(model, {call})`",
-            f"- on the command line: `--regularizer {name}:{spec}`\n",
-        ]
+    if card:
+        lines += [f"```math\n{card.formula}\n```\n", *facts(name, card), ""]
     if name != "none" and (suites := suites_of(name)):
         lines.append(f"Suites: {', '.join(suites)}.\n")
     return "\n".join(lines)
 
 
-def options(name: str) -> dict[str, object]:
-    """Return the parameters of the examples."""
-    if "ratio" not in parameters(name):
-        return {"where": "attention"}
-    return {"ratio": RATIO, **({"window": WINDOWS[name]} if name in WINDOWS else {})}
+def facts(name: str, card: Card) -> list[str]:
+    """Return a card's facts as a list."""
+    passes = f"{card.passes} forward pass{'es' if card.passes > 1 else ''} per step"
+    lines = [
+        f"- source: [{card.source}]({card.url})",
+        f"- acts on: {card.acts_on}",
+        f"- cost: {passes}; additional memory: {card.memory}",
+    ]
+    if name != "none":
+        call = ", ".join([f'"{name}"', *(f"{key}={json.dumps(value)}" for key, value in card.defaults.items())])
+        lines += [
+            f"- in Python: `regularize(model, {call})`",
+            f"- on the command line: `--regularizer {card.spec(name)}`",
+        ]
+    for kind, texts in {
+        "published": card.published,
+        "left open by the source": card.open,
+        "unsuitable for": card.unsuitable,
+    }.items():
+        lines += [f"- {kind}:" if texts else "", *(f"  - {text}" for text in texts)]
+    return [line for line in lines if line]
 
 
 def described(name: str, regularizer: Regularizer) -> str | None:
@@ -112,15 +118,6 @@ def described(name: str, regularizer: Regularizer) -> str | None:
     unit, window = getattr(regularizer, "unit", None), WINDOWS.get(name, getattr(regularizer, "window", None))
     keys = f"keys of one query, on a grid of {SIDE} × {SIDE}" if unit in GRID_UNITS else "keys of each query"
     return f"Kept and dropped {keys}, ratio {RATIO}" + (f", window {window}" if window else "")
-
-
-def formulas(regularizer: Regularizer) -> list[str]:
-    """Return which keys are kept and the weights that follow; none for an unknown kind."""
-    if isinstance(regularizer, UnitDrop):
-        return [KEPT[regularizer.unit], WEIGHTS[regularizer.rescale]]
-    if isinstance(regularizer, AttentionDrop):
-        return [WEIGHTS[regularizer.rescale]]
-    return [LEARNED] if isinstance(regularizer, LearnedDropout) else []
 
 
 def suites_of(name: str) -> list[str]:

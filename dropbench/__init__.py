@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from harness.models.attention import attend as attend
     from harness.models.catalog import MODELS as MODELS
     from harness.models.regularize import regularize as regularize
+    from harness.models.regularize import set_progress as set_progress
     from harness.models.regularize import sites as sites
     from harness.models.regularize import unregularize as unregularize
     from harness.regularizers import REGULARIZERS as REGULARIZERS
+    from harness.regularizers.around import AroundAttention as AroundAttention
+    from harness.regularizers.base import PlainAttention as PlainAttention
     from harness.regularizers.base import Regularizer as Regularizer
     from harness.regularizers.base import Site as Site
     from harness.regularizers.drop import AttentionDrop as AttentionDrop
+    from harness.regularizers.output import SiteModule as SiteModule
+    from harness.regularizers.output import WeightModule as WeightModule
+    from harness.regularizers.passes import Passes as Passes
     from harness.trials.metric import Metric as Metric
     from harness.trials.task import TASKS as TASKS
     from harness.trials.trial import Trial as Trial
@@ -47,10 +53,13 @@ _NAMES = {
     "harness.errors": ("InputError",),
     "harness.models.attention": ("attend",),
     "harness.models.catalog": ("MODELS",),
-    "harness.models.regularize": ("regularize", "sites", "unregularize"),
+    "harness.models.regularize": ("regularize", "set_progress", "sites", "unregularize"),
     "harness.regularizers": ("REGULARIZERS",),
-    "harness.regularizers.base": ("Regularizer", "Site"),
+    "harness.regularizers.around": ("AroundAttention",),
+    "harness.regularizers.base": ("PlainAttention", "Regularizer", "Site"),
     "harness.regularizers.drop": ("AttentionDrop",),
+    "harness.regularizers.output": ("SiteModule", "WeightModule"),
+    "harness.regularizers.passes": ("Passes",),
     "harness.trials.metric": ("Metric",),
     "harness.trials.task": ("TASKS",),
     "harness.trials.trial": ("Trial",),

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from harness.errors import InputError
+from harness.regularizers.spec import same_regularizer
 from harness.suites.cell import Cell
 from harness.suites.suite import Suite, load_suite
 from harness.trials.metric import Metric, MetricName
@@ -72,7 +73,8 @@ def load_known(name: str) -> Suite | None:
 
 
 def _requests(request: TrialRequest, config: Mapping[str, Any]) -> bool:
-    same = all(getattr(request, key) == config[key] for key in ("task", "data", "model", "regularizer", "align"))
+    same = all(getattr(request, key) == config[key] for key in ("task", "data", "model", "align"))
+    same = same and same_regularizer(request.regularizer, config["regularizer"])
     if not same or (request.regularizer != "none" and request.schedule != config["schedule"]):
         return False
     return all(

@@ -2,11 +2,11 @@
 
 - a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
 - ``KEY=VALUE`` with a key of state, suite, seed, task, data, fingerprint (or its beginning), model, regularizer,
-  schedule, align, preset, libraries (``libraries=torch 2.13``), a parameter of the regularizer (``ratio=0.3``), an
-  override (``lr=0.001``), or a metric, which compares its final value (``accuracy=90``: on the test set;
-  ``dev/accuracy``);
+  schedule, align, preset, libraries (``libraries=torch 2.13``), a parameter of the regularizer (``ratio=0.3``; with
+  the regularizer's name also in compositions: ``dropkey.ratio=0.3``), an override (``lr=0.001``), or a metric, which
+  compares its final value (``accuracy=90``: on the test set; ``dev/accuracy``);
 - ``=`` and ``!=`` take a list of values: ``data=mr,trec``; ``<``, ``<=``, ``>``, ``>=`` compare numbers; ``model~t2t*``
-  is a shell pattern;
+  is a shell pattern; ``regularizer~drophead`` also matches compositions with such a part;
 - ``not`` negates the next word: ``not failed``.
 
 A comparison is false if the trial has no such value; its negation by ``not`` or ``!=`` is then true.
@@ -30,7 +30,8 @@ from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.rows import in_list
 from harness.errors import InputError, check_text, unknown_name
-from harness.regularizers.spec import Scalar, parse_scalar
+from harness.regularizers.composition import SEPARATOR
+from harness.regularizers.spec import Scalar, parse_scalar, part_names, same_regularizer
 from harness.trials.metric import MetricName
 from harness.trials.trial import TRIAL_STATES
 
@@ -176,6 +177,8 @@ class _Parser:
         if key in COLUMNS:
             column = Configs.c[key]
             names = condition.names(lambda: self.connection.scalars(select(column).distinct()))
+            if key == "regularizer":
+                names = self._with_compositions(condition, names)
             matching = in_list(self.connection, column, names) if condition.comparison == "~" else column.in_(names)
             if key == "fingerprint" and condition.comparison == "=":
                 matching = or_(*(column.startswith(name, autoescape=True) for name in names))
@@ -196,6 +199,17 @@ class _Parser:
         if any(key in holder for _, *holders in self.holders for holder in holders):
             return self._parameter(condition)
         return self._metric(condition)
+
+    def _with_compositions(self, condition: Condition, names: list[str]) -> list[str]:
+        """Return regularizers, with the compositions that a pattern selects by a part, or whose parts are reordered."""
+        if condition.comparison != "~" and not any(SEPARATOR in name for name in names):
+            return names
+        known = self.connection.scalars(
+            select(Configs.c.regularizer).distinct().where(Configs.c.regularizer.contains(SEPARATOR))
+        )
+        if condition.comparison == "~":
+            return [*names, *(name for name in known if any(map(condition.matches, part_names(name))))]
+        return [*names, *(name for name in known if any(same_regularizer(name, value) for value in names))]
 
     def _parameter(self, condition: Condition) -> Clause:
         """Select by a parameter or override; in Python, as databases disagree on types of values inside JSON."""
@@ -222,10 +236,16 @@ class _Parser:
     def holders(self) -> list[tuple[str, dict[str, Scalar], dict[str, Scalar]]]:
         """The id, the parameters and the overrides of every configuration."""
         parsed = cache(json.loads)  # many configurations share the same parameters
-        rows = self.connection.execute(
-            select(Configs.c.id, cast(Configs.c.params, Text), cast(Configs.c.overrides, Text))
-        )
-        return [(id, parsed(params), parsed(overrides)) for id, params, overrides in rows]
+
+        @cache
+        def with_name(name: str, text: str) -> dict[str, Scalar]:
+            """Return parameters, those of a single regularizer by the names that they have in compositions, too."""
+            params: dict[str, Scalar] = parsed(text)
+            return params if SEPARATOR in name else params | {f"{name}.{key}": value for key, value in params.items()}
+
+        columns = (Configs.c.id, Configs.c.regularizer, cast(Configs.c.params, Text), cast(Configs.c.overrides, Text))
+        rows = self.connection.execute(select(*columns))
+        return [(id, with_name(name, params), parsed(overrides)) for id, name, params, overrides in rows]
 
 
 def _in_suites(names: Sequence[str]) -> Clause:

@@ -46,7 +46,7 @@ napoleon_custom_sections = [("Class attributes", "params_style")]
 
 CONTENTS = {
     "Start": "docs/installation docs/tutorial docs/pictures docs/reading-tables docs/tasks",
-    "Regularizers": "docs/gallery docs/regularizers",
+    "Regularizers": "docs/choose docs/gallery docs/regularizers docs/your-regularizer",
     "Your model": "docs/your-model docs/python docs/api docs/comparison",
     "Your data and tasks": "docs/data docs/plug-ins docs/image-models",
     "Science": "docs/results docs/selection docs/analyses docs/parity benchmarks/RESULTS",

@@ -163,4 +163,6 @@ def _text(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.3f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -15,6 +15,7 @@ from harness.errors import InputError, unknown_name
 from harness.models.adapter import ADAPTERS, Patch, attention_width, install, site_of, uninstall
 from harness.models.blocks import block_patches
 from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
+from harness.regularizers.composition import part_ratios
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer
 
@@ -51,7 +52,8 @@ class Report:
         for site in self.bound:
             paths = self.shared.get(site.name)
             same = f"  (one module with {', '.join(paths)})" if paths else ""
-            outcomes.append((site, f"ratio {site.ratio:.3f}{same}"))
+            ratios = ", ".join(f"{name} {ratio:.3f}" for name, ratio in part_ratios(site)) or f"{site.ratio:.3f}"
+            outcomes.append((site, f"ratio {ratios}{same}"))
         outcomes += [(site, f"skipped: {reason}") for site, reason in self.skipped]
         lines, width = [self.title], max((len(site.name) for site, _ in outcomes), default=0)
         for site, outcome in outcomes:

@@ -155,6 +155,13 @@ class Composition(Regularizer):
         return _attend(_active(site), q, k, v, mask=mask, causal=causal, scale=scale)
 
 
+def part_ratios(site: Site) -> list[tuple[str, float]]:
+    """Return the name and the ratio of each part of a composition that acts at a site; [] for other regularizers."""
+    own = site.regularizer
+    names = {id(part.regularizer): part.name for part in own.parts} if isinstance(own, Composition) else {}
+    return [(names[id(part.regularizer)], part.ratio) for part in site.parts]
+
+
 def in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return the parts in the order in which they are applied; of the same stage, as written, the last computing."""
     return tuple(sorted(parts, key=lambda part: (STAGES.index(part.regularizer.stage), not _surrounds(part))))

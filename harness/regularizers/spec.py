@@ -48,16 +48,39 @@ class RegularizerSpec(StrictModel):
 
     def label(self) -> str:
         """Return the spec as on the command line: ``dropkey:ratio=0.3,window=1 + r-drop:alpha=1``."""
-        labels = []
-        for name, values in split_params(self.name, self.params).items():
-            params = ",".join(f"{key}={value}" for key, value in values.items())
-            labels.append(f"{name}:{params}" if params else name)
-        return f" {SEPARATOR} ".join(labels)
+        return spec_label(self.name, self.params)
+
+
+def spec_label(name: str, params: Mapping[str, Any]) -> str:
+    """Return a regularizer as on the command line: ``dropkey:ratio=0.3,window=1 + r-drop:alpha=1``.
+
+    Unlike `split_params` it accepts any parameters, such as those of a plug-in that is not loaded.
+    """
+    names = [REGULARIZERS.entry(part).name if part in REGULARIZERS else part for part in part_names(name)]
+    values: dict[str, dict[str, Any]] = {part: {} for part in names}
+    for key, value in params.items():
+        part, _, parameter = key.partition(".") if len(names) > 1 else (names[0], "", key)
+        values.setdefault(part, {})[parameter] = value
+    texts = {part: ",".join(f"{key}={value}" for key, value in own.items()) for part, own in values.items()}
+    return f" {SEPARATOR} ".join(f"{part}:{text}" if text else part for part, text in texts.items())
 
 
 def part_names(name: str) -> list[str]:
     """Return the names of the regularizers that a name joins; that of a single regularizer alone."""
     return [part.strip() for part in name.split(SEPARATOR)]
+
+
+def strengths(name: str) -> set[str]:
+    """Return the parameters that say how strong a regularizer or each part of a composition is, if it has one."""
+    names = part_names(name)
+    keys = {part: _class(part).strength for part in names}
+    own = {f"{part}.{key}" if len(names) > 1 else key for part, key in keys.items()}
+    return own & {*parameters(name)}
+
+
+def same_regularizer(first: str, second: str) -> bool:
+    """Return whether two names are those of the same regularizer, or join the same parts."""
+    return first == second or sorted(part_names(first)) == sorted(part_names(second))
 
 
 def split_params(name: str, params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -106,6 +129,15 @@ def fields(name: str) -> dict[str, FieldInfo]:
         parts = {part: fields(part) for part in part_names(name)}
         return {f"{part}.{key}": field for part, own in parts.items() for key, field in own.items()}
     return {} if REGULARIZERS.entry(name).name == "none" else dict(_class(name).model_fields)
+
+
+def describe_parameters(name: str) -> dict[str, dict[str, Any]]:
+    """Return each parameter's default, and what it is in words; raises InputError if the regularizer is unknown."""
+    if REGULARIZERS.entry(name).name == "none":
+        return {}
+    defaults = build_regularizer(name).model_dump(mode="json")
+    fields = _class(name).model_fields
+    return {key: {"default": value, "help": fields[key].description or ""} for key, value in defaults.items()}
 
 
 def _class(name: str) -> type[Regularizer]:

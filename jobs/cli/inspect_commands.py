@@ -85,15 +85,17 @@ def list_(
     ] = "dropkey:ratio=0.3,schedule=decreasing",
 ) -> None:
     """List tasks, models, data sets, regularizers, schedules, suites or published values."""
-    from harness.regularizers.spec import complete_spec
-    from jobs.cli.listing import list_items, list_sites, published_lines
+    from jobs.cli.listing import card_lines, list_items, list_sites, published_lines, regularizer_item
 
     listed = list_sites(sites, regularizer) if sites else list_items(kind)
     items = [item for item in listed if name in ("", *map(item.get, ("name", "suite", "kind")), *item.get("tasks", ()))]
     if name and not items:
         raise unknown_name(f"item of {kind}", name, {str(item.get("name", item.get("suite"))) for item in listed})
-    if name and kind == "regularizers":
-        items = [{**item, "defaults": complete_spec(name).label()} for item in items]
+    if name and kind == "regularizers" and not sites:
+        items = [regularizer_item(name)]
+        if not as_json:
+            typer.echo("\n".join(card_lines(items[0])))
+            return
     if kind == "published" and not sites and not as_json:
         items = published_lines(items)
     elif not as_json:  # readers of a table do not need import paths, and tasks make the list of models too wide

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from textwrap import wrap
 from typing import Any
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.registry import Registry
 from harness.regularizers import REGULARIZERS
+from harness.regularizers.cards import find_card
+from harness.regularizers.composition import part_ratios
 from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import build_regularizer, parse_spec
+from harness.regularizers.spec import build_regularizer, complete_spec, describe_parameters, parse_spec
 from harness.suites.cell import Cell
 from harness.suites.suite import load_suite, suite_names
 from harness.trials.task import TASKS
@@ -25,7 +28,9 @@ def list_items(kind: str) -> list[dict[str, Any]]:
         return [_published(cell) for name in suite_names() for cell in load_suite(name).published()]
     if kind == "models":
         return [_model(name) for name in MODELS]
-    registries: dict[str, Registry[Any]] = {"tasks": TASKS, "regularizers": REGULARIZERS, "schedules": SCHEDULES}
+    if kind == "regularizers":
+        return [_regularizer(name) for name in REGULARIZERS]
+    registries: dict[str, Registry[Any]] = {"tasks": TASKS, "schedules": SCHEDULES}
     if kind == "data":  # the other kinds need not wait for this import
         from tasks.data import DATASETS
 
@@ -36,8 +41,51 @@ def list_items(kind: str) -> list[dict[str, Any]]:
     ]
 
 
+def regularizer_item(name: str) -> dict[str, Any]:
+    """Return the item of a regularizer with its card and its parameters; raise InputError if one is broken."""
+    card = find_card(name)
+    return {
+        **_regularizer(name),
+        "defaults": complete_spec(name).label(),
+        "parameters": describe_parameters(name),
+        "card": None if card is None else {**card.model_dump(mode="json"), "spec": card.spec(name)},
+    }
+
+
+def card_lines(item: Mapping[str, Any], width: int = 80) -> list[str]:
+    """Return a `regularizer_item` as lines of text; only a formula or an address may be wider than `width`."""
+    card = item["card"] or {}
+    cost = [f"forward passes per step: {card['passes']}", f"memory: {card['memory']}"] if card else []
+    facts = {
+        "acts on": [item["acts_on"]],
+        "formula": card.get("formula", "").split(r" \qquad "),
+        "source": [card.get("source"), card.get("url")],
+        "cost": cost,
+        "as published": [f"--regularizer {card['spec']}"] if card.get("defaults") else [],
+        "published": card.get("published", ()),
+        "left open": card.get("open", ()),
+        "unsuitable for": card.get("unsuitable", ()),
+        "parameters": [
+            f"{key}={each['default']}: {each['help']}".removesuffix(": ") for key, each in item["parameters"].items()
+        ],
+        "plug-in": [item.get("plugin")],
+    }
+    lines = [*wrap(f"{item['name']}: {item['help']}", width, subsequent_indent="  "), ""]
+    indent = max(map(len, facts)) + 4
+    for title, texts in facts.items():
+        label = f"  {title}"
+        for text in filter(None, texts):
+            wrapped = wrap(text, width - indent, break_long_words=False, break_on_hyphens=False)
+            for number, line in enumerate(wrapped):
+                lines.append(f"{label:{indent}}{'  ' if number else ''}{line}")
+                label = ""
+    return lines
+
+
 def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
     """Return the attention sites of a model, with each site's ratio in the regularizer's schedule.
+
+    The ratio of a composition is a mapping from the names of the parts that act at the site.
 
     Raises:
         InputError: the model, the regularizer or a parameter is unknown.
@@ -56,11 +104,19 @@ def list_sites(model: str, regularizer: str) -> list[dict[str, Any]]:
             "heads": site.heads,
             "grid": "×".join(map(str, site.grid)) if site.grid else "",
             "prefix": site.num_prefix_tokens,
-            "ratio": site.ratio,
+            "ratio": dict(part_ratios(site)) or site.ratio,
             "left alone": reason,
         }
         for site, reason in [*((site, "") for site in report.bound), *report.skipped]
     ]
+
+
+def _regularizer(name: str) -> dict[str, Any]:
+    entry = REGULARIZERS.entry(name)
+    card = find_card(name)
+    facts = {key: value for key, value in entry.facts.items() if key != "card"}
+    plugin = {"plugin": entry.plugin} if entry.plugin else {}
+    return {"name": entry.name, "acts_on": card.acts_on if card else "", **facts, "help": entry.help, **plugin}
 
 
 def _model(name: str) -> dict[str, Any]:

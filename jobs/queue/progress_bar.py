@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from db.store.store import TrialRow
 from harness.errors import InputError, count_of
+from harness.regularizers.spec import spec_label
 from harness.trials.task import spec_of
 from harness.trials.trial import FINAL_STATES, Trial
 from jobs.queue.status import TrainProgress, train_progress
@@ -137,7 +138,7 @@ class ProgressBar:
 
 def describe(trial: Trial) -> str:
     """Return a short description of a trial: id, model, regularizer, data, seed."""
-    return f"{trial.id} {trial.model}, {trial.regularizer.name}, {trial.data.name}, seed {trial.seed}"
+    return f"{trial.id} {trial.model}, {spec_label(trial.regularizer.name, {})}, {trial.data.name}, seed {trial.seed}"
 
 
 def describe_running(trial: Trial, progress: TrainProgress) -> str:

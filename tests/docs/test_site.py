@@ -15,6 +15,8 @@ import pytest
 import dropbench
 from docs import draw_gallery
 from harness.regularizers import REGULARIZERS
+from harness.regularizers.cards import Card, find_card
+from harness.regularizers.spec import build_regularizer
 from tests.paths import DOCS, ROOT
 
 PAGES = [*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md"))]
@@ -67,7 +69,18 @@ def test_the_navigation_has_every_page() -> None:
 
 def test_the_gallery_is_what_its_script_writes() -> None:
     assert draw_gallery.page() == (DOCS / "gallery.md").read_text(encoding="utf-8")
-    assert {path.stem for path in (DOCS / "images/regularizers").iterdir()} == {*REGULARIZERS} - {"none"}
+    choose = (DOCS / "choose.md").read_text(encoding="utf-8")
+    assert draw_gallery.with_table(choose) == choose
+    drawn = {name for name in REGULARIZERS if draw_gallery.described(name, build_regularizer(name))}
+    assert {path.stem for path in (DOCS / "images/regularizers").iterdir()} == drawn
+
+
+@pytest.mark.parametrize(
+    "card", [card for name in REGULARIZERS if (card := find_card(name))], ids=lambda card: card.source
+)
+def test_the_site_typesets_the_formula_of_each_card(card: Card) -> None:
+    latex2mathml = pytest.importorskip("docutils.utils.math.latex2mathml")
+    assert "<math" in latex2mathml.tex2mathml(card.formula, as_block=True)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from db.report.dashboard.live import Live
 from db.report.page.details import duration, time_text
 from db.schema.connection import reading
 from db.schema.tables import Attempts, Memberships, Trials
+from harness.regularizers.spec import spec_label
 from harness.trials.trial import TRIAL_STATES
 
 NUM_LATEST = 12
@@ -141,6 +142,6 @@ def _labels(live: Live, ids: Sequence[str]) -> dict[str, str]:
     labels = {}
     for id, trial in live.base.trials(ids).items():
         ratio = trial.regularizer.params.get("ratio")
-        name = trial.regularizer.name + (f" {ratio:g}" if isinstance(ratio, float) else "")
+        name = spec_label(trial.regularizer.name, {}) + (f" {ratio:g}" if isinstance(ratio, float) else "")
         labels[id] = f"{name} · {trial.model} · {trial.data.name} · seed {trial.seed}"
     return labels

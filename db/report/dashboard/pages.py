@@ -25,6 +25,7 @@ from db.report.view.variants import Variant, variants, view_of
 from db.schema.connection import reading
 from db.schema.tables import Configs
 from harness.errors import InputError
+from harness.regularizers.spec import spec_label
 from harness.suites.suite import Suite
 from harness.trials.trial import FINAL_STATES, DataRef
 
@@ -124,7 +125,8 @@ def trial_page(live: Live, id: str) -> Page:
             attempt |= {"state": "lost", "cause": reason}  # its worker was killed; `collect` will record that
     running = next((trial for trial in activity.running if trial.id == id), None)
     config = record.config
-    label = f"{config['regularizer']['name']} · {config['model']} · {config['data']['name']}, seed {record.seed}"
+    regularizer = spec_label(config["regularizer"]["name"], {})
+    label = f"{regularizer} · {config['model']} · {config['data']['name']}, seed {record.seed}"
     lifetime = 0.0 if record.state in FINAL_STATES else TRIAL_CACHE_S
     charts = live.cached(("curves", id), lambda: _curves(live, record), seconds=lifetime)
     baseline = _baseline(live, record)

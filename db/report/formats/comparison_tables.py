@@ -9,6 +9,7 @@ from db.queries.rank import Ranking
 from db.queries.statistics import EQUAL
 from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
 from db.store.rows import Row
+from harness.regularizers.spec import spec_label
 
 MAX_NAMED = 10
 """Configurations present on one side only that are named; the others are counted."""
@@ -35,6 +36,8 @@ def _ranking_text(row: Row, name: str, blocks: int) -> str:
     value = row[name]
     if value is None:
         return ""
+    if name == "regularizer":
+        return spec_label(value, {})
     if name == "improvement":
         return _change(row, value, "%")
     return f"{value:.2f}" if name == "rank" else f"{value}/{blocks}" if name == "won" else str(value)
@@ -91,7 +94,7 @@ def _summary(both: Sequence[Row]) -> str:
 
 def _one_sided(rows: Sequence[Row]) -> list[str]:
     lines = []
-    columns = ("task", "data", *(["fingerprint"] if needs_fingerprint(rows) else []), "model", "regularizer")
+    columns = ("task", "data", *(["fingerprint"] if needs_fingerprint(rows) else []), "model")
     for side in ("old", "new"):
         names = list(dict.fromkeys(_config(row, columns) for row in rows if row["only"] == side))
         lines += [f"only in {side}: {name}" for name in names[:MAX_NAMED]]
@@ -101,6 +104,8 @@ def _one_sided(rows: Sequence[Row]) -> list[str]:
 
 
 def _config(row: Row, columns: Sequence[str]) -> str:
-    inner = ",".join(f"{key}={value}" for key, value in {**row["params"], **row["overrides"]}.items())
-    texts = [*(row[name] for name in columns), inner, row["schedule"], row["preset"], row.get("libraries")]
+    regularizer = spec_label(row["regularizer"], row["params"]) if row["regularizer"] else ""
+    overrides = ",".join(f"{key}={value}" for key, value in row["overrides"].items())
+    texts = [*(row[name] for name in columns), regularizer, overrides]
+    texts += [row["schedule"], row["preset"], row.get("libraries")]
     return " ".join(text for text in texts if text)

@@ -20,7 +20,7 @@ from db.store.rows import Row
 from db.store.store import Store
 from harness.cli.table import print_table, table_lines
 from harness.errors import InputError
-from harness.regularizers.spec import complete_spec
+from harness.regularizers.spec import complete_spec, spec_label, strengths
 from harness.trials.trial import PARTIAL
 
 TextTable = tuple[list[str], list[list[str]]]
@@ -170,8 +170,8 @@ def _row_texts(row: Row, listed_params: Mapping[str, set[str]]) -> dict[str, str
         if name == "params" or value is None or (aggregate == "std" and f"{prefix}mean" in row):
             continue
         if name == "regularizer" and "params" in row:
-            params = [f"{key}={part}" for key, part in row["params"].items() if key in listed_params[value]]
-            texts[name] = f"{value}:{','.join(params)}" if params else str(value)
+            params = {key: part for key, part in row["params"].items() if key in listed_params[value]}
+            texts[name] = spec_label(value, params)
         elif name == "overrides":
             texts[name] = ",".join(f"{key}={part}" for key, part in value.items())
         elif aggregate == "mean":
@@ -186,16 +186,19 @@ def _row_texts(row: Row, listed_params: Mapping[str, set[str]]) -> dict[str, str
 
 
 def _listed_params(rows: Sequence[Row]) -> dict[str, set[str]]:
-    """Return the parameters to list per regularizer: the ratio, and those with a value other than the default."""
+    """Return the parameters to list per regularizer: its strength, and those with a value other than the default."""
     listed: dict[str, set[str]] = defaultdict(set)
+    always: dict[str, set[str]] = {}
     defaults: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         params, name = row.get("params", {}), row.get("regularizer", "")
         if params and name not in defaults:
-            defaults[name] = {}
+            defaults[name], always[name] = {}, {"ratio"}
             with suppress(InputError):  # a plug-in that is not loaded
-                defaults[name] = complete_spec(name).params
-        listed[name] |= {key for key, value in params.items() if key == "ratio" or defaults[name].get(key) != value}
+                defaults[name], always[name] = complete_spec(name).params, strengths(name)
+        listed[name] |= {
+            key for key, value in params.items() if key in always[name] or defaults[name].get(key) != value
+        }
     return listed
 
 

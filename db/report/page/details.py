@@ -18,6 +18,7 @@ from db.report.view.view import CellResult, SeedResult, View, baselines
 from db.store.store import Store
 from harness.errors import InputError
 from harness.files import read_json, read_tail
+from harness.regularizers.spec import spec_label
 
 MAX_FULL_TRIALS = 120
 """Trials shown with attempts, environment and log."""
@@ -116,7 +117,6 @@ def details_of(view: View, anchors: Anchors, store: Store, runs: Path, *, full: 
 
 def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
     request = result.cell.request
-    params = ", ".join(f"{key} {value}" for key, value in result.regularizer.items())
     facts = [
         ("metric", f"{result.metric.name} {result.metric.arrow}".strip()),
         ("seeds", counts),
@@ -127,7 +127,7 @@ def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
         ("model", request.model),
         ("data", f"{request.data} ({result.fingerprint})" if result.fingerprint else request.data),
         ("subset", "; ".join(result.subset)),
-        ("regularizer", f"{request.regularizer}: {params}" if params else request.regularizer),
+        ("regularizer", spec_label(request.regularizer, result.regularizer)),
         ("schedule", result.schedule if request.regularizer != "none" else ""),
         ("align", request.align if request.align != "none" else ""),
         ("preset", request.preset),

@@ -18,6 +18,7 @@ from db.report.page.charts import (
     rounded,
 )
 from db.report.view.view import CellResult, View, baselines, pairs
+from harness.regularizers.spec import spec_label
 from harness.trials.metric import Metric
 
 
@@ -103,7 +104,7 @@ def _line_labels(lines: Sequence[tuple[str, ...]]) -> list[str]:
     for line in lines:
         same = [other for other in lines if other[0] == line[0]]
         differing = [part for part in line[1:] if not all(part in other for other in same)]
-        texts.append(", ".join([line[0], *differing]))
+        texts.append(", ".join([spec_label(line[0], {}), *differing]))
     return texts
 
 

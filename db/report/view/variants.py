@@ -19,7 +19,7 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.files import canonical_json
 from harness.regularizers import REGULARIZERS
-from harness.regularizers.spec import complete_spec
+from harness.regularizers.spec import complete_spec, part_names, spec_label
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import RECIPE_PREFIX
@@ -97,7 +97,7 @@ def variants_of(suite: Suite, store: Store) -> list[Variant]:
         variant = variant_of.setdefault(key, Variant(key, label, preset, extra, weights))
         variant.configs[config["id"]] = config
         variant.trials[config["id"]] = trials[config["id"]]
-        if not cells and config["regularizer"] in REGULARIZERS:
+        if not cells and all(part in REGULARIZERS for part in part_names(config["regularizer"])):
             variant.added[config["id"]] = _spec(config)
     return sorted(variant_of.values(), key=lambda item: (-sum(map(len, item.trials.values())), item.key))
 
@@ -171,7 +171,7 @@ class _CellIndex:
 
 
 def _head(task: str, model: str, data: str, regularizer: str, align: str) -> Hashable:
-    return task, model, data.removesuffix(SYNTHETIC), regularizer, align
+    return task, model, data.removesuffix(SYNTHETIC), *sorted(part_names(regularizer)), align
 
 
 def _swept(cell: Cell) -> set[str]:
@@ -193,5 +193,5 @@ def _spec(config: Mapping[str, Any]) -> str:
     """Return the regularizer of a configuration as an argument of `--regularizer`, without its defaults."""
     defaults = {**complete_spec(config["regularizer"]).params, "schedule": "constant", "align": "none"}
     values = {**config["params"], **{key: config[key] for key in ("schedule", "align")}}
-    params = ",".join(f"{key}={value}" for key, value in values.items() if defaults.get(key) != value)
-    return f"{config['regularizer']}:{params}" if params else str(config["regularizer"])
+    own = {key: value for key, value in values.items() if defaults.get(key) != value}
+    return spec_label(config["regularizer"], own)

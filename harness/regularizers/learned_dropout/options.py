@@ -40,9 +40,9 @@ class MaskOptions(PlainAttention):
     min_coeff: float = Field(default=0.0, ge=0, description="coefficient at step 0 if it grows (exp_rate)")
     exp_rate: float = Field(default=0.0, ge=0, lt=1, description="growth of the coefficient per step; 0: constant")
     entropy_penalty: bool = Field(default=False, description="mean of -M log2 M in addition")
-    entropy_max_coeff: float = Field(default=0.1, gt=0)
-    entropy_min_coeff: float = Field(default=0.0, ge=0)
-    entropy_exp_rate: float = Field(default=0.0, ge=0, lt=1)
+    entropy_max_coeff: float = Field(default=0.1, gt=0, description="as max_coeff, of the entropy penalty")
+    entropy_min_coeff: float = Field(default=0.0, ge=0, description="as min_coeff, of the entropy penalty")
+    entropy_exp_rate: float = Field(default=0.0, ge=0, lt=1, description="as exp_rate, of the entropy penalty")
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
         """Return 0: the ratio is learned."""

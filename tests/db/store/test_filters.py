@@ -184,3 +184,38 @@ def test_the_suites_that_are_shown_are_those_that_were_not_excluded(filled: Stor
     assert {row["suite"] for row in results(filled, ["suite~*/1"])} == {"tables/1"}
     assert {row["suite"] for row in results(filled, ["not", "tables/1"])} == {"tables/0"}
     assert {row["suite"] for row in results(filled, ["suite!=tables/1"])} == {"tables/0"}
+
+
+@pytest.fixture
+def composed(store: Store, make_trial: Callable[..., Trial]) -> Store:
+    """Seed 0: dropkey; seeds 1 and 2: compositions with it; seed 3: another regularizer."""
+    specs = [
+        RegularizerSpec(name="dropkey", params={"ratio": 0.3}),
+        RegularizerSpec(name="drophead+dropkey", params={"drophead.ratio": 0.1, "dropkey.ratio": 0.3}),
+        RegularizerSpec(name="layerdrop+dropkey", params={"layerdrop.ratio": 0.3, "dropkey.ratio": 0.2}),
+        RegularizerSpec(name="dropout", params={"ratio": 0.3}),
+    ]
+    store.record([RunRecord(make_trial(seed, regularizer=spec), "queued", None, []) for seed, spec in enumerate(specs)])
+    return store
+
+
+@pytest.mark.parametrize(
+    ("words", "selected"),
+    [
+        ("regularizer~drophead", [1]),
+        ("regularizer~dropkey", [0, 1, 2]),
+        ("regularizer~drop*", [0, 1, 2, 3]),
+        ("not regularizer~dropkey", [3]),
+        ("regularizer~*+*", [1, 2]),
+        ("regularizer=dropkey", [0]),
+        ("regularizer=drophead+dropkey", [1]),
+        ("regularizer=dropkey+drophead,dropout", [1, 3]),
+        ("regularizer!=dropkey+drophead", [0, 2, 3]),
+        ("dropkey.ratio=0.3", [0, 1]),
+        ("dropkey.ratio<0.3", [2]),
+        ("ratio=0.3", [0, 3]),
+        ("layerdrop.ratio=0.3", [2]),
+    ],
+)
+def test_parts_of_compositions_match(composed: Store, words: str, selected: list[int]) -> None:
+    assert sorted(row.seed for row in composed.states(composed.find(words)).values()) == selected

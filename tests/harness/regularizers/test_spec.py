@@ -16,7 +16,17 @@ from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Site
 from harness.regularizers.drop import AttentionDrop, UnitDrop
-from harness.regularizers.spec import ParsedSpec, Scalar, build_regularizer, complete_spec, parse_spec
+from harness.regularizers.spec import (
+    ParsedSpec,
+    Scalar,
+    build_regularizer,
+    complete_spec,
+    describe_parameters,
+    parse_spec,
+    same_regularizer,
+    spec_label,
+    strengths,
+)
 
 
 @pytest.mark.parametrize(
@@ -179,3 +189,51 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
 def test_a_layer_outside_of_its_stack_is_refused(layer: int) -> None:
     with pytest.raises(InputError, match=rf"site 'a': layer={layer}: expected 0 to 1 \(depth - 1\)"):
         Site("a", "cross", layer, 2, heads=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "label"),
+    [
+        ("none", {}, "none"),
+        ("dropkey", {"ratio": 0.3, "window": 2}, "dropkey:ratio=0.3,window=2"),
+        (
+            "layerdrop+drophead",
+            {"layerdrop.ratio": 0.2, "drophead.ratio": 0.1},
+            "layerdrop:ratio=0.2 + drophead:ratio=0.1",
+        ),
+        ("drophead + r-drop", {"r-drop.alpha": 1}, "drophead + r-drop:alpha=1"),
+        (
+            "mine+dropkey",
+            {"mine.depth": 2, "dropkey.schedule": "decreasing"},
+            "mine:depth=2 + dropkey:schedule=decreasing",
+        ),
+        ("gone", {"part.size": 2}, "gone:part.size=2"),
+    ],
+)
+def test_labels(name: str, params: dict[str, Any], label: str) -> None:
+    """A label is the argument of the command line, with the given parameters only, also for unknown names."""
+    assert spec_label(name, params) == label
+
+
+def test_a_label_of_a_composition_reads_back_as_the_same_spec() -> None:
+    spec = parse_spec("drophead:ratio=0.2,schedule=decreasing + dropkey:window=2 + r-drop:alpha=1,over=late@0.5")
+    complete = complete_spec(*spec[:2])
+    assert complete_spec(*parse_spec(complete.label())[:2]) == complete
+
+
+def test_strengths_are_what_schedules_multiply() -> None:
+    assert strengths("dropkey") == {"ratio"}
+    assert strengths("drophead+r-drop") == {"drophead.ratio", "r-drop.alpha"}
+    assert strengths("none") == strengths("learned-dropout") == set()
+
+
+def test_compositions_are_the_same_in_any_order() -> None:
+    assert same_regularizer("drophead+dropkey", "dropkey + drophead")
+    assert not same_regularizer("dropkey", "drophead+dropkey")
+
+
+def test_parameters_are_described_with_their_defaults() -> None:
+    assert describe_parameters("drophead")["ratio"] == {"default": 0.1, "help": "drop ratio"}
+    assert describe_parameters("none") == {}
+    with pytest.raises(InputError, match="unknown regularizer 'dropky'"):
+        describe_parameters("dropky")

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,6 +16,11 @@ from torch import nn
 from harness.cli.main import run
 from harness.errors import InputError
 from harness.models.catalog import MODELS
+from harness.registry import Entry
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.cards import find_card
+from harness.regularizers.presets import Unregularized
+from harness.regularizers.spec import complete_spec, parameters
 from jobs.cli.inspect_commands import Kind
 from jobs.cli.listing import build_for_sample, list_items
 
@@ -66,8 +72,6 @@ def test_one_item_or_those_of_a_task(capsys: pytest.CaptureFixture[str]) -> None
     assert listed("models", "object-detection") == listed("models", "detr") == ["detr"]
     assert "trec" in listed("data", "text-classification")
     assert set(listed("published", "dropkey/table8")) == {"dropkey/table8"}
-    assert run(["list", "regularizers", "dropkey"]) == 0
-    assert "dropkey:ratio=0.1," in capsys.readouterr().out
     assert run(["list", "models", "detr"]) == 0
     assert "object-detection" in capsys.readouterr().out
     assert run(["list", "suites", "quickstrat"]) == 2
@@ -129,3 +133,50 @@ def test_names_are_whole_in_other_lists(
             assert run(words) in (0, 1)
         text = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
         assert [line for line in text.splitlines() if len(line) > 80 and str(tmp_path) not in line] == [], words
+
+
+@pytest.mark.parametrize("name", list(REGULARIZERS))
+def test_a_card_is_printed_at_80_columns(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "regularizers", name]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"{name}: ")
+    words = output.split()
+    assert all(len(line) <= 80 or len(line.split()) == 1 for line in output.splitlines())
+    if card := find_card(name):
+        assert {card.url, *card.formula.split()} - {r"\qquad"} <= {*words}
+        assert " ".join(card.acts_on.split()) in " ".join(words)
+        assert all(text in " ".join(words) for text in (*card.published, *card.open, *card.unsuitable))
+    assert all(f"{key}=" in output for key in parameters(name))
+    assert run(["list", "regularizers", name, "--json"]) == 0
+    [item] = json.loads(capsys.readouterr().out)
+    assert (item["card"] or {}).get("source") == (card.source if card else None)
+    assert item["defaults"] == complete_spec(name).label()
+
+
+def test_the_list_of_regularizers_says_what_each_acts_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = Entry("mine", "my own", Unregularized, {"card": {}, "note": "x"}, str(tmp_path / "mine.py"))
+    monkeypatch.setitem(REGULARIZERS._entries, "mine", entry)
+    assert run(["list", "regularizers"]) == 2
+    assert "card of regularizer 'mine': formula, source, url" in capsys.readouterr().err
+    monkeypatch.setitem(REGULARIZERS._entries, "mine", replace(entry, facts={"note": "x"}))
+    assert run(["list", "regularizers", "--json"]) == 0
+    items = {item["name"]: item for item in json.loads(capsys.readouterr().out)}
+    assert items["dropkey"]["acts_on"] == "keys of each query"
+    assert items["mine"] == {"name": "mine", "acts_on": "", "note": "x", "help": "my own", "plugin": entry.plugin}
+
+
+def test_the_sites_of_a_composition_show_each_part(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "layerdrop:ratio=0.3,schedule=increasing + drophead:ratio=0.2 + dropkey:ratio=0.3 + r-drop"
+    arguments = ["list", "models", "--sites", "vit-digits", "--regularizer", spec]
+    assert run(arguments) == 0
+    assert "drophead 0.200, dropkey 0.300" in capsys.readouterr().out
+    assert run([*arguments, "--json"]) == 0
+    ratios = [item["ratio"] for item in json.loads(capsys.readouterr().out)]
+    assert ratios[:4] == [
+        {"layerdrop": 0.0},
+        {"drophead": 0.2, "dropkey": 0.3},
+        {"layerdrop": pytest.approx(0.1)},
+        ratios[1],
+    ]

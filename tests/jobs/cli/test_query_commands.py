@@ -140,7 +140,7 @@ def test_compare(call: Call, filled: Path) -> None:
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert lines[:2] == ["old: regularizer=none", "new: regularizer=dropkey, ratio=0.3"]
     assert "mr accuracy 82.00 ± 2.00 (3) 86.50 ± 5.00 (3) +4.50 [−2.95, +11.95] 3 better" in lines
-    alone = "only in new: text-classification cr text-transformer dropkey ratio=0.3,window=1 constant mini"
+    alone = "only in new: text-classification cr text-transformer dropkey:ratio=0.3,window=1 constant mini"
     assert lines[-2:] == ["2 compared: 2 better, 0 worse, 0 neither; intervals without 0: 0", alone]
     assert "unknown state, suite or trial id 'dropkey'" in call("compare", "data=mr dropkey", "mine").err
     single = call("compare", "regularizer=none data=mr", "regularizer=dropkey data=mr").out

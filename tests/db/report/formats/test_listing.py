@@ -1,0 +1,29 @@
+"""Rows as texts: the label of a regularizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from db.report.formats.listing import results_table
+from harness.regularizers.spec import complete_spec
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "label"),
+    [
+        ("dropkey", {"ratio": 0.1}, "dropkey:ratio=0.1"),
+        ("drophead+layerdrop", {"drophead.ratio": 0.1}, "layerdrop:ratio=0.1 + drophead:ratio=0.1"),
+        ("dropkey+r-drop", {"dropkey.window": 2}, "dropkey:ratio=0.1,window=2 + r-drop:alpha=5.0"),
+    ],
+)
+def test_a_label_has_strengths_and_what_differs_from_the_defaults(name: str, params: Any, label: str) -> None:
+    spec = complete_spec(name, params)
+    row = {"regularizer": spec.name, "params": spec.params, "metric": "accuracy"}
+    assert results_table([row])[1] == (["regularizer", "metric"], [[label, "accuracy"]])
+
+
+def test_a_composition_with_a_plug_in_that_is_not_loaded_is_labeled() -> None:
+    row = {"regularizer": "gone+dropkey", "params": {"gone.size": 2, "dropkey.ratio": 0.1}, "metric": "accuracy"}
+    assert results_table([row])[1][1] == [["gone:size=2 + dropkey:ratio=0.1", "accuracy"]]
