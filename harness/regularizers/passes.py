@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-
 Forward = Callable[[Any], tuple[Tensor, Tensor]]
 """A batch → the task's loss, and the logits (N, C) of its N terms."""
 

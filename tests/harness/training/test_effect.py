@@ -42,12 +42,29 @@ class Restored(AttentionDrop):
         return (torch.rand(*shape[:2], 1, 1, device=device) < site.ratio).expand(shape)
 
 
+class GradientsOnly(AroundAttention):
+    """Doubles the gradients of attention, and leaves its output."""
+
+    stage: ClassVar[Stage] = "heads"
+    ratio: float = RATIO
+
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        return 2 * out - out.detach()
+
+
+KINDS = {"idle": Idle, "restored": Restored, "gradients-only": GradientsOnly}
+
+
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    for name, kind in (("idle", Idle), ("restored", Restored)):
+    for name, kind in KINDS.items():
         REGULARIZERS.add(name, kind)
     yield
-    for name in ("idle", "restored"):
+    for name in KINDS:
         del REGULARIZERS._entries[name]
 
 
@@ -69,7 +86,9 @@ def test_equal_passes_are_an_error(tmp_path: Path) -> None:
     run(tmp_path, make("r-drop + dropkey", **options))
 
 
-@pytest.mark.parametrize("regularizer", ["dropkey:over=late@0.9", "layerdrop:ratio=0.3", "drophead + dropkey"])
+@pytest.mark.parametrize(
+    "regularizer", ["dropkey:over=late@0.9", "layerdrop:ratio=0.3", "drophead + dropkey", "gradients-only"]
+)
 def test_an_effect_is_none_of_an_error(tmp_path: Path, regularizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, make(regularizer, **SMALL))
     assert "changed nothing" not in capsys.readouterr().out

@@ -235,3 +235,9 @@ def test_the_order_of_writing_makes_another_trial_only_if_parts_do_not_commute(
     ]
     small(f"{first} + {second}")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("regularizer", ["masksub", "dropkey + masksub"])
+def test_a_part_that_fits_no_site_is_refused(regularizer: str) -> None:
+    with pytest.raises(InputError, match=r"(?i)'masksub' fits none of the 4 sites of TextClassifier"):
+        small(regularizer)
