@@ -161,19 +161,26 @@ class PresetTask(Task):
         """Build and regularize the model on torch's meta device, which computes and stores nothing.
 
         Raises:
-            InputError: an option is unknown or impossible, or the regularizer fits no site or has too long a window.
+            InputError: an option is unknown or impossible, or the regularizer fits no site, has too long a window, or
+                needs class scores that the task does not give.
         """
         if trial.config_id in _checked_configs:
             return
         import torch
 
         from harness.models.regularize import sites
+        from harness.regularizers.composition import Composition, same_stage
         from harness.training.monte_carlo import bind_trial
+        from harness.training.objective import check_objective
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
             model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))
         report = bind_trial(model, trial)
+        check_objective(report.regularizer, cls, trial.regularizer.name)
+        if isinstance(report.regularizer, Composition):
+            for first, second in same_stage(report.regularizer.parts):
+                _print_once(f"{first} + {second}: applied as written: the other order is another trial")
         window, unit = int(trial.regularizer.params.get("window", 1)), trial.regularizer.params.get("unit")
         for site in report.bound:
             max_window = _max_window(site, recipe, square=unit in ("block", "cross"))

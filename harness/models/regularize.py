@@ -15,7 +15,7 @@ from harness.errors import InputError, unknown_name
 from harness.models.adapter import ADAPTERS, Patch, attention_width, install, site_of, uninstall
 from harness.models.blocks import block_patches
 from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
-from harness.regularizers.composition import part_ratios
+from harness.regularizers.composition import Composition, part_ratios
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer
 
@@ -142,8 +142,11 @@ def bind(
     reasons = [_skip_reason(patch, built, include, exclude, kinds) for patch in patches]
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
-    if not bound and not built.has_objective:
-        raise InputError(_nothing_bound(model, name, skipped))
+    for part_name, part in _parts(name, built):
+        # A regularizer of the loss alone has no sites.
+        if part.sites and all(part.skip(patch.site) is not None for patch in bound):
+            unfit = [(patch, part.skip(patch.site) or "") for patch in bound]
+            raise InputError(_nothing_bound(model, part_name, [*unfit, *skipped]))
     for patch in bound:
         site, previous = patch.site, site_of(patch.module, patch.slot)
         built.bind_to(site, ratio_of)
@@ -240,6 +243,13 @@ def find_patches(model: nn.Module) -> list[Patch]:
     for patch in block_patches(model, list(claimed.values())):
         claimed.setdefault(patch.key, patch)
     return sorted(claimed.values(), key=lambda patch: order[id(patch.module)])
+
+
+def _parts(name: str, regularizer: Regularizer) -> list[tuple[str, Regularizer]]:
+    """Return the parts of a regularizer with their names: those of a composition, else itself."""
+    if isinstance(regularizer, Composition):
+        return [(part.name, part.regularizer) for part in regularizer.parts]
+    return [(name, regularizer)]
 
 
 def _release(patch: Patch) -> None:

@@ -30,8 +30,12 @@ REGULARIZERS.add(
 )
 
 for _name, _target, _help in (
+    ("ad-drop", "attribution:ADDrop", "keys dropped that the predictions depend on most (Yang et al. 2022)"),
+    ("attentiondrop-consistency", "consistency:AttentionDropConsistency",
+     "KL divergence of one pass from another added to the loss (Baig et al. 2025)"),
     ("drophead", "heads:DropHead", "whole heads dropped, for each sample (Zhou et al. 2020)"),
     ("layerdrop", "layers:LayerDrop", "whole layers skipped, for each batch (Fan et al. 2020)"),
+    ("masksub", "consistency:MaskSub", "a second pass with half of the patches, taught by the first (Heo et al. 2025)"),
     ("r-drop", "consistency:RDrop", "KL divergence between two passes added to the loss (Liang et al. 2021)"),
-):
+):  # fmt: skip
     REGULARIZERS.add(_name, f"harness.regularizers.methods.{_target}", help=_help)

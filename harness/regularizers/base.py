@@ -92,7 +92,7 @@ RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
 """Methods of a regularizer: name up to 0.1 → name."""
 Stage = Literal["weight", "tokens", "layer", "heads", "values", "logits", "keys", "output", "loss"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""What a regularizer changes. A composition applies its parts in this order; within attention, from the outside in."""
+"""Targets of a regularizer. A composition applies its parts in this order; within attention, from the outside in."""
 
 
 class Regularizer(FiniteModel, ABC):
@@ -121,7 +121,7 @@ class Regularizer(FiniteModel, ABC):
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
     stage: ClassVar[Stage] = "keys"
-    """What the regularizer changes, which defines its place in a composition."""
+    """The target of the regularizer, which defines its place in a composition."""
     strength: ClassVar[str] = "ratio"
     """The parameter that schedules over layers and steps multiply, if the regularizer has it."""
     num_passes: ClassVar[int] = 1
@@ -148,6 +148,16 @@ class Regularizer(FiniteModel, ABC):
     def set_progress(self, site: Site, progress: float) -> None:
         """Set the ratio of a site for a step; `progress` is the share of all steps that are done, from 0 to 1."""
         site.ratio = site.scheduled_ratio * step_factor(self.over, progress)
+
+    def strength_at(self, progress: float | None) -> float:
+        """Return the parameter `strength` times its schedule over steps; 1 without one. None: at its full value."""
+        parameter: float | None = getattr(self, self.strength, None)
+        value = 1.0 if parameter is None else float(parameter)
+        return value if progress is None else value * step_factor(self.over, progress)
+
+    def passes_at(self, progress: float | None) -> int:
+        """Return how often a batch passes through the model: `num_passes`, or 1 while the strength is 0."""
+        return self.num_passes if self.strength_at(progress) > 0.0 else 1
 
     @property
     def changes_over_steps(self) -> bool:

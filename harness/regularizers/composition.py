@@ -64,6 +64,13 @@ class Composition(Regularizer):
         """The largest number of passes of a part."""
         return max(part.regularizer.num_passes for part in self._parts)
 
+    def strength_at(self, progress: float | None) -> float:
+        """Return the largest strength of a part that changes the loss."""
+        return max((part.regularizer.strength_at(progress) for part in self._objectives(None)), default=0.0)
+
+    def passes_at(self, progress: float | None) -> int:
+        return max(part.regularizer.passes_at(progress) for part in self._parts)
+
     @property
     def draws_per_batch(self) -> bool:  # type: ignore[override]
         """True if that holds for a part."""
@@ -134,13 +141,18 @@ class Composition(Regularizer):
         return layer()
 
     def prepare(self, passes: Passes) -> None:
-        for part in self._parts:
+        for part in self._objectives(passes):
             part.regularizer.prepare(passes.of(part.regularizer))
 
     def objective(self, passes: Passes) -> Tensor | None:
-        terms = [part.regularizer.objective(passes.of(part.regularizer)) for part in self._parts]
+        terms = [part.regularizer.objective(passes.of(part.regularizer)) for part in self._objectives(passes)]
         present = [term for term in terms if term is not None]
         return sum(present[1:], start=present[0]) if present else None
+
+    def _objectives(self, passes: Passes | None) -> list[Part]:
+        """Return the parts that change the loss: those with a strength above 0 at this step, or all of them."""
+        parts = [part for part in self._parts if part.regularizer.has_objective]
+        return parts if passes is None else [part for part in parts if passes.strength(part.regularizer) > 0.0]
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
@@ -163,8 +175,16 @@ def part_ratios(site: Site) -> list[tuple[str, float]]:
 
 
 def in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts in the order in which they are applied; of the same stage, as written, the last computing."""
-    return tuple(sorted(parts, key=lambda part: (STAGES.index(part.regularizer.stage), not _surrounds(part))))
+    """Return the parts in the order in which they are applied; of the same stage, as written, the last computing.
+
+    Parts of the loss commute, because their terms are added: they are in the order of their names.
+    """
+
+    def position(part: Part) -> tuple[int, bool, str]:
+        stage = part.regularizer.stage
+        return STAGES.index(stage), not _surrounds(part), part.name if stage == "loss" else ""
+
+    return tuple(sorted(parts, key=position))
 
 
 def same_stage(parts: Sequence[Part]) -> list[tuple[str, str]]:
@@ -172,7 +192,8 @@ def same_stage(parts: Sequence[Part]) -> list[tuple[str, str]]:
     ordered = in_order(parts)
     stages = [(part.regularizer.stage, _surrounds(part)) for part in ordered]
     pairs = zip(ordered, ordered[1:], stages, stages[1:], strict=False)
-    return [(first.name, second.name) for first, second, stage, next_stage in pairs if stage == next_stage]
+    same = (pair for pair in pairs if pair[2] == pair[3] != ("loss", False))
+    return [(first.name, second.name) for first, second, *_ in same]
 
 
 def _surrounds(part: Part) -> bool:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
-
-from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.schedules import step_factor
 
 Forward = Callable[[Any], tuple[Tensor, Tensor]]
 """A batch → the task's loss, and the logits (N, C) of its N terms."""
+
+
+class HasStrength(Protocol):
+    """A `harness.regularizers.base.Regularizer`, which imports this module."""
+
+    def strength_at(self, progress: float | None) -> float: ...
 
 
 class Passes:
@@ -20,34 +24,36 @@ class Passes:
 
     Attributes:
         batch: the micro-batch.
-        sites: the regularized sites of the model.
-        progress: the share of all steps that are done, from 0 to 1.
+        sites: the regularized sites of the model (`harness.regularizers.base.Site`).
+        progress: the share of all steps that are done, from 0 to 1; None: schedules are at their full strength.
+        epoch: the epoch of the batch, from 0.
         loss: the task's loss, the mean over the regularized passes; set after `Regularizer.prepare`.
-        logits: the logits (N, C) of the loss's N terms in each regularized pass, in float32; likewise.
+        logits: the logits (N, C) of the loss's N terms in each regularized pass, at least in float32; likewise.
     """
 
-    def __init__(self, forward: Forward, batch: Any, sites: Sequence[Site], progress: float) -> None:
-        self.batch, self.sites, self.progress = batch, sites, progress
+    def __init__(
+        self, forward: Forward, batch: Any, sites: Sequence[Any], progress: float | None, epoch: int = 0
+    ) -> None:
+        self.batch, self.sites, self.progress, self.epoch = batch, sites, progress, epoch
         self.loss: Tensor
         self.logits: tuple[Tensor, ...]
-        self._forward, self._regularizer = forward, None
+        self._forward = forward
 
-    def of(self, regularizer: Regularizer) -> Passes:
+    def of(self, regularizer: HasStrength) -> Passes:
         """Return the same passes as one part of a composition sees them: with the sites of this part."""
         own = [part for site in self.sites for part in (site, *site.parts) if part.regularizer is regularizer]
-        passes = Passes(self._forward, self.batch, own, self.progress)
+        passes = Passes(self._forward, self.batch, own, self.progress, self.epoch)
         vars(passes).update({key: value for key, value in vars(self).items() if key in ("loss", "logits")})
         return passes
 
     def run(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Pass a batch through the model; return the loss and the logits (N, C)."""
         loss, logits = self._forward(batch)
-        return loss, logits.float()
+        return loss, logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    def strength(self, regularizer: Regularizer) -> float:
+    def strength(self, regularizer: HasStrength) -> float:
         """Return the regularizer's parameter `strength`, multiplied by its schedule over steps."""
-        value: float = getattr(regularizer, regularizer.strength)
-        return value * step_factor(regularizer.over, self.progress)
+        return regularizer.strength_at(self.progress)
 
     @contextmanager
     def with_ratio(self, ratio: float) -> Iterator[None]:

@@ -13,6 +13,7 @@ from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.training import checkpoint
+from harness.training.effect import require_effect
 from harness.training.monte_carlo import drop_nothing
 from harness.training.train_state import TrainState
 from harness.training.trainer import Trainer
@@ -45,6 +46,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
         trainer = Trainer(task, directory, settings, stop)
         try:
             if not trainer.resume():
+                require_effect(trainer)
                 reuse_base_run(trainer)
             trainer.describe()
             trainer.train_phase()

@@ -17,23 +17,34 @@ from harness.trials.task import Task
 def check_objective(regularizer: Regularizer, task: type[Task], name: str) -> None:
     """Raise InputError if the loss of a task cannot be regularized."""
     if regularizer.has_objective and not task.gives_logits():
-        raise InputError(f"regularizer {name}: it needs class scores, which task '{task.name}' does not give")
+        raise InputError(
+            f"regularizer {name}: it needs class scores, which task '{task.name}' does not give: choose another task"
+        )
 
 
 def regularized_loss(
-    regularizer: Regularizer, task: Task, model: nn.Module, batch: Any, sites: Sequence[Site], progress: float
+    regularizer: Regularizer,
+    task: Task,
+    model: nn.Module,
+    batch: Any,
+    sites: Sequence[Site],
+    progress: float | None,
+    epoch: int,
 ) -> Tensor:
     """Return the task's loss of a micro-batch, the mean over the regularizer's passes, plus its objective.
 
-    Several passes are one pass of a larger batch, unless the regularizer draws once per batch.
+    Several passes are one pass of a larger batch, unless the regularizer draws once per batch. While the strength is 0,
+    the loss is the task's. `progress` and `epoch` are those of `Passes`.
     """
+    if not (regularizer.has_objective and regularizer.strength_at(progress) > 0.0):
+        return task.loss(model, batch)
 
     def forward(part: Any) -> tuple[Tensor, Tensor]:
         return task.loss_and_logits(model, part)
 
-    passes = Passes(forward, batch, sites, progress)
+    passes = Passes(forward, batch, sites, progress, epoch)
     regularizer.prepare(passes)
-    number = regularizer.num_passes
+    number = regularizer.passes_at(progress)
     if number == 1 or regularizer.draws_per_batch:
         losses, logits = zip(*(passes.run(batch) for _ in range(number)), strict=True)
         passes.loss, passes.logits = torch.stack(losses).mean(), logits

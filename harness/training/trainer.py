@@ -28,6 +28,7 @@ from harness.training.data_loading import SplitBatches, StepBatches, prefetch
 from harness.training.environment import environment
 from harness.training.monte_carlo import bind_trial, drop_nothing, monte_carlo
 from harness.training.objective import check_objective, regularized_loss
+from harness.training.processes import Processes
 from harness.training.train_state import SelectedWeights, TrainState
 from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
 from harness.trials.metric import MetricName
@@ -36,7 +37,7 @@ from harness.trials.recipe_diff import recipe_diff
 from harness.trials.task import Split, Task
 
 
-class Trainer:
+class Trainer(Processes):
     """Trains one trial."""
 
     def __init__(self, task: Task, directory: RunDirectory, settings: Settings, stop: Callable[[], bool]) -> None:
@@ -153,9 +154,10 @@ class Trainer:
 
     def loss(self, batch: Any) -> Tensor:
         """Return the loss of a micro-batch without penalties."""
-        if self.state.phase == "train" and self.regularizer.has_objective:
-            return regularized_loss(self.regularizer, self.task, self.model, batch, self.bound_sites, self.progress)
-        return self.task.loss(self.model, batch)
+        if self.state.phase == "finetune":
+            return self.task.loss(self.model, batch)
+        when = self.progress, self.state.step // self.epoch_steps
+        return regularized_loss(self.regularizer, self.task, self.model, batch, self.bound_sites, *when)
 
     @property
     def progress(self) -> float:
@@ -294,23 +296,3 @@ class Trainer:
     def phase_field(self) -> dict[str, str]:
         """Return the phase as a field of events, if the trial has two phases."""
         return {"phase": self.state.phase} if self.has_finetuning else {}
-
-    def any_rank(self, condition: bool) -> bool:
-        """Return whether the condition holds in any process, so that all processes act alike."""
-        return self.all_reduce_sum(float(condition)) > 0
-
-    def all_reduce_sum(self, number: float) -> float:
-        """Return the sum of a number over all processes."""
-        alone = self.accelerator.num_processes == 1
-        return number if alone else float(self.accelerator.reduce(torch.tensor(number, device=self.accelerator.device)))
-
-    def log(self, line: str) -> None:
-        """Print a line to the log, from the main process alone."""
-        if self.accelerator.is_main_process:
-            print(line, flush=True)
-
-    def event(self, event: str, **fields: Any) -> None:
-        """Append to ``events.jsonl``, from the main process alone."""
-        if self.accelerator.is_main_process:
-            self.directory.append_event(event, **fields)
-            self.tracking.event(event, fields)

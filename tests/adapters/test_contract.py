@@ -49,6 +49,7 @@ def dropping() -> Iterator[tuple[str, Regularizer]]:
     for name in REGULARIZERS:
         regularizer = build_regularizer(name)
         acts_on_attention = not regularizer.sites.isdisjoint(ATTENTION_KINDS) and not regularizer.acts_in_evaluation
+        acts_on_attention &= not regularizer.has_objective  # it drops nothing before `prepare`
         if name != "none" and acts_on_attention and "ratio" in type(regularizer).model_fields:
             yield name, build_regularizer(name, ratio=0.5)
     yield "negated", Negated()

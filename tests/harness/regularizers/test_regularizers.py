@@ -54,7 +54,9 @@ def site_for(regularizer: Regularizer, ratio: float | None = None) -> Site:
 def drops_attention(name: str) -> bool:
     """Return whether a regularizer acts on attention weights; those that act on outputs have tests of their own."""
     built = build_regularizer(name)
-    return "ratio" in type(built).model_fields and name != "none" and built.skip(site_for(built)) is None
+    needs_passes = built.has_objective  # it drops nothing before `prepare`
+    fits = built.skip(site_for(built)) is None
+    return "ratio" in type(built).model_fields and name != "none" and fits and not needs_passes
 
 
 DROPPING = [name for name in REGULARIZERS if drops_attention(name)]

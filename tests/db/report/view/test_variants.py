@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from db.report.dashboard.suites import variants, view_of
+from db.report.view.variants import variants, view_of
 from db.store.store import Store
 from harness.regularizers.spec import complete_spec, parse_spec
 from harness.settings import Settings

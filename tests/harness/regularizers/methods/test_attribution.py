@@ -1,0 +1,153 @@
+"""Test AD-DROP against a slow reference in float64: attributions, regions, loss and gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from harness.models.attention import attend
+from harness.regularizers.base import Site
+from harness.regularizers.methods.attribution import ADDrop, high_region
+from harness.regularizers.passes import Passes
+from harness.regularizers.schedules import constant
+
+BATCH, TOKENS, HEADS, SIZE, CLASSES = 3, 10, 2, 4, 3
+CERTAIN = 1 - 1e-12
+
+
+class OneLayer(nn.Module):
+    """One layer of attention, the mean over tokens, and a classifier."""
+
+    def __init__(self, regularizer: ADDrop, lengths: list[int]) -> None:
+        super().__init__()
+        self.site = Site("attention", "encoder-self", 0, 1, HEADS)
+        regularizer.bind_to(self.site, constant)
+        self.qkv = nn.Linear(HEADS * SIZE, 3 * HEADS * SIZE)
+        self.head = nn.Linear(HEADS * SIZE, CLASSES)
+        self.mask = torch.arange(TOKENS) < torch.tensor(lengths)[:, None, None, None]
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.7)
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.qkv(x).view(len(x), TOKENS, 3, HEADS, SIZE).permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = self.mask.repeat(len(x) // BATCH, 1, 1, 1)
+        out = attend(*self.split(x), self.site, training=self.training, mask=mask)
+        logits: Tensor = self.head(out.transpose(1, 2).flatten(2).mean(1))
+        return logits
+
+
+def make(regularizer: ADDrop, lengths: list[int] | None = None) -> tuple[OneLayer, Tensor, Tensor]:
+    torch.manual_seed(0)
+    model = OneLayer(regularizer, lengths or [TOKENS, 7, 4]).double()
+    return model, torch.randn(BATCH, TOKENS, HEADS * SIZE, dtype=torch.float64), torch.tensor([0, 2, 1])
+
+
+def passes_of(model: OneLayer, x: Tensor, labels: Tensor, epoch: int = 1) -> Passes:
+    def forward(batch: Any) -> tuple[Tensor, Tensor]:
+        logits = model(batch)
+        return cross_entropy(logits, labels.repeat(len(batch) // BATCH)), logits
+
+    return Passes(forward, x, [model.site], 0.0, epoch)
+
+
+def slow_regions(model: OneLayer, x: Tensor, share: float) -> Tensor:
+    """Find the regions with Python's floats: ∂F/∂A[b, h, t, s] = Σ_e v[b, h, s, e] · W[c, h·e] / T."""
+    values: list[Any] = model.split(x)[2].tolist()
+    weight: list[list[float]] = model.head.weight.tolist()
+    predicted: list[int] = model.eval()(x).argmax(-1).tolist()
+    model.train()
+    regions = torch.zeros(BATCH, HEADS, TOKENS, TOKENS, dtype=torch.bool)
+    for b in range(BATCH):
+        keys = [s for s in range(TOKENS) if bool(model.mask[b, 0, 0, s])]
+        for h in range(HEADS):
+            row = weight[predicted[b]][h * SIZE : (h + 1) * SIZE]
+            attribution = {s: math.fsum(a * c for a, c in zip(values[b][h][s], row, strict=True)) for s in keys}
+            ascending = sorted(keys, key=attribution.__getitem__)
+            for s in ascending[int((1 - share) * len(keys)) :]:
+                regions[b, h, :, s] = True
+    return regions
+
+
+@pytest.mark.parametrize("share", [0.3, 0.55])
+def test_loss_and_gradients_are_those_of_a_slow_reference(share: float) -> None:
+    regularizer = ADDrop(ratio=CERTAIN, region=share)
+    model, x, labels = make(regularizer)
+    passes = passes_of(model, x, labels)
+    regularizer.prepare(passes)
+    regions = slow_regions(model, x, share)
+    assert torch.equal(regularizer._regions[model.site], regions)
+    loss, _ = passes.run(x)
+    q, k, v = model.split(x)
+    powers = (q @ k.mT / math.sqrt(SIZE)).exp() * (model.mask & ~regions)
+    out = (powers / powers.sum(-1, keepdim=True)) @ v
+    expected = cross_entropy(model.head(out.transpose(1, 2).flatten(2).mean(1)), labels)
+    torch.testing.assert_close(loss, expected, rtol=0.0, atol=1e-10)
+    parameters = list(model.parameters())
+    for own, reference in zip(
+        torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(own, reference, rtol=0.0, atol=1e-10)
+    regularizer.objective(passes)
+    assert not regularizer._regions
+
+
+def test_a_key_of_the_region_is_dropped_with_the_ratio_in_each_pass_anew() -> None:
+    regularizer = ADDrop(ratio=0.3, region=0.5)
+    model, x, labels = make(regularizer)
+    passes = passes_of(model, x, labels)
+    regularizer.prepare(passes)
+    region, copies = regularizer._regions[model.site], 400
+    unit = torch.eye(TOKENS, dtype=torch.float64).expand(BATCH * copies, HEADS, -1, -1)
+    q, k, _ = (part.repeat(copies, 1, 1, 1) for part in model.split(x))
+    torch.manual_seed(0)
+    weights = attend(q, k, unit, model.site, training=True, mask=model.mask.repeat(copies, 1, 1, 1))
+    dropped = (weights == 0).view(copies, *region.shape) & model.mask
+    assert not (dropped & ~region).any()
+    number = copies * int(region.sum())
+    assert abs(int(dropped.sum()) - 0.3 * number) < 5 * math.sqrt(number * 0.3 * 0.7)
+    assert not torch.equal(dropped[0], dropped[1])
+
+
+def test_even_epochs_are_plain_unless_they_do_not_alternate() -> None:
+    for alternate, epoch, drops in ((True, 0, False), (True, 1, True), (True, 2, False), (False, 0, True)):
+        regularizer = ADDrop(ratio=CERTAIN, alternate=alternate)
+        model, x, labels = make(regularizer)
+        passes = passes_of(model, x, labels, epoch)
+        regularizer.prepare(passes)
+        plain = model.eval()(x)
+        assert torch.allclose(model.train()(x), plain) is not drops
+
+
+def test_rows_with_tokens_left_out_since_are_plain() -> None:
+    regularizer = ADDrop(ratio=CERTAIN)
+    model, x, labels = make(regularizer)
+    regularizer.prepare(passes_of(model, x, labels))
+    q, k, v = (part[..., :4, :] for part in model.split(x))
+    plain = attend(q, k, v, model.site, training=False)
+    torch.testing.assert_close(attend(q, k, v, model.site, training=True), plain)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [([1, 1, 1, 1, 1], [3, 4]), ([1, 1, 1, 0, 0], [0, 2]), ([0, 0, 0, 0, 1], [4]), ([0, 0, 0, 0, 0], [])],
+)
+def test_regions_are_of_allowed_keys(allowed: list[int], expected: list[int]) -> None:
+    attributions = torch.tensor([[[[0.2, -1.0, 0.5, 0.6, 0.7]]]])
+    found = high_region(attributions, torch.tensor(allowed, dtype=torch.bool).view(1, 1, 1, 5), 0.4)
+    assert found[0, 0, 0].nonzero().flatten().tolist() == expected
+
+
+def test_ratio_0_equals_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, _ = make(ADDrop(ratio=0.0))
+    never: Callable[..., Tensor] = lambda *a, **k: pytest.fail("it is called at ratio 0")  # noqa: E731
+    monkeypatch.setattr(ADDrop, "around", never)
+    assert torch.equal(model.train()(x), model.eval()(x))

@@ -1,0 +1,127 @@
+"""Test that a regularizer without effect is an error, and that the check changes no number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.errors import InputError
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.around import AroundAttention, Attention
+from harness.regularizers.base import RATIO, Site, Stage
+from harness.regularizers.drop import AttentionDrop
+from harness.training import engine
+from tests.harness.training.test_objective import curve, make, run
+
+SMALL: dict[str, Any] = {"steps": 4, "batch_size": 32, "evaluate_every": 4}
+
+
+class Idle(AroundAttention):
+    """Draws random numbers, and changes nothing."""
+
+    stage: ClassVar[Stage] = "heads"
+    ratio: float = RATIO
+
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        torch.rand(3)
+        return inner(q, k, v, mask=mask, causal=causal, scale=scale)
+
+
+class Restored(AttentionDrop):
+    """Drops all keys of a head, which `renormalize` restores."""
+
+    def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+        return (torch.rand(*shape[:2], 1, 1, device=device) < site.ratio).expand(shape)
+
+
+class GradientsOnly(AroundAttention):
+    """Doubles the gradients of attention, and leaves its output."""
+
+    stage: ClassVar[Stage] = "heads"
+    ratio: float = RATIO
+
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        return 2 * out - out.detach()
+
+
+KINDS = {"idle": Idle, "restored": Restored, "gradients-only": GradientsOnly}
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    for name, kind in KINDS.items():
+        REGULARIZERS.add(name, kind)
+    yield
+    for name in KINDS:
+        del REGULARIZERS._entries[name]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("regularizer", "name"),
+    [("idle", "idle"), ("restored", "restored"), ("dropkey + idle", "idle"), ("idle:over=late@0.5", "idle")],
+)
+def test_a_regularizer_without_effect_is_an_error(tmp_path: Path, regularizer: str, name: str, dropout: float) -> None:
+    trial = make(regularizer, **{**SMALL, "model.dropout": dropout})
+    with pytest.raises(InputError, match=f"regularizer {name}: it changes neither the loss nor the gradients"):
+        run(tmp_path, trial)
+
+
+def test_equal_passes_are_an_error(tmp_path: Path) -> None:
+    options: dict[str, Any] = {**SMALL, "model.dropout": 0.0}
+    with pytest.raises(InputError, match=r"r-drop: .* its passes are equal: add a part that drops"):
+        run(tmp_path, make("r-drop", **options))
+    run(tmp_path, make("r-drop + dropkey", **options))
+
+
+@pytest.mark.parametrize(
+    "regularizer", ["dropkey:over=late@0.9", "layerdrop:ratio=0.3", "drophead + dropkey", "gradients-only"]
+)
+def test_an_effect_is_none_of_an_error(tmp_path: Path, regularizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, make(regularizer, **SMALL))
+    assert "changed nothing" not in capsys.readouterr().out
+
+
+def test_a_rare_effect_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, make("dropkey:ratio=0.000000001", **SMALL))
+    assert "note: dropkey changed nothing in 16 draws: its strength may be too small" in capsys.readouterr().out
+
+
+def test_strength_0_is_not_checked(tmp_path: Path) -> None:
+    run(tmp_path, make("idle:ratio=0", **SMALL))
+
+
+@pytest.mark.parametrize(
+    "regularizer", ["dropkey + drophead + r-drop", "ad-drop:alternate=false", "layerdrop:ratio=0.001"]
+)
+def test_the_check_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regularizer: str) -> None:
+    trial = make(regularizer, **SMALL)
+    checked = run(tmp_path / "checked", trial)
+    unchecked: Callable[[Any], None] = lambda trainer: None  # noqa: E731
+    monkeypatch.setattr(engine, "require_effect", unchecked)
+    assert run(tmp_path / "unchecked", trial) == checked
+    assert curve(tmp_path / "unchecked", trial) == curve(tmp_path / "checked", trial)
+
+
+def test_modules_of_other_parts_are_idle_meanwhile(tmp_path: Path) -> None:
+    """Learned Dropout acts through a module with parameters, and has a penalty."""
+    options: dict[str, Any] = {
+        "context": 16, "vocabulary": 300, "batch_size": 8, "evaluation_batches": 2, "steps": 2, "model.layers": 1,
+        "model.dim": 24, "model.heads": 3,
+    }  # fmt: skip
+    where: dict[str, Any] = {"task": "language-modelling", "data": "text-synthetic", "model": "learned-dropout-lm"}
+    run(tmp_path, make("learned-dropout", **where, **options))
+    with pytest.raises(InputError, match="regularizer idle"):
+        run(tmp_path, make("learned-dropout + idle", **where, **options))
