@@ -51,6 +51,7 @@ KEPT = {
 WEIGHTS = {
     "renormalize": r"\lambda'_j = \frac{m_j \lambda_j}{\sum_k m_k \lambda_k}",
     "inverse": r"\lambda'_j = \frac{m_j \lambda_j}{1 - p}",
+    "detached": r"\lambda'_j = \frac{m_j \lambda_j}{\mathrm{sg}(\sum_k m_k \lambda_k)}",
 }
 LEARNED = (
     r"X' = X \odot \mathrm{round}(M) \qquad "

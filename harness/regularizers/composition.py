@@ -91,7 +91,7 @@ class Composition(Regularizer):
         parts = []
         for part in self._parts:
             if part.regularizer.skip(site) is None:
-                part_site = replace(site, module=None, probe=None)
+                part_site = replace(site, module=None, probe=None, penalties=[])
                 part.regularizer.bind_to(part_site, SCHEDULES.get(part.schedule))
                 parts.append(part_site)
         site.regularizer, site.parts = self, tuple(parts)
@@ -156,8 +156,16 @@ class Composition(Regularizer):
 
 
 def in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts in the order in which they are applied; of the same stage, as written, the last computing."""
-    return tuple(sorted(parts, key=lambda part: (STAGES.index(part.regularizer.stage), not _surrounds(part))))
+    """Return the parts in the order in which they are applied; of the same stage, as written, the last computing.
+
+    Penalties commute and are in alphabetical order.
+    """
+
+    def key(part: Part) -> tuple[int, bool, str]:
+        stage = part.regularizer.stage
+        return STAGES.index(stage), not _surrounds(part), part.name if stage == "penalty" else ""
+
+    return tuple(sorted(parts, key=key))
 
 
 def same_stage(parts: Sequence[Part]) -> list[tuple[str, str]]:
@@ -165,7 +173,8 @@ def same_stage(parts: Sequence[Part]) -> list[tuple[str, str]]:
     ordered = in_order(parts)
     stages = [(part.regularizer.stage, _surrounds(part)) for part in ordered]
     pairs = zip(ordered, ordered[1:], stages, stages[1:], strict=False)
-    return [(first.name, second.name) for first, second, stage, next_stage in pairs if stage == next_stage]
+    same = [(first.name, second.name, *stage) for first, second, stage, next_stage in pairs if stage == next_stage]
+    return [(first, second) for first, second, stage, _ in same if stage != "penalty"]
 
 
 def _surrounds(part: Part) -> bool:
