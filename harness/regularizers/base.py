@@ -92,8 +92,8 @@ RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
 """Methods of a regularizer: name up to 0.1 → name."""
 Stage = Literal["weight", "tokens", "layer", "penalty", "heads", "values", "logits", "keys", "output", "loss"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""What a regularizer changes. A composition applies its parts in this order; within attention, from the outside in.
-penalty: nothing; it observes attention as it is with all other parts, and adds terms of the loss."""
+"""Things that a regularizer changes. A composition applies its parts in this order; within attention, from the outside
+in. penalty: nothing; it observes attention, and adds terms of the loss."""
 
 
 class Regularizer(FiniteModel, ABC):

@@ -34,7 +34,7 @@ class HeadSelection(AroundAttention):
 
     @abstractmethod
     def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
-        """Return factors of the heads' outputs: float (rows, H) on the CPU, 0 for a dropped head."""
+        """Return factors of the heads' outputs: floats (rows, H) on the CPU, 0 for a dropped head."""
 
     def around(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
@@ -84,7 +84,7 @@ class DropHead(HeadSelection):
 
         kept = torch.rand(rows, heads) >= site.ratio
         kept = kept | ~kept.any(dim=1, keepdim=True)
-        return kept * (heads / kept.sum(dim=1, keepdim=True))
+        return kept * (heads / kept.sum(dim=1, keepdim=True).double())
 
 
 class HeadMask(HeadSelection):

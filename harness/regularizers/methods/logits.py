@@ -103,10 +103,10 @@ class AttentionDropTopK(ChangedLogits):
 
         ranked = logits.detach().masked_fill(~allowed, float("-inf"))
         largest = ranked.topk(min(self.top, logits.shape[-1]), dim=-1).indices
-        dropped = torch.rand(largest.shape, device=logits.device) < site.ratio
-        mask = torch.zeros_like(allowed, memory_format=torch.contiguous_format).scatter(-1, largest, dropped)
+        drop_mask = torch.rand(largest.shape, device=logits.device) < site.ratio
+        drop_mask = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device).scatter(-1, largest, drop_mask)
         # Multiply by 0 instead of filling with 0: filling would hide a NaN.
-        return logits * ~(mask & allowed)
+        return logits * ~(drop_mask & allowed)
 
 
 class AttentionDropBlur(ChangedLogits):
