@@ -224,6 +224,7 @@ def test_half_precision_is_computed_in_float32(name: str, dtype: torch.dtype) ->
     outs = []
     for kind in (dtype, torch.float32):
         torch.manual_seed(0)
-        outs.append(attend(*(x.to(kind) for x in (q, k, v)), bound(build_regularizer(name)), training=True))
+        site = bound(build_regularizer(name))
+        outs.append(attend(q.to(kind), k.to(kind), v.to(kind), site, training=True))
     assert outs[0].dtype == dtype
     torch.testing.assert_close(outs[0], outs[1].to(dtype), rtol=0, atol=torch.finfo(dtype).eps)

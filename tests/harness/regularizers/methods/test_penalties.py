@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -24,14 +25,15 @@ MASKS = ["none", "padding", "bias", "of heads"]
 NAMES = ["disagreement", "attention-entropy", "diverse-attention"]
 
 
-def site_of(name: str, *, prefix: int = 0, kind: SiteKind = "encoder-self", **params: object) -> Site:
+def site_of(name: str, *, prefix: int = 0, kind: SiteKind = "encoder-self", **params: Any) -> Site:
     site = Site("attention", kind, 0, 1, HEADS, num_prefix_tokens=prefix)
     build_regularizer(name, **params).bind_to(site, lambda ratio, layer, depth: ratio)
     return site
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    return x @ y / (x.norm() * y.norm())
+    similarity: Tensor = torch.dot(x, y) / (x.norm() * y.norm())
+    return similarity
 
 
 def run(site: Site, mask: str, *, causal: bool) -> tuple[Tensor, list[list[Tensor]], list[Tensor], tuple[Tensor, ...]]:
@@ -154,7 +156,7 @@ def encoder() -> nn.TransformerEncoder:
     return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
 
 
-def penalty_of(text: str, **params: object) -> Tensor:
+def penalty_of(text: str, **params: Any) -> Tensor:
     model = encoder()
     bind(model, text, **params)
     model(torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1)))
@@ -205,7 +207,8 @@ def test_penalties_commute_with_each_other_and_with_all_else() -> None:
 
 def test_a_composition_observes_the_regularized_heads() -> None:
     """Dropped heads are 0, so that two of four equal heads have cosines in a quarter of the pairs."""
-    site = site_of("disagreement+drophead", **{"drophead.ratio": 0.5, "disagreement.of": "outputs"})
+    params: dict[str, Any] = {"drophead.ratio": 0.5, "disagreement.of": "outputs"}
+    site = site_of("disagreement+drophead", **params)
     site.heads = 4
     v = torch.ones(1, 4, 2, 3, requires_grad=True)
     for seed in range(8):
