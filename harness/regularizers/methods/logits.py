@@ -132,16 +132,12 @@ class AttentionDropBlur(ChangedLogits):
     def change(self, logits: Tensor, allowed: Tensor, site: Site) -> Tensor:
         """Return the weighted mean of neighbouring logits."""
         import torch
-        from torch.nn.functional import conv1d
 
-        half = self.window // 2
         width = max(site.ratio * float(torch.rand(())), 1e-3)  # narrower: no neighbour has weight
-        offsets = torch.arange(-half, half + 1, dtype=logits.dtype, device=logits.device)
-        kernel = torch.exp(-0.5 * (offsets / width).square())[None, None]
-
-        def blur(x: Tensor) -> Tensor:
-            return conv1d(x.reshape(-1, 1, x.shape[-1]), kernel, padding=half).view(x.shape)
-
-        weights = blur(allowed.to(logits.dtype)).clamp_min(torch.finfo(logits.dtype).tiny)
+        keys = torch.arange(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+        offsets = (keys[:, None] - keys).abs()
+        # A product with a banded matrix is many times faster than a convolution of one channel.
+        gauss = torch.exp(-0.5 * (offsets / width).square()) * (offsets <= self.window // 2)
+        weights = (allowed.to(logits.dtype) @ gauss).clamp_min(torch.finfo(logits.dtype).tiny)
         # A NaN of a key that is not allowed stays where it is.
-        return torch.where(allowed, blur(logits.masked_fill(~allowed, 0.0)) / weights, logits)
+        return torch.where(allowed, logits.masked_fill(~allowed, 0.0) @ gauss / weights, logits)
