@@ -122,7 +122,7 @@ class Regularizer(FiniteModel, ABC):
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
     stage: ClassVar[Stage] = "keys"
-    """What the regularizer changes, which defines its place in a composition."""
+    """The thing that the regularizer changes, which defines its place in a composition."""
     strength: ClassVar[str] = "ratio"
     """The parameter that schedules over layers and steps multiply, if the regularizer has it."""
     num_passes: ClassVar[int] = 1
