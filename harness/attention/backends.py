@@ -93,6 +93,8 @@ def unsupported_reason(
     reason = _unavailable_reason(name, q.device.type)
     if name == "eager" or reason is not None:
         return reason
+    if rescale == "detached":
+        return "the gradient is not that of a softmax"
     if is_transformed():
         return "torch.func transforms and forward-mode differentiation need torch operations"
     if mask is not None and mask.requires_grad:

@@ -20,6 +20,7 @@ for _name, _help in {
     "dropkey-cross": "rows and columns of keys dropped before the softmax (DropKey, Section 3.2)",
     "dropattention-c": "whole key columns dropped in windows, rows normalized (DropAttention, Section 4)",
     "dropattention-e": "elements dropped in windows, rows normalized (DropAttention, Algorithm 1)",
+    "dropattention-detached": "DropAttention without the gradient through the sum of a row (Wang et al. 2024)",
 }.items():
     REGULARIZERS.add(_name, f"harness.regularizers.presets:{_name.replace('-', '_')}", help=_help)
 
@@ -31,11 +32,20 @@ REGULARIZERS.add(
 
 for _name, _target, _help in (
     ("ad-drop", "attribution:ADDrop", "keys dropped that the predictions depend on most (Yang et al. 2022)"),
+    ("attention-entropy", "penalties:AttentionEntropy", "penalty on the entropy of attention (Zhai et al. 2023)"),
+    ("attentiondrop-blur", "logits:AttentionDropBlur", "logits blurred by a random Gaussian (Baig et al. 2025)"),
     ("attentiondrop-consistency", "consistency:AttentionDropConsistency",
      "KL divergence of one pass from another added to the loss (Baig et al. 2025)"),
-    ("drophead", "heads:DropHead", "whole heads dropped, for each sample (Zhou et al. 2020)"),
+    ("attentiondrop-topk", "logits:AttentionDropTopK", "some of the largest logits set to 0 (Baig et al. 2025)"),
+    ("disagreement", "penalties:Disagreement", "penalty on the similarity of heads (Li et al. 2018)"),
+    ("diverse-attention", "penalties:DiverseAttention", "penalty on the cosine of heads or tokens (Chen et al. 2022)"),
+    ("drophead", "heads:DropHead", "whole heads dropped, for each batch or sample (Zhou et al. 2020)"),
+    ("headmask", "heads:HeadMask", "a number of random heads masked (Sun et al. 2022)"),
     ("layerdrop", "layers:LayerDrop", "whole layers skipped, for each batch (Fan et al. 2020)"),
+    ("logit-noise", "logits:LogitNoise", "Gaussian noise added to the logits"),
     ("masksub", "consistency:MaskSub", "a second pass with half of the patches, taught by the first (Heo et al. 2025)"),
     ("r-drop", "consistency:RDrop", "KL divergence between two passes added to the loss (Liang et al. 2021)"),
+    ("temperature", "logits:Temperature", "logits divided by a temperature above 1"),
+    ("value-dropout", "values:ValueDropout", "dropout of the values that attention reads"),
 ):  # fmt: skip
     REGULARIZERS.add(_name, f"harness.regularizers.methods.{_target}", help=_help)

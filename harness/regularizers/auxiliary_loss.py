@@ -47,22 +47,26 @@ def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
         step: the optimizer step, from 0, for coefficients that have a schedule.
 
     Returns:
-        a scalar: the mean over all sites that have a penalty, plus the model's own losses; None if there are none.
+        a scalar: for each regularizer the mean over the sites that have its penalty, plus the model's own losses; None
+        if there are none.
 
     Raises:
         InputError: a penalty that should have a gradient has none.
     """
-    penalties, losses = [], []
+    penalties: dict[int | None, list[Tensor]] = {}  # by regularizer; None: the modules of sites and weights
+    losses = []
     for module in modules_with_aux_loss(model) if isinstance(model, nn.Module) else model:
         if isinstance(module, SiteModule | WeightModule) and (term := module.penalty(step)) is not None:
-            penalties.append(term)
-        if (site := _site_with_penalties(module)) is not None and site.penalties:
-            penalties.append(torch.stack(site.penalties).mean())  # over forward passes
-            site.penalties.clear()
+            penalties.setdefault(None, []).append(term)
+        site = _site_with_penalties(module)
+        for part in () if site is None else (site, *site.parts):
+            if part.penalties:
+                mean = torch.stack(part.penalties).mean()  # over forward passes
+                penalties.setdefault(id(part.regularizer), []).append(mean)
+                part.penalties.clear()
         if isinstance(module, AuxLoss) and (term := module.aux_loss()) is not None:
             losses.append(term)
-    if penalties:
-        losses.append(torch.stack(penalties).mean())
+    losses += [torch.stack(terms).mean() for terms in penalties.values()]
     return torch.stack(losses).sum() if losses else None
 
 

@@ -90,9 +90,10 @@ class Site:
 RATIO: Any = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")
 RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
 """Methods of a regularizer: name up to 0.1 → name."""
-Stage = Literal["weight", "tokens", "layer", "heads", "values", "logits", "keys", "output", "loss"]
+Stage = Literal["weight", "tokens", "layer", "penalty", "heads", "values", "logits", "keys", "output", "loss"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""Targets of a regularizer. A composition applies its parts in this order; within attention, from the outside in."""
+"""Targets of a regularizer. A composition applies its parts in this order; within attention, from the outside in.
+penalty: nothing is changed; attention is observed, and terms of the loss are added."""
 
 
 class Regularizer(FiniteModel, ABC):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from harness.regularizers.passes import Passes
 
 SEPARATOR = "+"
+ADDED = ("penalty", "loss")
+"""Stages whose parts only add terms to the loss."""
 
 
 class Part(NamedTuple):
@@ -98,7 +100,7 @@ class Composition(Regularizer):
         parts = []
         for part in self._parts:
             if part.regularizer.skip(site) is None:
-                part_site = replace(site, module=None, probe=None)
+                part_site = replace(site, module=None, probe=None, penalties=[])
                 part.regularizer.bind_to(part_site, SCHEDULES.get(part.schedule))
                 parts.append(part_site)
         site.regularizer, site.parts = self, tuple(parts)
@@ -177,12 +179,12 @@ def part_ratios(site: Site) -> list[tuple[str, float]]:
 def in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return the parts in the order in which they are applied; of the same stage, as written, the last computing.
 
-    Parts of the loss commute, because their terms are added: they are in the order of their names.
+    Penalties and parts of the loss commute, because their terms are added: they are in the order of their names.
     """
 
     def position(part: Part) -> tuple[int, bool, str]:
         stage = part.regularizer.stage
-        return STAGES.index(stage), not _surrounds(part), part.name if stage == "loss" else ""
+        return STAGES.index(stage), not _surrounds(part), part.name if stage in ADDED else ""
 
     return tuple(sorted(parts, key=position))
 
@@ -192,7 +194,7 @@ def same_stage(parts: Sequence[Part]) -> list[tuple[str, str]]:
     ordered = in_order(parts)
     stages = [(part.regularizer.stage, _surrounds(part)) for part in ordered]
     pairs = zip(ordered, ordered[1:], stages, stages[1:], strict=False)
-    same = (pair for pair in pairs if pair[2] == pair[3] != ("loss", False))
+    same = (pair for pair in pairs if pair[2] == pair[3] and pair[2][0] not in ADDED)
     return [(first.name, second.name) for first, second, *_ in same]
 
 

@@ -28,6 +28,9 @@ class AttentionDrop(Regularizer):
 
     `inverse` drops weights after the softmax and divides by 1 − ratio (Dropout; DropAttention's "traditional"
     rescaling); a row that loses every key is 0, as in Dropout.
+
+    `detached` divides by the sum of the row, as `renormalize` does, but as by a constant, through which no gradient
+    flows (DropAttention as Wang et al. 2024 read it, "LoRA Meets Dropout", Section 3).
     """
 
     ratio: float = RATIO
@@ -83,7 +86,7 @@ class UnitDrop(AttentionDrop):
         if self.unit in ("block", "cross"):
             if site.grid is None:
                 return f"unit '{self.unit}' needs keys that form a grid"
-            if self.rescale == "renormalize" and not site.num_prefix_tokens and self._covers(*site.grid):
+            if self.rescale != "inverse" and not site.num_prefix_tokens and self._covers(*site.grid):
                 return f"one {self.unit} of size {self.window} covers all {site.grid[0]}×{site.grid[1]} keys"
         return super().skip(site)
 

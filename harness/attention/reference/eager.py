@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from harness.attention.reference.sdpa import additive, allowed_keys, attention_weights, autocast, plain_attention, sdpa
+from harness.attention.reference.sdpa import (
+    additive,
+    allowed_keys,
+    attention_logits,
+    attention_weights,
+    autocast,
+    masked_softmax,
+    plain_attention,
+    sdpa,
+)
 
 if TYPE_CHECKING:
     from harness.attention.reference.units import Rescale
@@ -24,17 +33,35 @@ def drop_attention(
     """
     if rescale == "renormalize":
         return sdpa(q, k, v, mask=merge_keep_mask(keep_mask, mask, q.dtype), scale=scale)
+    if rescale == "detached":
+        keep_mask = keep_all_if_empty(keep_mask, keep_mask if mask is None else keep_mask & allowed_keys(mask))
     # Multiply by 0 instead of filling with 0: filling would hide a NaN.
-    if keep_mask.dim() == 4 and keep_mask.shape[-2] == 1:
+    elif keep_mask.dim() == 4 and keep_mask.shape[-2] == 1:
         # Keys dropped for every query are dropped values (DropAttention, Section 4, "(c)").
         v = v * keep_mask.transpose(-2, -1).to(v.dtype)
         return plain_attention(q, k, v, mask=mask, scale=scale) / (1.0 - ratio)
     q, k, v = autocast(q, k, v)
     dtype = torch.promote_types(q.dtype, torch.float32)  # as in fused kernels, only the output is rounded to half
     with torch.autocast(q.device.type, enabled=False):
+        if rescale == "detached":
+            out = _detached_weights(attention_logits(q.to(dtype), k.to(dtype), mask=mask, scale=scale), keep_mask)
+            return (out @ v.to(dtype)).to(q.dtype)
         weights = attention_weights(q.to(dtype), k.to(dtype), mask=mask, scale=scale)
         out = (weights * keep_mask.to(weights.dtype)) @ v.to(dtype) / (1.0 - ratio)
     return out.to(q.dtype)
+
+
+def _detached_weights(logits: Tensor, keep_mask: Tensor) -> Tensor:
+    """Return the weights of the kept keys divided by their sum, through which no gradient flows; mask applied.
+
+    The values are those of the softmax over the kept keys, which does not underflow; the gradients are those of the
+    softmax over all keys: each weight changes by its relative change there.
+    """
+    values = masked_softmax(logits.detach() + additive(keep_mask, logits.dtype))
+    empty = logits.detach().amax(dim=-1, keepdim=True) == float("-inf")
+    log_weights = logits.masked_fill(empty, 0.0).log_softmax(dim=-1)
+    change = (log_weights - log_weights.detach()).masked_fill(values == 0.0, 0.0)
+    return values * (1.0 + change)
 
 
 def merge_keep_mask(keep_mask: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:

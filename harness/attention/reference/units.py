@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Literal
 
 Unit = Literal["element", "column", "block", "cross"]
-Rescale = Literal["renormalize", "inverse"]
+Rescale = Literal["renormalize", "inverse", "detached"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
 
 from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import RATIO, Site, Stage
@@ -10,25 +13,98 @@ from harness.regularizers.base import RATIO, Site, Stage
 if TYPE_CHECKING:
     from torch import Tensor
 
+Draw = Literal["batch", "sample"]
+DRAW: Draw = Field(default="batch", description="whether a batch shares its heads, or each sample has its own")
 
-class DropHead(AroundAttention):
-    """Drops whole heads of each sample: o_h · ξ_h · H / Σξ (Zhou et al. 2020, "Scheduled DropHead", Section 3.1).
 
-    If all heads of a sample would be dropped, it keeps all of them.
+class HeadSelection(AroundAttention):
+    """Keeps some heads of each site and sets the output of the others to 0.
+
+    If a batch shares its heads (`draw=batch`), attention is computed for the kept heads only.
     """
 
     stage: ClassVar[Stage] = "heads"
 
-    ratio: float = RATIO
+    draw: Draw = DRAW
+
+    @property
+    def draws_per_batch(self) -> bool:  # type: ignore[override]
+        """True with `draw=batch`."""
+        return self.draw == "batch"
+
+    @abstractmethod
+    def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
+        """Return factors of the heads' outputs: floats (rows, H) on the CPU, 0 for a dropped head."""
 
     def around(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
         scale: float | None,
     ) -> Tensor:  # fmt: skip
-        """Attend, and multiply the output of each head by its mask; shapes as in `AroundAttention.around`."""
+        """Attend with the kept heads; shapes as in `AroundAttention.around`."""
         import torch
 
-        kept = torch.rand(q.shape[0], q.shape[1], 1, 1, device=q.device) >= site.ratio
-        kept = kept | ~kept.any(dim=1, keepdim=True)
+        from harness.attention.reference.sdpa import is_transformed
+
+        batch, heads = q.shape[:2]
+        # Drawn on the CPU, so that no GPU has to be waited for to know which heads are kept.
+        factors = self.keep_heads(1 if self.draw == "batch" else batch, heads, site)
+        if self.draw == "sample" or torch.compiler.is_compiling() or is_transformed():
+            out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+            return out * factors[..., None, None].to(out.device, out.dtype)
+        kept = factors[0].nonzero().flatten()
+        factor = factors[0, kept][:, None, None]
+        if len(kept) == heads:
+            out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+            return out * factor.to(out.device, out.dtype)
+        kept = kept.to(q.device)
+        q, k, v = (tensor.index_select(1, kept) for tensor in (q, k, v))
+        if mask is not None and mask.dim() >= 3 and mask.shape[-3] > 1:
+            mask = mask.index_select(-3, kept)
         out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
-        return out * (kept * (q.shape[1] / kept.sum(dim=1, keepdim=True))).to(out.dtype)
+        # Heads are the third axis in memory, so that models join them without a copy.
+        whole = out.new_zeros(batch, out.shape[2], heads, out.shape[3]).transpose(1, 2)
+        return whole.index_copy(1, kept, out * factor.to(out.device, out.dtype))
+
+
+class DropHead(HeadSelection):
+    """Drops whole heads: o_h · ξ_h · H / Σξ (Zhou et al. 2020, "Scheduled DropHead", Section 3.1).
+
+    If all heads would be dropped, it keeps all of them.
+    """
+
+    ratio: float = RATIO
+
+    def skip(self, site: Site) -> str | None:
+        """Return why it cannot work: a single head is never dropped."""
+        return "a single head is never dropped" if site.heads == 1 else super().skip(site)
+
+    def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
+        """Return ξ · H / Σξ with ξ_h = 0 with probability `Site.ratio`."""
+        import torch
+
+        kept = torch.rand(rows, heads) >= site.ratio
+        kept = kept | ~kept.any(dim=1, keepdim=True)
+        return kept * (heads / kept.sum(dim=1, keepdim=True).double())
+
+
+class HeadMask(HeadSelection):
+    """Sets the output of a number of random heads of each site to 0 (Sun et al. 2022, "HeadMask", Mask-Random).
+
+    The outputs of the others are not rescaled.
+    """
+
+    strength: ClassVar[str] = "heads"
+
+    heads: int = Field(default=1, ge=0, description="heads of each layer whose output is set to 0")
+
+    def skip(self, site: Site) -> str | None:
+        """Return why it cannot work: a layer needs more heads than are masked."""
+        if self.heads >= site.heads:
+            return f"heads={self.heads} would mask all of its heads: {site.heads}"
+        return super().skip(site)
+
+    def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
+        """Return 0 for round(`Site.ratio`) random heads, which schedules make fewer, and 1 for the others."""
+        import torch
+
+        return (torch.rand(rows, heads).argsort(dim=1) >= round(site.ratio)).to(torch.float32)

@@ -144,14 +144,19 @@ def masked_before(logits: Sequence[Tensor], visible: Row, countable: Row, droppe
     return softmax(logits, [keep and sees for keep, sees in zip(kept, visible, strict=True)])
 
 
-def masked_after(logits: Sequence[Tensor], visible: Row, countable: Row, dropped: Row) -> list[Tensor]:
-    """Apply softmax, mask, then λ_j / sum(λ) (DropKey, Eq. 1 and 2; DropAttention, Algorithm 1, lines 7 to 9)."""
+def masked_after(
+    logits: Sequence[Tensor], visible: Row, countable: Row, dropped: Row, *, detached: bool = False
+) -> list[Tensor]:
+    """Apply softmax, mask, then λ_j / sum(λ) (DropKey, Eq. 1 and 2; DropAttention, Algorithm 1, lines 7 to 9).
+
+    The sum is a constant if `detached`.
+    """
     weights = softmax(logits, visible)
     if not any(not drop and counts for drop, counts in zip(dropped, countable, strict=True)):
         return weights
     masked = [weight * (0.0 if drop else 1.0) for weight, drop in zip(weights, dropped, strict=True)]
     total = sum_of(masked)
-    return [weight / total for weight in masked]
+    return [weight / (total.detach() if detached else total) for weight in masked]
 
 
 def divided(logits: Sequence[Tensor], visible: Row, dropped: Row, ratio: float) -> list[Tensor]:
@@ -166,7 +171,7 @@ def attention(
     v: Tensor,
     dropped: Tensor,
     *,
-    rescale: Literal["before", "after", "inverse"],
+    rescale: Literal["before", "after", "detached", "inverse"],
     ratio: float,
     mask: Tensor | None = None,
     causal: bool = False,
@@ -197,8 +202,8 @@ def attention(
                 row = dropped_[b][h][i]
                 if rescale == "before":
                     weights = masked_before(logits, visible, countable, row)
-                elif rescale == "after":
-                    weights = masked_after(logits, visible, countable, row)
+                elif rescale in ("after", "detached"):
+                    weights = masked_after(logits, visible, countable, row, detached=rescale == "detached")
                 else:
                     weights = divided(logits, visible, row, ratio)
                 # DropKey, Eq. 13; DropAttention, Eq. 10.

@@ -94,7 +94,7 @@ def exact_kept(site: Site, allowed: list[bool]) -> list[float]:
     kept = [0.0] * len(allowed)
     for row, probability in law.items():
         present = [may and not drop for may, drop in zip(allowed, row, strict=True)]
-        if not any(present) and drop.rescale == "renormalize":
+        if not any(present) and drop.rescale != "inverse":
             present = allowed  # the row keeps its unregularized weights
         for key, has_weight in enumerate(present):
             kept[key] += probability * has_weight

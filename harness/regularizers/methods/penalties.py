@@ -1,0 +1,201 @@
+"""Penalties on attention: terms of the loss that observe heads, weights and outputs without changing them."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from harness.regularizers.around import AroundAttention, Attention
+from harness.regularizers.base import Site, Stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def parse_layers(text: Any) -> str:
+    """Return which layers are observed: ``all``, ``first``, ``last``, a number from 0, or a range such as ``0-2``."""
+    layers = str(text)
+    ends = [int(end) for end in layers.split("-")] if re.fullmatch(r"\d+(-\d+)?", layers) else []
+    if layers not in ("all", "first", "last") and (not ends or ends[0] > ends[-1]):
+        raise ValueError("expected all, first, last, a layer from 0, or layers such as 0-2")
+    return layers
+
+
+Layers = Annotated[str, BeforeValidator(parse_layers)]
+
+
+class Observed(NamedTuple):
+    """A forward pass of attention, at least in float32.
+
+    Attributes:
+        q: queries (B, H, T, d).
+        k: keys (B, H, S, d).
+        v: values (B, H, S, e).
+        out: the regularized output of the heads (B, H, T, e).
+        mask: with causality, as in `Regularizer.attend`.
+        scale: likewise.
+        seen: keys that some query may attend to, float (B or 1, S): 0 for padding.
+        counted: queries that are no padding, float (B or 1, T); known if queries and keys are the same tokens.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    mask: Tensor | None
+    scale: float | None
+    seen: Tensor
+    counted: Tensor
+
+    def weights(self) -> Tensor:
+        """Return the unregularized attention weights (B, H, T, S), 0 in rows of padding."""
+        from harness.attention.reference.sdpa import attention_weights  # which needs torch
+
+        weights = attention_weights(self.q, self.k, mask=self.mask, scale=self.scale)
+        return weights * self.counted[:, None, :, None]
+
+
+class AttentionPenalty(AroundAttention):
+    """Adds a term to the loss for the attention of each observed layer. A subclass implements `term`.
+
+    The loss gets `weight` times the mean over the sites. Attention itself stays fused, and layers that are not observed
+    stay as they are.
+    """
+
+    stage: ClassVar[Stage] = "penalty"
+    strength: ClassVar[str] = "weight"
+    adds_penalties: ClassVar[bool] = True
+
+    weight: float = Field(default=1.0, ge=0.0, description="weight of the penalty in the loss")
+    layers: Layers = Field(default="all", description="which layers are observed: all, first, last, 3 or 0-2")
+
+    def skip(self, site: Site) -> str | None:
+        """Return why a site is not observed, or None."""
+        names = {"all": (0, site.depth - 1), "first": (0, 0), "last": (site.depth - 1, site.depth - 1)}
+        ends = names.get(self.layers) or [int(end) for end in self.layers.split("-")]
+        if not ends[0] <= site.layer <= ends[-1]:
+            return f"layer {site.layer} is not observed (layers={self.layers})"
+        return super().skip(site)
+
+    @abstractmethod
+    def term(self, observed: Observed, site: Site) -> Tensor:
+        """Return the scalar to minimize for one site."""
+
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Attend by `inner`, and add the penalty to `Site.penalties`; shapes as in `AroundAttention.around`."""
+        import torch
+
+        from harness.attention.reference.sdpa import with_causal
+
+        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        if not torch.is_grad_enabled():
+            return out
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        with torch.autocast(q.device.type, enabled=False):
+            seen = _seen_keys(merged, k).to(dtype)
+            counted = seen if q.shape[-2] == k.shape[-2] and site.kind != "cross" else seen.new_ones(1, q.shape[-2])
+            q, k, v, head_out = (tensor.to(dtype) for tensor in (q, k, v, out))
+            observed = Observed(q, k, v, head_out, merged, scale, seen, counted)
+            site.penalties.append(site.ratio * self.term(observed, site))
+        return out
+
+
+class Disagreement(AttentionPenalty):
+    """The similarity of heads: their values, attended positions, or outputs (Li et al. 2018, Section 3.2).
+
+    With vectors x_h of the heads, it is Σ_i Σ_j cos(x_i, x_j) / H², the mean over tokens. For positions it is
+    Σ_i Σ_j |A_i ⊙ A_j| / H², the sum over queries and keys and the mean over samples.
+    """
+
+    of: Literal["subspaces", "positions", "outputs"] = Field(default="outputs", description="what is compared")
+
+    def skip(self, site: Site) -> str | None:
+        """Return why a site is not observed: a single head has no other to differ from."""
+        return "a single head has no other to differ from" if site.heads == 1 else super().skip(site)
+
+    def term(self, observed: Observed, site: Site) -> Tensor:
+        """Return −D of the paper."""
+        if self.of == "positions":
+            return observed.weights().mean(dim=1).square().sum(dim=(1, 2)).mean()
+        if self.of == "subspaces":
+            return _weighted_mean(_similarity(observed.v), observed.seen)
+        return _weighted_mean(_similarity(observed.out), observed.counted)
+
+
+class AttentionEntropy(AttentionPenalty):
+    """Minus the entropy of attention rows, in nats, which keeps attention from collapsing to single keys.
+
+    The entropy is that of Zhai et al. 2023 ("σReparam", Section 3): −Σ_j A_j log A_j, the mean over queries and heads.
+    """
+
+    weight: float = Field(default=0.01, ge=0.0, description="weight of the penalty in the loss")
+
+    def term(self, observed: Observed, site: Site) -> Tensor:
+        """Return minus the mean entropy."""
+        import torch
+
+        weights = observed.weights()
+        # The gradient of the entropy at 0 is infinite.
+        entropy = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum(dim=-1)
+        return -_weighted_mean(entropy.mean(dim=1), observed.counted)
+
+
+class DiverseAttention(AttentionPenalty):
+    """The mean cosine between the attention maps of heads, or between tokens (Chen et al. 2022, "Diverse-ViT").
+
+    Section 4: over all pairs, each with itself included, as in the authors' code.
+    """
+
+    weight: float = Field(default=1e-4, ge=0.0, description="weight of the penalty in the loss")
+    layers: Layers = Field(default="first", description="which layers are observed: all, first, last, 3 or 0-2")
+    of: Literal["heads", "tokens"] = Field(default="heads", description="what is compared")
+
+    def skip(self, site: Site) -> str | None:
+        """Return why a site is not observed: a single head has no other to differ from."""
+        if self.of == "heads" and site.heads == 1:
+            return "a single head has no other to differ from"
+        return super().skip(site)
+
+    def term(self, observed: Observed, site: Site) -> Tensor:
+        """Return the mean cosine; prefix tokens are no patches and are left out."""
+        if self.of == "heads":
+            return _similarity(observed.weights().flatten(2)).mean()
+        start = site.num_prefix_tokens
+        tokens, counted = observed.out.transpose(1, 2).flatten(2)[:, start:], observed.counted[:, start:]
+        return _similarity(tokens, counted / counted.sum(dim=1, keepdim=True).clamp_min(1.0)).mean()
+
+
+def _similarity(x: Tensor, shares: Tensor | None = None) -> Tensor:
+    """Return the mean cosine over all pairs along axis 1, which is ‖Σ_i s_i x_i / ‖x_i‖‖², without the last axis.
+
+    `shares` (B, n) are the shares s_i of the items; None: all are equal.
+    """
+    from torch.nn.functional import normalize
+
+    unit = normalize(x, dim=-1, eps=1e-8)
+    mean = unit.mean(dim=1) if shares is None else (unit * shares[..., None]).sum(dim=1)
+    return mean.square().sum(dim=-1)
+
+
+def _weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean of x (B, n) with weights (B or 1, n)."""
+    weights = weights.expand(x.shape)
+    return (x * weights).sum() / weights.sum().clamp_min(1.0)
+
+
+def _seen_keys(mask: Tensor | None, k: Tensor) -> Tensor:
+    """Return the keys that some query of some head may attend to, boolean (B or 1, S)."""
+    from harness.attention.reference.sdpa import allowed_keys
+
+    if mask is None:
+        return k.new_ones(1, k.shape[-2]).bool()
+    allowed = allowed_keys(mask)
+    allowed = allowed[(None,) * (4 - allowed.dim())]
+    return allowed.flatten(1, 2).any(dim=1).expand(-1, k.shape[-2])
