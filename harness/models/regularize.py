@@ -12,9 +12,11 @@ from typing import Any, TypeVar, get_args
 from torch import backends, nn
 
 from harness.errors import InputError, unknown_name
-from harness.models.adapter import ADAPTERS, Patch, attention_width, install, site_of, uninstall
+from harness.models import adapter
+from harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
 from harness.models.blocks import block_patches
 from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
+from harness.regularizers.composition import Composition
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer
 
@@ -129,27 +131,28 @@ def bind(
         if kind not in get_args(SiteKind):
             raise unknown_name("kind of site", kind, get_args(SiteKind))
     ratio_of = SCHEDULES.get(schedule)
+    adapter.uninstall_weights(model)
     patches = find_patches(model)
     for patch in patches:
         if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
-            patch.site.width = attention_width(patch.module)
+            patch.site.width = adapter.attention_width(patch.module)
     unconcerned = [patch for patch in patches if patch.slot != "site" and patch.site.kind not in built.sites]
-    for patch in unconcerned:  # not reported: only regularizers that act on such sites know of them
-        _release(patch)
-    patches = [patch for patch in patches if patch not in unconcerned]
+    patches = [patch for patch in patches if patch not in unconcerned]  # only regularizers that act there report them
     reasons = [_skip_reason(patch, built, include, exclude, kinds) for patch in patches]
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
     if not bound and not built.has_objective:
         raise InputError(_nothing_bound(model, name, skipped))
+    if isinstance(built, Composition):
+        built.check_parts([patch.site for patch in bound])
+    for patch in [*unconcerned, *(patch for patch, _ in skipped)]:
+        _release(patch)
     for patch in bound:
         site, previous = patch.site, site_of(patch.module, patch.slot)
         built.bind_to(site, ratio_of)
         site.probe = previous.probe if previous is not None else None
         patch.attach()
         install(model, patch.module, site, built)
-    for patch, _ in skipped:
-        _release(patch)
     ratio: float | None = getattr(built, built.strength, None)
     amount = "" if ratio is None else f", {built.strength} {ratio:g}, {schedule}"
     amount += f", {built.over} over steps" if built.over != "constant" else ""
@@ -160,6 +163,7 @@ def bind(
 
 def unregularize(model: Model) -> Model:
     """Restore every patched module and remove all regularizers, in place."""
+    adapter.uninstall_weights(model)
     for patch in find_patches(model):
         _release(patch)
         patch.site.probe, patch.site.masked_keys, patch.site.mc_samples = None, None, 0

@@ -31,7 +31,23 @@ REGULARIZERS.add(
 
 for _name, _target, _help in (
     ("drophead", "heads:DropHead", "whole heads dropped, for each sample (Zhou et al. 2020)"),
+    ("dropdim", "outputs:DropDim", "whole embedding dimensions dropped, for each sample (Zhang et al. 2022)"),
+    ("hiddencut", "outputs:HiddenCut", "a span of tokens dropped after the feed-forward network (Chen et al. 2021)"),
     ("layerdrop", "layers:LayerDrop", "whole layers skipped, for each batch (Fan et al. 2020)"),
+    ("mixout", "weights:Mixout", "weights of random inputs replaced by their initial values (Lee et al. 2020)"),
+    ("patchdropout", "tokens:PatchDropout", "patches of images left out before the first layer (Liu et al. 2022)"),
+    (
+        "sigma-reparam",
+        "weights:SigmaReparam",
+        "weights divided by their spectral norm, in evaluation too (Zhai et al. 2023)",
+    ),
+    ("stochastic-depth", "outputs:StochasticDepth", "residual branches dropped, for each sample (Huang et al. 2016)"),
+    ("token-dropout", "outputs:TokenDropout", "embeddings of tokens dropped: UniDrop's data dropout (Wu et al. 2021)"),
+    (
+        "weight-orthogonality",
+        "weights:WeightOrthogonality",
+        "a penalty for weights that are not orthonormal (Chen et al. 2022)",
+    ),
     ("r-drop", "consistency:RDrop", "KL divergence between two passes added to the loss (Liang et al. 2021)"),
 ):
     REGULARIZERS.add(_name, f"harness.regularizers.methods.{_target}", help=_help)
