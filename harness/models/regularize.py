@@ -144,7 +144,7 @@ def bind(
     if not bound and not built.has_objective:
         raise InputError(_nothing_bound(model, name, skipped))
     if isinstance(built, Composition):
-        built.check_parts([patch.site for patch in bound])
+        built.check_parts([patch.site for patch in bound], [patch.site for patch in patches])
     for patch in [*unconcerned, *(patch for patch, _ in skipped)]:
         _release(patch)
     for patch in bound:

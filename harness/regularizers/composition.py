@@ -100,13 +100,14 @@ class Composition(Regularizer):
         reasons = [self.skip_part(part, site) for part in self._parts]
         return None if None in reasons else "; ".join(dict.fromkeys(filter(None, reasons)))
 
-    def check_parts(self, sites: Sequence[Site]) -> None:
-        """Raise InputError if a part works at none of some sites, so that it would do nothing."""
+    def check_parts(self, bound: Sequence[Site], sites: Sequence[Site]) -> None:
+        """Raise InputError if a part works at none of the bound sites, with its reasons at all sites of a model."""
         for part in self._parts:
-            reasons = [self.skip_part(part, site) for site in sites]
-            if not part.regularizer.has_objective and None not in reasons:
-                why = "; ".join(dict.fromkeys(filter(None, reasons)))
-                raise InputError(f"regularizer '{part.name}' fits none of the model's sites: {why}: remove it")
+            if not part.regularizer.has_objective and all(self.skip_part(part, site) for site in bound):
+                own = [site for site in sites if site.kind in part.regularizer.sites]
+                reasons = dict.fromkeys(filter(None, (self.skip_part(part, site) for site in own)))
+                why = "; ".join(reasons) or "it has none of a kind that is selected and that the regularizer acts on"
+                raise InputError(f"regularize: '{part.name}' fits none of the model's sites: {why}: remove it")
 
     def bind_to(self, site: Site, schedule: Schedule) -> None:
         """Bind each part that fits to a copy of the site."""

@@ -29,7 +29,7 @@ class StochasticDepth(PlainAttention):
         import torch
 
         kept = torch.rand(_shape(x, site.batch_axis), device=x.device) >= site.ratio
-        return x * (kept / (1.0 - site.ratio)).to(x.dtype)
+        return x * (kept.to(x.dtype) / (1.0 - site.ratio))
 
 
 class HiddenCut(PlainAttention):
@@ -79,7 +79,7 @@ class DropDim(PlainAttention):
         else:
             kept = torch.rand(batch, width, device=x.device) >= site.ratio
             scale = 1.0 / (1.0 - site.ratio)
-        return x * (kept * scale).to(x.dtype).view(*_shape(x, site.batch_axis)[:-1], width)
+        return x * (kept.to(x.dtype) * scale).view(*_shape(x, site.batch_axis)[:-1], width)
 
 
 class TokenDropout(PlainAttention):

@@ -70,8 +70,8 @@ class MixoutWeight(WeightModule):
             return weight
         assert self.initial is not None
         shape = [size if each == axis else 1 for each, size in enumerate(weight.shape)]
-        kept = (torch.rand(shape, device=weight.device) >= ratio) / (1.0 - ratio)
-        return self.initial + kept.to(weight.dtype) * (weight - self.initial)
+        kept = (torch.rand(shape, device=weight.device) >= ratio).to(weight.dtype) / (1.0 - ratio)
+        return self.initial + kept * (weight - self.initial)
 
 
 class OrthogonalityPenalty(WeightModule):
