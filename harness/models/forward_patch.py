@@ -24,7 +24,7 @@ class RegularizedForward:
     def __init__(self, module: nn.Module, site: Site) -> None:
         self.module, self.site = module, site
         self.extra: tuple[None, ...] | None = None
-        """What a layer returns besides its hidden states; None until it has run, or if it returns more tensors."""
+        """The values that a layer returns after its hidden states; None until it has run, or if they are tensors."""
         self.returns_tuple = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -51,9 +51,9 @@ class HiddenCut(PlainAttention):
         import torch
 
         batch = x.shape[site.batch_axis]
-        dropped = _spans(torch.rand(batch, device=x.device), x.shape[:-1].numel() // batch, site.ratio)
-        dropped = dropped.T if site.batch_axis == 1 else dropped
-        return x.masked_fill(dropped.reshape(*x.shape[:-1], 1), 0.0)
+        drop_mask = _spans(torch.rand(batch, device=x.device), x.shape[:-1].numel() // batch, site.ratio)
+        drop_mask = drop_mask.T if site.batch_axis == 1 else drop_mask
+        return x.masked_fill(drop_mask.reshape(*x.shape[:-1], 1), 0.0)
 
 
 class DropDim(PlainAttention):
@@ -100,8 +100,8 @@ class TokenDropout(PlainAttention):
         import torch
 
         changed = torch.rand(_shape(x, site.batch_axis), device=x.device) >= self.unchanged
-        dropped = torch.rand(*x.shape[:-1], 1, device=x.device) < site.ratio
-        return x.masked_fill(changed & dropped, 0.0)
+        drop_mask = torch.rand(*x.shape[:-1], 1, device=x.device) < site.ratio
+        return x.masked_fill(changed & drop_mask, 0.0)
 
 
 def _shape(x: Any, batch_axis: int) -> list[int]:

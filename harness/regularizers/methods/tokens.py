@@ -28,8 +28,8 @@ class PatchDropout(PlainAttention):
         """Return the prefix tokens and int(N · (1 − ratio)) of the N patches, at least 1, in their order."""
         import torch
 
-        prefix, patches = x[:, : site.num_prefix_tokens], x[:, site.num_prefix_tokens :]
+        leading, patches = x[:, : site.num_prefix_tokens], x[:, site.num_prefix_tokens :]
         batch, number, width = patches.shape
         kept = max(1, int(number * (1.0 - site.ratio)))
         order = torch.rand(batch, number, device=x.device).argsort(dim=1)[:, :kept].sort(dim=1).values
-        return torch.cat([prefix, patches.gather(1, order[..., None].expand(-1, -1, width))], dim=1)
+        return torch.cat([leading, patches.gather(1, order[..., None].expand(-1, -1, width))], dim=1)

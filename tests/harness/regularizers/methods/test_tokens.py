@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from timm.models import create_model
@@ -51,7 +53,14 @@ def test_every_patch_is_kept_equally_often() -> None:
 
 
 def vit() -> torch.nn.Module:
-    shape = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 5}
+    shape: dict[str, Any] = {
+        "img_size": 32,
+        "patch_size": 8,
+        "embed_dim": 16,
+        "depth": 2,
+        "num_heads": 2,
+        "num_classes": 5,
+    }
     return create_model("vit_tiny_patch16_224", **shape)
 
 

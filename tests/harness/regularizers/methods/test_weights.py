@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from harness.regularizers.auxiliary_loss import penalty
 from harness.regularizers.spec import build_regularizer
 
 
-def encoder(layers: int = 1) -> nn.Module:
+def encoder(layers: int = 1) -> Any:
+    """Return an encoder in float64; as Any, because torch does not type its modules' children."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(6, 2, 9, dropout=0.0, batch_first=True)
     return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).double().train()
