@@ -12,6 +12,7 @@ from typing import Any, cast
 from pydantic import Field
 from torch import Tensor, nn
 from transformers import MixtralConfig, MixtralForCausalLM
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from adapters.text.decoder import check_length
 from harness.errors import InputError
@@ -66,10 +67,13 @@ class MixtureOfExperts(AuxLoss):
     def forward(self, tokens: Tensor) -> Tensor:
         """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary); raises as `check_length`."""
         check_length(tokens, self.context)
-        out = self.decoder(input_ids=tokens, output_router_logits=self.training)
+        out = self.decoder.model(input_ids=tokens, output_router_logits=self.training)
         if self.training:
-            self.balance_loss = out.aux_loss
-        return cast(Tensor, out.logits)
+            config = self.decoder.config
+            # Empty if a regularizer skipped every layer.
+            routed = (out.router_logits, config.num_local_experts, config.num_experts_per_tok)
+            self.balance_loss = cast(Tensor, load_balancing_loss_func(*routed)) if out.router_logits else None
+        return cast(Tensor, self.decoder.lm_head(out.last_hidden_state))
 
     def aux_loss(self) -> Tensor | None:
         """Return the weighted load-balancing loss of the last training forward (Fedus et al. 2022, Eqs. 4 to 6)."""

@@ -67,12 +67,16 @@ class Patch:
 
     def detach(self) -> None:
         """Restore the module; do nothing if it was never attached."""
-        self.site.regularizer, self.site.parts = None, ()
-        self.site.ratio = self.site.scheduled_ratio = 0.0
+        self.release_site()
         original = getattr(type(self.module), "unpatched", None)
         if original is not None:
             self.module.__class__ = original
             del self.module.site
+
+    def release_site(self) -> None:
+        """Remove the regularizer from the site."""
+        self.site.regularizer, self.site.parts = None, ()
+        self.site.ratio = self.site.scheduled_ratio = 0.0
 
 
 class Adapter(ABC):
@@ -149,20 +153,36 @@ def install(model: nn.Module, module: nn.Module, site: Site, regularizer: Regula
         built.to(device=reference.device, dtype=reference.dtype)
     built.train(module.training)
     if site.kind == "weight":
-        vars(built)["weight_site"] = site
+        names = list(module._parameters)
+        vars(built).update(weight_site=site, following=names[names.index(site.parameter) + 1 :])
         parametrize.register_parametrization(module, site.parameter, built)
     else:
         module.add_module(CHILD, built)
     site.module = built
 
 
+def uninstall_weights(model: nn.Module) -> None:
+    """Remove all weight modules; the model has its parameters as trained, under their own names, in their order.
+
+    This restores classes, by which adapters recognize modules.
+    """
+    for module in list(model.modules()):
+        for name, chain in list(getattr(module, "parametrizations", {}).items()):
+            built = chain[0]
+            if isinstance(built, WeightModule):
+                parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+                following = vars(built)["following"]
+                for other in following:  # a dictionary keeps the order of insertion
+                    module._parameters[other] = module._parameters.pop(other)
+
+
 def uninstall(module: nn.Module, site: Site) -> None:
-    """Remove the module of a site with its parameters; do nothing if there is none."""
+    """Remove the module of a site with its parameters; do nothing if there is none.
+
+    Weight modules are removed by `uninstall_weights`.
+    """
     site.module = None
-    if site.kind == "weight":
-        if parametrize.is_parametrized(module, site.parameter):
-            parametrize.remove_parametrizations(module, site.parameter, leave_parametrized=False)
-    elif isinstance(getattr(module, CHILD, None), SiteModule):
+    if site.kind != "weight" and isinstance(getattr(module, CHILD, None), SiteModule):
         delattr(module, CHILD)
 
 

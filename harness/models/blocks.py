@@ -1,7 +1,8 @@
 """The sites besides attention of any supported model: its layers, their outputs and weights, embeddings and tokens.
 
-They follow from the model's attention modules. A layer is the innermost item of a stack that contains attention and a
-linear map besides it. The last linear map of a layer is the output of its feed-forward network.
+They follow from the model's attention modules. A layer is the innermost item of a stack that contains attention and
+weight matrices besides it. The last linear map of a layer is the output of its feed-forward network; a mixture of
+experts has none and is a feed-forward network as a whole.
 """
 
 from __future__ import annotations
@@ -19,6 +20,17 @@ from harness.regularizers.base import AttentionKind, Site, SiteKind
 STACKS = (nn.ModuleList, nn.Sequential)
 PROJECTED = ("q", "k", "v", "query", "key", "value", "qkv")
 """The beginnings of names of linear maps before attention."""
+INPUTS = (
+    "norm_pre",
+    "pos_drop",
+    "embeddings",
+    "dropout_module",
+    "drop",
+    "dropout",
+    "layernorm_embedding",
+    "embed_tokens",
+)
+"""The names of modules whose output enters the first layer, the last before it first."""
 
 
 @dataclass
@@ -57,14 +69,12 @@ def _patches_of(
     first = block.attention[0].site
     module = model.get_submodule(block.path)
 
-    def site(name: str, kind: SiteKind, width: int | None = None, parameter: str = "weight") -> Site:
-        return Site(
-            name, kind, layer, depth, first.heads, first.grid, first.num_prefix_tokens, width=width,
-            batch_axis=batch_axis, parameter=parameter,
-        )  # fmt: skip
+    def site(name: str, kind: SiteKind, width: int | None = None, **options: Any) -> Site:
+        prefix = first.num_prefix_tokens
+        return Site(name, kind, layer, depth, first.heads, first.grid, prefix, width=width, **options)
 
-    batch_axis = 0 if _batch_first(block.attention[0].module) else 1
-    yield ForwardPatch(module, site(block.path, "layer"))
+    axis = _batch_axis(model, block.path, names[id(block.attention[0].module)])
+    yield ForwardPatch(module, site(block.path, "layer", batch_axis=axis))
     linear = {f"{block.path}.{path}": child for path, child in module.named_modules() if _is_linear(child)}
     inside = [names[id(patch.module)] for patch in block.attention]
     outside = {path: child for path, child in linear.items() if not _below(path, inside)}
@@ -73,33 +83,71 @@ def _patches_of(
         if projection is not None and ("attention-output", block.path) not in present:
             path, owner, width = projection
             outside.pop(path, None)
-            yield ForwardPatch(owner, site(path, "attention-output", width))
-    if outside and ("feed-forward", block.path) not in present:
-        path, child = list(outside.items())[-1]
-        yield ForwardPatch(child, site(path, "feed-forward", _out_features(child)))
+            output = site(path, "attention-output", width, batch_axis=0 if _batch_first(patch.module) else 1)
+            windows = "its windows are not samples" if _has_windows(patch.module) else None
+            yield ForwardPatch(owner, output, refusal=windows)
+    if ("feed-forward", block.path) not in present:
+        path, child = list(outside.items())[-1] if outside else _last_with_weights(block.path, module, inside)
+        yield ForwardPatch(child, site(path, "feed-forward", _out_features(child), batch_axis=axis))
     for path, child in linear.items():
-        yield WeightPatch(child, site(path, "weight"))
+        yield WeightPatch(child, site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0))
     for path, child in module.named_modules():
         if isinstance(child, nn.MultiheadAttention) and child.in_proj_weight is not None:
             yield WeightPatch(child, site(f"{block.path}.{path}", "weight", parameter="in_proj_weight"))
 
 
 def _inputs(model: nn.Module, blocks: list[str], attention: Sequence[Patch], present: set[Any]) -> Iterator[Patch]:
-    """Yield the patches of what enters the first layer: in a network of images, its tokens; else its embeddings."""
-    for owner_path, owner in model.named_modules():
-        stack = [path for path in blocks if _network_of(model, path) == owner_path]
-        if not stack:
+    """Yield the patches of what enters the first layer of each network: tokens of images, else embeddings.
+
+    Tokens may be left out only if all layers attend to the whole sequence, as in a ViT.
+    """
+    for network in dict.fromkeys(_network_of(model, path) for path in blocks):
+        inside = [patch.site for patch in attention if any(_below(patch.site.name, [path]) for path in blocks
+                  if _network_of(model, path) == network)]  # fmt: skip
+        first = inside[0]
+        windows = any(_has_windows(model.get_submodule(site.name)) for site in inside)
+        if first.grid is not None and (windows or any(site.kind != "encoder-self" for site in inside)):
             continue
-        first = next(patch.site for patch in attention if patch.site.name.startswith(stack[0] + "."))
-        for name in ("norm_pre", "pos_drop", "embeddings", "dropout_module", "dropout"):
-            child = getattr(owner, name, None)
-            if not isinstance(child, nn.Module):
-                continue
-            path = f"{owner_path}.{name}".lstrip(".")
-            kind: SiteKind = "tokens" if first.grid is not None else "embedding"
-            if (kind, "") not in present and not any(site.startswith(path + ".") for site in stack):
-                yield ForwardPatch(child, Site(path, kind, 0, 1, first.heads, first.grid, first.num_prefix_tokens))
-                break
+        entry = _entry(model, network, blocks)
+        kind: SiteKind = "tokens" if first.grid is not None else "embedding"
+        if entry is None or (kind, "") in present:
+            continue
+        path, child = entry
+        rotary = getattr(model.get_submodule(network), "rope", None) is not None
+        refusal = "its layers rotate every position: none may be left out" if kind == "tokens" and rotary else None
+        yield ForwardPatch(
+            child, Site(path, kind, 0, 1, first.heads, first.grid, first.num_prefix_tokens), refusal=refusal
+        )
+
+
+def _entry(model: nn.Module, network: str, blocks: Sequence[str]) -> tuple[str, nn.Module] | None:
+    """Return the path and module whose output enters the first layer, in a network or the modules around it.
+
+    T5's dropout also follows the last layer, so that its embeddings themselves are the entry.
+    """
+    for owner_path in reversed([*parents_of(network), network]) if network else [""]:
+        owner = model.get_submodule(owner_path)
+        for name in INPUTS:
+            path, child = f"{owner_path}.{name}".lstrip("."), getattr(owner, name, None)
+            repeated = name == "dropout" and hasattr(owner, "final_layer_norm")
+            if isinstance(child, nn.Module) and not repeated and not any(_below(block, [path]) for block in blocks):
+                return path, child
+    return None
+
+
+def _last_with_weights(path: str, layer: nn.Module, attention: Sequence[str]) -> tuple[str, nn.Module]:
+    """Return the last module directly below a layer that has weight matrices and no attention."""
+    named = [(f"{path}.{name}", child) for name, child in layer.named_children() if _has_matrix(child)]
+    return [(name, child) for name, child in named if not any(_below(inner, [name]) for inner in attention)][-1]
+
+
+def _has_windows(module: nn.Module) -> bool:
+    """Return whether attention is computed in windows, as in Swin, which folds them into the batch."""
+    return any(hasattr(child, "window_size") for child in module.modules())
+
+
+def _has_matrix(module: nn.Module) -> bool:
+    return any(parameter.dim() > 1 for parameter in module.parameters())
 
 
 def _is_linear(module: nn.Module) -> bool:
@@ -124,6 +172,14 @@ def _batch_first(module: Any) -> bool:
     return not isinstance(module, nn.MultiheadAttention) or bool(module.batch_first)
 
 
+def _batch_axis(model: nn.Module, layer: str, attention: str) -> int:
+    """Return the axis of the samples in a layer's hidden states, as its outermost module with that option says."""
+    for path in [*parents_of(attention), attention]:
+        if _below(path, [layer]) and hasattr(model.get_submodule(path), "batch_first"):
+            return 0 if model.get_submodule(path).batch_first else 1
+    return 0 if _batch_first(model.get_submodule(attention)) else 1
+
+
 def _block_path(model: nn.Module, path: str, attention: Sequence[str]) -> str | None:
     """Return the path of the layer that contains an attention module, or None."""
     for parent in reversed(parents_of(path)[1:]):
@@ -131,8 +187,8 @@ def _block_path(model: nn.Module, path: str, attention: Sequence[str]) -> str | 
         module = model.get_submodule(parent)
         if isinstance(module, STACKS) or not isinstance(model.get_submodule(stack), STACKS):
             continue
-        linear = [f"{parent}.{name}" for name, child in module.named_modules() if _is_linear(child)]
-        if any(not _below(name, attention) for name in linear):
+        matrices = [f"{parent}.{name}" for name, parameter in module.named_parameters() if parameter.dim() > 1]
+        if any(not _below(name, attention) for name in matrices):
             return parent
     return None
 

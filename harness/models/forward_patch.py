@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from harness.models.adapter import Patch
-from harness.regularizers.base import Site
+from harness.regularizers.base import Regularizer, Site
 from harness.regularizers.output import regularized_output
 
 
@@ -21,8 +23,9 @@ class RegularizedForward:
 
     def __init__(self, module: nn.Module, site: Site) -> None:
         self.module, self.site = module, site
-        self.returned: int | None = None
-        """How many values the layer returns; None until it has run: a tensor, not a tuple."""
+        self.extra: tuple[None, ...] | None = None
+        """The values that a layer returns after its hidden states; None until it has run, or if they are tensors."""
+        self.returns_tuple = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward = partial(type(self.module).forward, self.module, *args, **kwargs)
@@ -31,10 +34,8 @@ class RegularizedForward:
         if regularizer is None or not (active or site.module is not None):
             return forward()
         if site.kind == "layer":
-            hidden = args[0] if args else kwargs[next(iter(kwargs))]
-            extra: list[Any] = []
-            out = regularizer.run_layer(partial(_first, forward, extra), hidden, site)
-            return out if not self._returns_more(extra, forward) else (out, *self._rest(extra))
+            hidden = args[0] if args else kwargs[list(inspect.signature(forward.func).parameters)[1]]
+            return self._layer(forward, hidden, regularizer)
         result = forward()
         first = result[0] if isinstance(result, tuple) else result
         if site.kind == "tokens":
@@ -43,25 +44,33 @@ class RegularizedForward:
             first = regularized_output(first, site, training=self.module.training)
         return (first, *result[1:]) if isinstance(result, tuple) else first
 
-    def _returns_more(self, extra: list[Any], forward: partial[Any]) -> bool:
-        """Return whether the layer returns a tuple; the first time a skipped layer is run to find out."""
-        import torch
+    def _layer(self, forward: partial[Any], hidden: Tensor, regularizer: Regularizer) -> Any:
+        """Run a layer, or skip it, and return what it returns.
 
-        if not extra and self.returned is None:
-            with torch.no_grad():
-                _first(forward, extra)
-        if extra:
-            self.returned = len(extra[0]) if isinstance(extra[0], tuple) else 0
-        return bool(self.returned)
+        A skipped layer must still return whatever else later layers need, such as the position bias of T5. If this is
+        a tensor, the layer runs although its hidden states are not used; the first time, it runs to find out. Such a
+        run changes no random number, so that a resumed training has the same ones.
+        """
+        result: list[Any] = []
+        out = regularizer.run_layer(partial(_run, forward, result), hidden, self.site)
+        if not result and self.extra is None:
+            with torch.random.fork_rng(devices=[hidden.device] if hidden.is_cuda else []):
+                _run(forward, result)
+        if result:
+            self._note(result[0])
+        extra = result[0][1:] if result and self.returns_tuple else self.extra or ()
+        return (out, *extra) if self.returns_tuple else out
 
-    def _rest(self, extra: list[Any]) -> tuple[Any, ...]:
-        return extra[0][1:] if extra else (None,) * ((self.returned or 1) - 1)
+    def _note(self, result: Any) -> None:
+        self.returns_tuple = isinstance(result, tuple)
+        extra = result[1:] if self.returns_tuple else ()
+        self.extra = None if any(item is not None for item in extra) else extra
 
 
-def _first(forward: partial[Any], extra: list[Any]) -> Tensor:
-    """Run a layer; return its hidden states, and append everything that it returns to `extra`."""
+def _run(forward: partial[Any], results: list[Any]) -> Tensor:
+    """Run a layer; return its hidden states, and append everything that it returns to `results`."""
     result = forward()
-    extra.append(result)
+    results.append(result)
     hidden: Tensor = result[0] if isinstance(result, tuple) else result
     return hidden
 
@@ -78,8 +87,8 @@ class ForwardPatch(Patch):
         vars(self.module)["forward"] = RegularizedForward(self.module, self.site)
 
     def detach(self) -> None:
-        """Restore the module."""
-        super().detach()
+        """Restore the module's `forward`."""
+        self.release_site()
         for name in (self.slot, "forward"):
             vars(self.module).pop(name, None)
 
@@ -92,3 +101,7 @@ class WeightPatch(Patch):
 
     def attach(self) -> None:
         """Do nothing: the weight's module is installed as a parametrization, and has the site."""
+
+    def detach(self) -> None:
+        """Remove the regularizer from the site."""
+        self.release_site()

@@ -12,7 +12,8 @@ from typing import Any, TypeVar, get_args
 from torch import backends, nn
 
 from harness.errors import InputError, unknown_name
-from harness.models.adapter import ADAPTERS, Patch, attention_width, install, site_of, uninstall
+from harness.models import adapter
+from harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
 from harness.models.blocks import block_patches
 from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
 from harness.regularizers.composition import Composition, part_ratios
@@ -131,30 +132,28 @@ def bind(
         if kind not in get_args(SiteKind):
             raise unknown_name("kind of site", kind, get_args(SiteKind))
     ratio_of = SCHEDULES.get(schedule)
+    adapter.uninstall_weights(model)
     patches = find_patches(model)
     for patch in patches:
         if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
-            patch.site.width = attention_width(patch.module)
+            patch.site.width = adapter.attention_width(patch.module)
     unconcerned = [patch for patch in patches if patch.slot != "site" and patch.site.kind not in built.sites]
-    for patch in unconcerned:  # not reported: only regularizers that act on such sites know of them
-        _release(patch)
-    patches = [patch for patch in patches if patch not in unconcerned]
+    patches = [patch for patch in patches if patch not in unconcerned]  # only regularizers that act there report them
     reasons = [_skip_reason(patch, built, include, exclude, kinds) for patch in patches]
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
-    for part_name, part in _parts(name, built):
-        # A regularizer of the loss alone has no sites.
-        if part.sites and all(part.skip(patch.site) is not None for patch in bound):
-            unfit = [(patch, part.skip(patch.site) or "") for patch in bound]
-            raise InputError(_nothing_bound(model, part_name, [*unfit, *skipped]))
+    if not bound and built.sites:  # a regularizer of the loss alone has no sites
+        raise InputError(_nothing_bound(model, name, skipped))
+    if isinstance(built, Composition):
+        built.check_parts([patch.site for patch in bound], [patch.site for patch in patches])
+    for patch in [*unconcerned, *(patch for patch, _ in skipped)]:
+        _release(patch)
     for patch in bound:
         site, previous = patch.site, site_of(patch.module, patch.slot)
         built.bind_to(site, ratio_of)
         site.probe = previous.probe if previous is not None else None
         patch.attach()
         install(model, patch.module, site, built)
-    for patch, _ in skipped:
-        _release(patch)
     ratio: float | None = getattr(built, built.strength, None)
     amount = "" if ratio is None else f", {built.strength} {ratio:g}, {schedule}"
     amount += f", {built.over} over steps" if built.over != "constant" else ""
@@ -165,6 +164,7 @@ def bind(
 
 def unregularize(model: Model) -> Model:
     """Restore every patched module and remove all regularizers, in place."""
+    adapter.uninstall_weights(model)
     for patch in find_patches(model):
         _release(patch)
         patch.site.probe, patch.site.masked_keys, patch.site.mc_samples = None, None, 0
@@ -243,13 +243,6 @@ def find_patches(model: nn.Module) -> list[Patch]:
     for patch in block_patches(model, list(claimed.values())):
         claimed.setdefault(patch.key, patch)
     return sorted(claimed.values(), key=lambda patch: order[id(patch.module)])
-
-
-def _parts(name: str, regularizer: Regularizer) -> list[tuple[str, Regularizer]]:
-    """Return the parts of a regularizer with their names: those of a composition, else itself."""
-    if isinstance(regularizer, Composition):
-        return [(part.name, part.regularizer) for part in regularizer.parts]
-    return [(name, regularizer)]
 
 
 def _release(patch: Patch) -> None:

@@ -54,6 +54,7 @@ class Site:
         module: the regularizer's `output.SiteModule`, which acts in evaluation too; most have none.
         batch_axis: the axis of the samples in an output, 0 or 1.
         parameter: for a weight site, the name of the matrix in its module.
+        input_axis: for a weight site, the axis of the matrix's inputs: 1, or 0 if it is stored transposed.
         parts: for a `composition.Composition`, a copy of the site for each part that acts at it.
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
         penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
@@ -78,6 +79,7 @@ class Site:
     mc_samples: int = field(default=0, repr=False)
     batch_axis: int = 0
     parameter: str = "weight"
+    input_axis: int = 1
     parts: tuple[Site, ...] = field(default=(), repr=False)
     scheduled_ratio: float = field(default=0.0, repr=False)
     penalties: list[Tensor] = field(default_factory=list, repr=False)
@@ -129,6 +131,8 @@ class Regularizer(FiniteModel, ABC):
     """How often a batch passes through the model in a step. The task's loss is the mean over the passes."""
     adds_penalties: ClassVar[bool] = False
     """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
+    removes_tokens: ClassVar[bool] = False
+    """True if tokens are left out of the sequence, which then forms no grid."""
     draws_per_batch: ClassVar[bool] = False
     """True if all samples of a batch share a random draw, so that several passes cannot be one larger batch."""
 

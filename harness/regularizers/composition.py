@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from pydantic import PrivateAttr
 
 from harness.errors import InputError
 from harness.regularizers.around import AroundAttention, regularized_attention
-from harness.regularizers.base import STAGES, Regularizer, Site
+from harness.regularizers.base import STAGES, AttentionKind, Regularizer, Site
 from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.schedules import SCHEDULES, Schedule
 
@@ -79,6 +79,11 @@ class Composition(Regularizer):
         return any(part.regularizer.draws_per_batch for part in self._parts)
 
     @property
+    def removes_tokens(self) -> bool:  # type: ignore[override]
+        """True if that holds for a part."""
+        return any(part.regularizer.removes_tokens for part in self._parts)
+
+    @property
     def changes_over_steps(self) -> bool:
         return any(part.regularizer.changes_over_steps for part in self._parts)
 
@@ -90,16 +95,34 @@ class Composition(Regularizer):
     def has_objective(self) -> bool:
         return any(part.regularizer.has_objective for part in self._parts)
 
+    def skip_part(self, part: Part, site: Site) -> str | None:
+        """Return why a part cannot work at a site, or None if it can; left out tokens leave no grid."""
+        reason = part.regularizer.skip(site)
+        if reason is None and self.removes_tokens and site.kind in get_args(AttentionKind):
+            reason = part.regularizer.skip(replace(site, grid=None))
+            remover = next(each.name for each in self._parts if each.regularizer.removes_tokens)
+            reason = reason and f"{reason}, and the tokens that {remover} keeps form none"
+        return reason
+
     def skip(self, site: Site) -> str | None:
         """Return the reasons of all parts if none can work at a site."""
-        reasons = [part.regularizer.skip(site) for part in self._parts]
+        reasons = [self.skip_part(part, site) for part in self._parts]
         return None if None in reasons else "; ".join(dict.fromkeys(filter(None, reasons)))
+
+    def check_parts(self, bound: Sequence[Site], sites: Sequence[Site]) -> None:
+        """Raise InputError if a part works at none of the bound sites, with its reasons at all sites of a model."""
+        for part in self._parts:
+            if part.regularizer.sites and all(self.skip_part(part, site) for site in bound):
+                own = [site for site in sites if site.kind in part.regularizer.sites]
+                reasons = dict.fromkeys(filter(None, (self.skip_part(part, site) for site in own)))
+                why = "; ".join(reasons) or "it has none of a kind that is selected and that the regularizer acts on"
+                raise InputError(f"regularize: '{part.name}' fits none of the model's sites: {why}: remove it")
 
     def bind_to(self, site: Site, schedule: Schedule) -> None:
         """Bind each part that fits to a copy of the site."""
         parts = []
         for part in self._parts:
-            if part.regularizer.skip(site) is None:
+            if self.skip_part(part, site) is None:
                 part_site = replace(site, module=None, probe=None, penalties=[])
                 part.regularizer.bind_to(part_site, SCHEDULES.get(part.schedule))
                 parts.append(part_site)

@@ -16,7 +16,7 @@ from torchvision.models import resnet18
 
 from adapters.vision.detr import build_detr, detr_config, in_mmdet, load_detr_weights
 from harness.errors import InputError
-from harness.models.regularize import bind, sites, watch
+from harness.models.regularize import bind, find_patches, sites, watch
 from harness.regularizers.spec import build_regularizer
 from harness.settings import Settings
 from harness.trials.trial import TrialRequest
@@ -190,3 +190,10 @@ def test_unsuitable_files_raise_an_error_of_one_line(tmp_path: Path, content: An
 def test_heads_divide_the_width() -> None:
     with pytest.raises(InputError, match="embed_dim=30: expected a multiple of 4 and of num_heads=4"):
         build_detr("detr", {**SMALL, "embed_dim": 30}, classes=4)
+
+
+def test_the_samples_are_the_first_axis_except_inside_of_attention() -> None:
+    model = build_detr("detr", SMALL, classes=4)
+    axes = {(patch.site.kind, patch.site.batch_axis) for patch in find_patches(model)}
+    assert {("layer", 0), ("feed-forward", 0), ("attention-output", 1)} <= axes
+    assert not axes & {("layer", 1), ("feed-forward", 1), ("attention-output", 0)}

@@ -1,0 +1,35 @@
+"""Regularizers of the sequence of tokens that enters the first layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from harness.regularizers.base import PlainAttention, Site, SiteKind, Stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class PatchDropout(PlainAttention):
+    """Keeps a random subset of the patches of each image, and all prefix tokens (Liu et al. 2022, Section 3).
+
+    Positions are embedded before. The rest of the model computes fewer tokens, which no longer form a grid.
+    """
+
+    sites: ClassVar[frozenset[SiteKind]] = frozenset({"tokens"})
+    stage: ClassVar[Stage] = "tokens"
+    removes_tokens: ClassVar[bool] = True
+
+    ratio: float = Field(default=0.5, ge=0.0, lt=1.0, description="share of patches left out")
+
+    def tokens(self, x: Tensor, site: Site) -> Tensor:
+        """Return the prefix tokens and int(N · (1 − ratio)) of the N patches, at least 1, in their order."""
+        import torch
+
+        leading, patches = x[:, : site.num_prefix_tokens], x[:, site.num_prefix_tokens :]
+        batch, number, width = patches.shape
+        kept = max(1, int(number * (1.0 - site.ratio)))
+        order = torch.rand(batch, number, device=x.device).argsort(dim=1)[:, :kept].sort(dim=1).values
+        return torch.cat([leading, patches.gather(1, order[..., None].expand(-1, -1, width))], dim=1)

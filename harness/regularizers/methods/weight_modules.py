@@ -1,0 +1,99 @@
+"""The modules of the regularizers in `weights`, one per weight matrix."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from harness.regularizers.base import Site
+from harness.regularizers.output import WeightModule
+
+
+class SigmaReparamWeight(WeightModule):
+    """γ · W / σ(W) (Zhai et al. 2023, Section 3); σ by power iteration from the last right singular vector u."""
+
+    u: Tensor | None
+
+    def __init__(self, initial: Literal["one", "spectral-norm"]) -> None:
+        super().__init__()
+        self.initial = initial
+        self.gamma = nn.Parameter(torch.ones(()))
+        self.register_buffer("u", None)
+
+    @torch.no_grad()
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Start with the exact singular vector of a weight; return the weight. torch calls it when a weight is set."""
+        singular = torch.linalg.svd(
+            weight.detach().to(torch.promote_types(weight.dtype, torch.float32)), full_matrices=False
+        )
+        self.u = singular.Vh[0].to(weight.dtype)
+        if self.initial == "spectral-norm":
+            self.gamma.copy_(singular.S[0])
+        return weight
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return Ŵ; in training, keep the vector of this step of power iteration.
+
+        The gradient passes through σ = vᵀ W u, not through u and v.
+        """
+        assert self.u is not None
+        with torch.no_grad():
+            v = normalize(weight @ self.u, dim=0)
+            u = normalize(weight.T @ v, dim=0)
+            if self.training:
+                self.u = u  # a new tensor: the graph of an earlier pass may hold the last one
+        return weight * (self.gamma / (v @ (weight @ u)))
+
+
+class MixoutWeight(WeightModule):
+    """A mix of a weight with its initial values (Lee et al. 2020, Section 3)."""
+
+    initial: Tensor | None
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.mixed_site = site
+        self.register_buffer("initial", None)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Note the initial weight, and return it. torch calls it when a weight is set."""
+        self.initial = weight.detach().clone()
+        return weight
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the mixed weight in training, else the weight."""
+        ratio, axis = self.mixed_site.ratio, self.mixed_site.input_axis
+        if not self.training or ratio == 0.0:
+            return weight
+        assert self.initial is not None
+        shape = [size if each == axis else 1 for each, size in enumerate(weight.shape)]
+        kept = (torch.rand(shape, device=weight.device) >= ratio).to(weight.dtype) / (1.0 - ratio)
+        return self.initial + kept * (weight - self.initial)
+
+
+class OrthogonalityPenalty(WeightModule):
+    """Leaves a weight as it is, and adds a penalty for rows that are not orthonormal."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.penalized_site = site
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the weight, and note it if the model is trained."""
+        vars(self)["observed"] = weight if self.training and self.penalized_site.ratio > 0.0 else None
+        return weight
+
+    def penalty(self, step: int) -> Tensor | None:
+        """Return α · ‖Ŵ Ŵᵀ − I‖² / n² of the weight in the last forward pass; None if there was none in training."""
+        weight: Tensor | None = vars(self).pop("observed", None)
+        if weight is None:
+            return None
+        rows = normalize(weight if weight.shape[0] <= weight.shape[1] else weight.T, dim=1)
+        gram = rows @ rows.T
+        return (
+            self.penalized_site.ratio
+            * (gram - torch.eye(len(rows), dtype=gram.dtype, device=gram.device)).square().mean()
+        )

@@ -1,0 +1,71 @@
+"""Regularizers of weight matrices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.regularizers.base import RATIO, PlainAttention, Site, SiteKind, Stage
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class SigmaReparam(PlainAttention):
+    """Reparametrizes weight matrices: Ŵ = γ · W / σ(W) with a learned scalar γ, in evaluation too.
+
+    (Zhai et al. 2023, "Stabilizing Transformer Training by Preventing Attention Entropy Collapse", Section 3). σ(W) is
+    the largest singular value, by one step of power iteration per forward pass.
+    """
+
+    sites: ClassVar[frozenset[SiteKind]] = frozenset({"weight"})
+    stage: ClassVar[Stage] = "weight"
+
+    gamma: Literal["one", "spectral-norm"] = Field(default="spectral-norm", description="initial value of γ")
+
+    def site_module(self, site: Site) -> nn.Module | None:
+        """Return the module that computes Ŵ, for a weight site."""
+        from harness.regularizers.methods.weight_modules import SigmaReparamWeight  # which needs torch
+
+        return SigmaReparamWeight(self.gamma) if site.kind == "weight" else None
+
+
+class Mixout(PlainAttention):
+    """Replaces the weights of random inputs by their initial values (Lee et al. 2020, "Mixout", Section 3).
+
+    In training, W becomes (m ⊙ W + (1 − m) ⊙ W₀ − p · W₀) / (1 − p), with m ~ Bernoulli(1 − p) for each input of the
+    matrix, and the initial weights W₀.
+    """
+
+    sites: ClassVar[frozenset[SiteKind]] = frozenset({"weight"})
+    stage: ClassVar[Stage] = "weight"
+    draws_per_batch: ClassVar[bool] = True
+
+    ratio: float = RATIO
+
+    def site_module(self, site: Site) -> nn.Module | None:
+        """Return the module that mixes, for a weight site."""
+        from harness.regularizers.methods.weight_modules import MixoutWeight  # which needs torch
+
+        return MixoutWeight(site) if site.kind == "weight" else None
+
+
+class WeightOrthogonality(PlainAttention):
+    """Adds a penalty for weight matrices that are not orthogonal (Chen et al. 2022, Diverse-ViT: the weight level).
+
+    The loss grows by `alpha` times the mean over all matrices of ‖Ŵ Ŵᵀ − I‖² / n², with the n rows of Ŵ normalized. If
+    a matrix has more rows than columns, its columns take the place of the rows.
+    """
+
+    sites: ClassVar[frozenset[SiteKind]] = frozenset({"weight"})
+    stage: ClassVar[Stage] = "weight"
+    strength: ClassVar[str] = "alpha"
+
+    alpha: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty")
+
+    def site_module(self, site: Site) -> nn.Module | None:
+        """Return the module that observes the weight, for a weight site."""
+        from harness.regularizers.methods.weight_modules import OrthogonalityPenalty  # which needs torch
+
+        return OrthogonalityPenalty(site) if site.kind == "weight" else None

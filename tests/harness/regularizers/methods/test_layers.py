@@ -1,0 +1,81 @@
+"""Test LayerDrop: which layers it skips, and that a skipped layer costs no random number."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from harness.models.regularize import bind
+
+
+class Layer(nn.Module):
+    """A layer that returns more than its hidden states, and draws random numbers."""
+
+    def __init__(self, extra: Tensor | None) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.out, self.extra, self.runs = nn.Linear(4, 4), extra, 0
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        self.runs += 1
+        torch.rand(3)
+        return x + self.out(self.attention(x, x, x)[0]), self.extra
+
+
+class Model(nn.Module):
+    """Two such layers, as in LayerDrop's experiments with residual connections."""
+
+    def __init__(self, extra: Tensor | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(extra), Layer(extra)])
+        self.extras: list[Tensor | None] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.extras = []
+        for layer in self.layers:
+            x, extra = layer(x)
+            self.extras.append(extra)
+        return x
+
+
+def test_layers_are_skipped_as_often_as_the_ratio_and_computed_as_before_otherwise() -> None:
+    torch.manual_seed(0)
+    model, x = Model().double(), torch.randn(2, 3, 4).double()
+    first, second = model.layers
+    outs = {
+        (a, b): (second(first(x)[0])[0] if a and b else first(x)[0] if a else second(x)[0] if b else x)
+        for a in (True, False)
+        for b in (True, False)
+    }
+    bind(model, "layerdrop", ratio=0.3)
+    counts = dict.fromkeys(outs, 0)
+    for seed in range(600):
+        torch.manual_seed(seed)
+        out = model(x)
+        (matching,) = [key for key, value in outs.items() if torch.allclose(out, value, atol=1e-10, rtol=0)]
+        counts[matching] += 1
+    for (a, b), count in counts.items():
+        p = (0.7 if a else 0.3) * (0.7 if b else 0.3)
+        assert abs(count - 600 * p) < 4 * (600 * p * (1 - p)) ** 0.5
+
+
+def test_a_skipped_layer_does_not_run_again_and_changes_no_random_number() -> None:
+    model, x = Model(), torch.randn(2, 3, 4)
+    bind(model, "layerdrop", ratio=0.999)
+    states = []
+    for _ in range(2):  # the first call runs each layer to find out what it returns
+        torch.manual_seed(0)
+        model(x)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+    assert [layer.runs for layer in model.layers] == [1, 1]
+
+
+def test_a_tensor_that_later_layers_may_need_is_always_there() -> None:
+    extra = torch.ones(())
+    model = Model(extra)
+    bind(model, "layerdrop", ratio=0.999)
+    x = torch.randn(2, 3, 4)
+    for _ in range(2):
+        assert torch.equal(model(x), x)
+        assert all(value is extra for value in model.extras)

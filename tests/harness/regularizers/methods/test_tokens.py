@@ -1,0 +1,74 @@
+"""Compare PatchDropout with a reference, and combine it with units of the grid, which it removes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from timm.models import create_model
+
+from harness.errors import InputError
+from harness.models.regularize import bind
+from harness.regularizers.base import Site
+from harness.regularizers.methods.tokens import PatchDropout
+from harness.regularizers.schedules import SCHEDULES
+
+BATCH, PREFIX, PATCHES, WIDTH = 6, 2, 20, 4
+
+
+def site(ratio: float) -> tuple[PatchDropout, Site]:
+    method = PatchDropout(ratio=ratio)
+    made = Site("tokens", "tokens", 0, 1, 2, (4, 5), PREFIX)
+    method.bind_to(made, SCHEDULES.get("constant"))
+    return method, made
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.99])
+def test_values_and_gradients_equal_a_reference(ratio: float) -> None:
+    x = torch.randn(BATCH, PREFIX + PATCHES, WIDTH, dtype=torch.float64, requires_grad=True)
+    method, made = site(ratio)
+    torch.manual_seed(4)
+    out = method.tokens(x, made)
+    torch.manual_seed(4)
+    noise, kept = torch.rand(BATCH, PATCHES), max(1, int(PATCHES * (1 - ratio)))
+    rows = []
+    for b in range(BATCH):
+        chosen = sorted(range(PATCHES), key=lambda n: float(noise[b, n]))[:kept]
+        rows.append(torch.stack([x[b, n] for n in [*range(PREFIX), *(PREFIX + n for n in sorted(chosen))]]))
+    expected = torch.stack(rows)
+    assert torch.equal(out, expected)
+    upstream = torch.randn_like(out)
+    ours = torch.autograd.grad(out, x, upstream)[0]
+    torch.testing.assert_close(ours, torch.autograd.grad(expected, x, upstream)[0], atol=1e-10, rtol=0)
+
+
+def test_every_patch_is_kept_equally_often() -> None:
+    torch.manual_seed(0)
+    method, made = site(0.5)
+    numbers = torch.arange(PREFIX + PATCHES).double().view(1, -1, 1).expand(4000, -1, 1)
+    kept = torch.bincount(method.tokens(numbers, made).flatten().long(), minlength=PREFIX + PATCHES)
+    assert (kept[:PREFIX] == 4000).all()
+    assert ((kept[PREFIX:] - 2000).abs() < 4 * (4000 * 0.25) ** 0.5).all()
+
+
+def vit() -> torch.nn.Module:
+    shape: dict[str, Any] = {
+        "img_size": 32,
+        "patch_size": 8,
+        "embed_dim": 16,
+        "depth": 2,
+        "num_heads": 2,
+        "num_classes": 5,
+    }
+    return create_model("vit_tiny_patch16_224", **shape)
+
+
+def test_it_trains_with_columns_and_refuses_units_of_the_grid() -> None:
+    model = vit().train()
+    bind(model, "dropattention-c+patchdropout")
+    assert model(torch.randn(2, 3, 32, 32)).isfinite().all()
+    with pytest.raises(
+        InputError, match=r"'dropkey-block' fits none.*grid, and the tokens that patchdropout keeps form none"
+    ):
+        bind(model, "dropkey-block+patchdropout")

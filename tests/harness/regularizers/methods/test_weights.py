@@ -1,0 +1,163 @@
+"""Compare regularizers of weights with the papers' formulas in float64: values, gradients, power iteration, state."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from harness.errors import InputError
+from harness.models.regularize import bind, set_progress, unregularize
+from harness.regularizers.auxiliary_loss import penalty
+from harness.regularizers.spec import build_regularizer
+
+
+def encoder(layers: int = 1) -> Any:
+    """Return an encoder in float64; as Any, because torch does not type its modules' children."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(6, 2, 9, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).double().train()
+
+
+def inputs() -> Tensor:
+    return torch.randn(2, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("gamma", ["one", "spectral-norm"])
+def test_sigma_reparam_equals_its_formula_with_exact_singular_values(gamma: str) -> None:
+    model = encoder()
+    original = model.layers[0].linear1.weight.detach().clone()
+    bind(model, "sigma-reparam", gamma=gamma)
+    linear = model.layers[0].linear1
+    inner = linear.parametrizations.weight
+    u, s, vh = torch.linalg.svd(original)
+    start = s[0] if gamma == "spectral-norm" else torch.ones((), dtype=torch.float64)
+    torch.testing.assert_close(linear.weight, start * original / s[0], atol=1e-10, rtol=1e-10)
+    upstream = torch.randn(original.shape, dtype=torch.float64)
+    grad_w, grad_gamma = torch.autograd.grad(linear.weight, [inner.original, inner[0].gamma], upstream)
+    # dŴ = γ (dW / σ − W dσ / σ²) with dσ = u₁ᵀ dW v₁
+    inner_product = (upstream * original).sum()
+    expected = start * (upstream / s[0] - inner_product / s[0] ** 2 * torch.outer(u[:, 0], vh[0]))
+    torch.testing.assert_close(grad_w, expected, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(grad_gamma, inner_product / s[0], atol=1e-10, rtol=1e-10)
+
+
+def test_sigma_reparam_iterates_in_training_and_acts_in_evaluation() -> None:
+    model = encoder()
+    bind(model, "sigma-reparam")
+    linear = model.layers[0].linear1
+    inner = linear.parametrizations.weight
+    torch.manual_seed(3)
+    with torch.no_grad():
+        inner.original.copy_(torch.randn_like(inner.original))
+    u, weight = inner[0].u.clone(), inner.original.detach()
+    for _ in range(3):  # one step of power iteration each
+        v = weight @ u / (weight @ u).norm()
+        u = weight.T @ v / (weight.T @ v).norm()
+        expected = inner[0].gamma * weight / (v @ weight @ u)
+        torch.testing.assert_close(linear.weight, expected, atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(inner[0].u, u, atol=1e-10, rtol=0)
+    model.eval()
+    assert torch.equal(linear.weight, linear.weight)
+    assert torch.equal(inner[0].u, u) or torch.allclose(inner[0].u, u, atol=1e-12)
+    twin = encoder()
+    bind(twin, "sigma-reparam")
+    twin.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(twin.eval()(inputs()), model(inputs()))
+
+
+def test_mixout_equals_its_formula_and_changes_training_alone() -> None:
+    model = encoder()
+    bind(model, "mixout", ratio=0.4)
+    linear = model.layers[0].linear1
+    inner = linear.parametrizations.weight
+    start = inner.original.detach().clone()
+    with torch.no_grad():
+        inner.original.add_(torch.randn_like(start))
+    w = inner.original
+    torch.manual_seed(5)
+    mixed = linear.weight
+    torch.manual_seed(5)
+    m = (torch.rand(1, 6) >= 0.4).double().expand_as(start)
+    expected = ((1 - m) * start + m * w - 0.4 * start) / 0.6
+    torch.testing.assert_close(mixed, expected, atol=1e-10, rtol=1e-10)
+    upstream = torch.randn_like(start)
+    ours = torch.autograd.grad(mixed, w, upstream)[0]
+    torch.testing.assert_close(ours, upstream * m / 0.6, atol=1e-10, rtol=1e-10)
+    torch.manual_seed(0)
+    mean = torch.stack([linear.weight.detach() for _ in range(3000)]).mean(0)
+    assert ((mean - w).abs() < 5 * (w - start).abs() * (0.4 / 0.6 / 3000) ** 0.5 + 1e-9).all()
+    assert torch.equal(model.eval().layers[0].linear1.weight, w)
+    unregularize(model)
+    assert torch.equal(model.layers[0].linear1.weight, w)
+
+
+def test_mixout_follows_its_schedule_over_steps_and_resumes() -> None:
+    model = encoder()
+    bind(model, "mixout", ratio=0.4, over="late@0.5")
+    inner = model.layers[0].linear1.parametrizations.weight
+    with torch.no_grad():
+        inner.original.add_(1.0)
+    assert torch.equal(model.layers[0].linear1.weight, inner.original)
+    set_progress(model, 0.5)
+    torch.manual_seed(0)
+    mixed = model(inputs())
+    twin = encoder()
+    bind(twin, "mixout", ratio=0.4, over="late@0.5")
+    twin.load_state_dict(model.state_dict())
+    set_progress(twin, 0.5)
+    torch.manual_seed(0)
+    assert torch.equal(twin(inputs()), mixed)
+
+
+def orthogonality(weight: Tensor) -> Tensor:
+    rows = list(weight) if weight.shape[0] <= weight.shape[1] else list(weight.T)
+    total = torch.zeros((), dtype=torch.float64)
+    for i, first in enumerate(rows):
+        for j, second in enumerate(rows):
+            cosine = (first * second).sum() / (first.square().sum() * second.square().sum()).sqrt()
+            total = total + (cosine - float(i == j)) ** 2
+    return total / len(rows) ** 2
+
+
+def test_weight_orthogonality_equals_the_mean_of_its_formula() -> None:
+    model, plain = encoder(2), encoder(2)
+    assert torch.equal(model(inputs()), plain(inputs()))
+    bind(model, "weight-orthogonality", alpha=0.7)
+    assert torch.equal(model(inputs()), plain(inputs()))
+    term = penalty(model, 0)
+    assert term is not None
+    names = [name for name, value in plain.named_parameters() if value.dim() == 2]
+    assert len(names) == 8
+    values = dict(plain.named_parameters())
+    expected = 0.7 * torch.stack([orthogonality(values[name]) for name in names]).mean()
+    torch.testing.assert_close(term, expected, atol=1e-10, rtol=1e-10)
+    term.backward()
+    expected.backward()
+    linear, reference = model.layers[1].linear2, plain.layers[1].linear2
+    ours = linear.parametrizations.weight.original.grad
+    torch.testing.assert_close(ours, reference.weight.grad, atol=1e-10, rtol=1e-10)
+    assert penalty(model, 0) is None  # it is forgotten until the next forward pass
+    model.eval()(inputs())
+    assert penalty(model, 0) is None
+
+
+def test_gradients_of_two_passes_are_those_of_their_sum() -> None:
+    model = encoder()
+    bind(model, "sigma-reparam")
+    twin = copy.deepcopy(model)
+    (model(inputs()).sum() + model(-inputs()).sum()).backward()
+    for sign in (1, -1):
+        twin(sign * inputs()).sum().backward()
+    for ours, expected in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, expected.grad, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["sigma-reparam+mixout", "mixout+weight-orthogonality"])
+def test_two_regularizers_of_weights_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="both reparametrize weights"):
+        build_regularizer(name)
