@@ -65,7 +65,7 @@ class Trained:
         model = self.task.build_model()
         bind_trial(model, self.trial)
         for patch in find_patches(model):
-            if site_of(patch.module) is None and patch.refusal is None:
+            if patch.slot == "site" and site_of(patch.module) is None and patch.refusal is None:
                 patch.attach()
         try:
             weights = checkpoint.load_weights(directory.path / "checkpoint", int(result["selected_step"]))

@@ -75,9 +75,9 @@ def card_lines(item: Mapping[str, Any], width: int = 80) -> list[str]:
     for title, texts in facts.items():
         label = f"  {title}"
         for text in filter(None, texts):
-            wrapped = wrap(text, width - indent, break_long_words=False, break_on_hyphens=False)
-            for number, line in enumerate(wrapped):
-                lines.append(f"{label:{indent}}{'  ' if number else ''}{line}")
+            wrapped = wrap(text, width - indent, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+            for line in wrapped:
+                lines.append(f"{label:{indent}}{line}")
                 label = ""
     return lines
 

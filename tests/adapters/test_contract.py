@@ -145,13 +145,17 @@ def test_training_calls_each_site_once_with_finite_gradients(family: Family, mod
         assert weights.shape[1] == site.heads
         called[site.name] += 1
 
+    def draw(seed: int) -> Tensor:
+        return family.run(model, seed=seed)
+
     with watch(model, count) as sites:
         out = family.run(model)
     # A model written for DropBench also has sites that are not bound, some of them attention.
     attention = [site for site in sites if site.kind in ATTENTION_KINDS]
     assert called == {site.name: family.calls for site in attention}
     assert torch.isfinite(out).all()
-    assert (out - plain).abs().max() > DIFFERENT
+    # With few heads, a draw of whole heads may keep all of them.
+    assert any((again.detach() - plain).abs().max() > DIFFERENT for again in (out, *map(draw, range(4, 12))))
     out.square().mean().backward()
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     assert gradients
@@ -188,4 +192,4 @@ def test_every_adapter_has_a_family() -> None:
 
 def test_no_module_has_two_patches(family: Family, model: nn.Module) -> None:
     patches = find_patches(model)
-    assert len({id(patch.module) for patch in patches}) == len(patches)
+    assert len({patch.key for patch in patches}) == len(patches)

@@ -90,7 +90,7 @@ def test_the_code_on_models_and_tables_runs(tmp_path: Path, monkeypatch: pytest.
     from torch import nn
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(dropbench, "run", partial(dropbench.run, executor="debug", seeds=1, model="vit-digits"))
+    monkeypatch.setattr(dropbench, "run", partial(dropbench.run, executor="debug", seeds=1))
     regularize, *on_tables = [*TABLE][:4]
     model = nn.TransformerEncoderLayer(16, 2, batch_first=True)
     Path("model.py").write_text(code_of(regularize, "DropBench"))
@@ -153,6 +153,6 @@ def test_the_code_with_commands_runs(
     write_files(job)
     command = shlex.split(code_of(job, "DropBench", "bash"))
     assert command[:2] == ["dropbench", "run"]
-    fewer = ["--seeds", "1", "--model", "vit-digits"] if command[2] == "quickstart" else []
+    fewer = ["--seeds", "1"] if command[2] == "quickstart" else []
     assert run([*command[1:], *fewer, "--executor", "debug"]) == 0, capsys.readouterr().err
     assert printed in capsys.readouterr().out

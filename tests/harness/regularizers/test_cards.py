@@ -18,25 +18,19 @@ from harness.regularizers.cards import CARDS, Card, find_card
 from harness.regularizers.presets import Unregularized
 from harness.regularizers.spec import build_regularizer, parse_spec
 
-AWAITED = frozenset({"drophead", "layerdrop", "r-drop"})
-"""Registered names whose cards are not written yet."""
-NAMES = [
-    pytest.param(name, marks=pytest.mark.xfail(reason="its card is awaited", strict=False)) if name in AWAITED else name
-    for name in REGULARIZERS
-]
 CARD = {
     "formula": "x", "source": "mine", "url": "https://example.org", "acts_on": "keys", "passes": 1, "memory": "none",
     "defaults": {}, "published": [], "open": [], "unsuitable": [],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(REGULARIZERS))
 def test_every_regularizer_has_a_card_whose_values_build_it(name: str) -> None:
     card = find_card(name)
     assert card is not None
     spec = parse_spec(card.spec(name))
     built = build_regularizer(spec.name, **spec.params)
-    assert built.num_passes == card.passes
+    assert built.num_passes <= card.passes  # further passes are the objective's own
     assert spec.params == {key: value for key, value in card.defaults.items() if key != "schedule"}
     assert not card.formula.startswith("$")
 

@@ -239,5 +239,5 @@ def test_the_order_of_writing_makes_another_trial_only_if_parts_do_not_commute(
 
 @pytest.mark.parametrize("regularizer", ["masksub", "dropkey + masksub"])
 def test_a_part_that_fits_no_site_is_refused(regularizer: str) -> None:
-    with pytest.raises(InputError, match=r"(?i)'masksub' fits none of the 4 sites of TextClassifier"):
+    with pytest.raises(InputError, match=r"'masksub' fits none of the"):
         small(regularizer)

@@ -25,13 +25,14 @@ from tests.db.conftest import ENDED, STARTED, Call
 
 Record = Callable[..., list[Trial]]
 TABLE = "dropattention/table3"
+FULL = "quickstart/full"
 
 
 @pytest.fixture
 def record(folder: Path) -> Record:
     """Return a function that records trials of a suite as succeeded, requested with options; it returns them."""
 
-    def make(suite: str = "quickstart", folders: Mapping[str, Path] | None = None, **options: Any) -> list[Trial]:
+    def make(suite: str = FULL, folders: Mapping[str, Path] | None = None, **options: Any) -> list[Trial]:
         settings = Settings(data=folder / "data", folders=dict(folders or {}))
         cells = load_suite(suite).trials(SuiteOptions(**options), settings)
         trials = [trial for _, own in cells for trial in own]
@@ -53,18 +54,18 @@ def values(call: Call, *arguments: str) -> tuple[int, str]:
 def test_the_only_options_that_were_run_are_found(call: Call, record: Record) -> None:
     record(overrides={"steps": 20}, seeds=(0,), models=("vit-digits",))
     found = "no trial has the default options; all were run with `--set steps=20 --model vit-digits --seeds 1`\n"
-    assert values(call, "quickstart") == (4, found)
-    shown = call("report", "quickstart")
+    assert values(call, FULL) == (4, found)
+    shown = call("report", FULL)
     assert shown.err == found
     assert "not run" not in shown.out
-    assert values(call, "quickstart", *found.split("`")[1].split()) == (4, "")
+    assert values(call, FULL, *found.split("`")[1].split()) == (4, "")
 
 
 def test_of_several_sets_of_options_each_is_named(call: Call, record: Record) -> None:
     record(overrides={"steps": 20}, seeds=(0,))
     record(overrides={"steps": 30, "lr": 0.1}, seeds=(0,), models=("vit-digits",))
     record(preset="paper", seeds=(0,), models=("vit-digits",), regularizers=("dropkey:ratio=0.2",))
-    assert values(call, "quickstart") == (
+    assert values(call, FULL) == (
         0,
         "8 trials of this suite have steps=20: add `--set steps=20`\n"
         "5 trials of this suite have preset=paper, regularizer=dropkey:ratio=0.2: "
@@ -73,25 +74,25 @@ def test_of_several_sets_of_options_each_is_named(call: Call, record: Record) ->
     )
     for number in range(7):
         record(overrides={"steps": 100 + number}, seeds=(0,), models=("vit-digits",))
-    lines = values(call, "quickstart")[1].splitlines()
+    lines = values(call, FULL)[1].splitlines()
     assert len(lines) == 6
-    assert lines[-1] == "and 5 more sets of options: `dropbench results quickstart` lists all"
+    assert lines[-1] == "and 5 more sets of options: `dropbench results quickstart/full` lists all"
 
 
 def test_a_partial_table_names_the_other_trials(call: Call, record: Record) -> None:
     record(seeds=(0,), models=("vit-digits",))
     record(seeds=(3, 4), models=("vit-digits",))
-    assert values(call, "quickstart") == (4, "8 trials of this suite have seeds=5: add `--seeds 5`\n")
+    assert values(call, FULL) == (4, "8 trials of this suite have seeds=5: add `--seeds 5`\n")
     other = "12 trials of this suite have model=vit-digits: add `--model vit-digits`\n"
-    assert values(call, "quickstart", "--model", "t2t-vit-digits", "--seeds", "5") == (0, other)
+    assert values(call, FULL, "--model", "t2t-vit-digits", "--seeds", "5") == (0, other)
     changed = "4 trials of this suite have no steps=30: remove `--set steps=30`\n"
     shutil.move("dropbench.db", "old.db")
     record(seeds=(0,), models=("vit-digits",))
-    assert values(call, "quickstart", "--set", "steps=30") == (0, changed)
+    assert values(call, FULL, "--set", "steps=30") == (0, changed)
     both = "4 trials of this suite have preset=mini, no steps=30: remove `--set steps=30`, add `--preset mini`\n"
-    assert values(call, "quickstart", "--preset", "paper", "--set", "steps=30") == (0, both)
+    assert values(call, FULL, "--preset", "paper", "--set", "steps=30") == (0, both)
     record()
-    assert values(call, "quickstart") == (24, ""), "a complete table has no notes"
+    assert values(call, FULL) == (24, ""), "a complete table has no notes"
 
 
 def test_trials_with_another_recipe_are_listed_by_results(call: Call, record: Record) -> None:
@@ -100,9 +101,11 @@ def test_trials_with_another_recipe_are_listed_by_results(call: Call, record: Re
     with open_store("sqlite:///dropbench.db") as store:
         for trial in trials:
             changed = trial.model_copy(update={"recipe": {**trial.recipe, "lr": 0.5}})
-            store.record([RunRecord(changed, "succeeded", suites=["quickstart"])])
-    note = "8 trials of this suite have another recipe or plug-in than now: `dropbench results quickstart` lists all"
-    assert values(call, "quickstart") == (0, f"{note} trials\n")
+            store.record([RunRecord(changed, "succeeded", suites=[FULL])])
+    note = (
+        "8 trials of this suite have another recipe or plug-in than now: `dropbench results quickstart/full` lists all"
+    )
+    assert values(call, FULL) == (0, f"{note} trials\n")
 
 
 def test_a_table_on_other_data_names_them(call: Call, record: Record) -> None:
@@ -195,14 +198,14 @@ def test_the_last_request(call: Call, folder: Path, record: Record) -> None:
     nothing = call("report", "--last")
     assert (nothing.code, nothing.err) == (2, "dropbench: --last: no suite was run or enqueued with runs: "
         "`dropbench report SUITE` shows a suite\n")  # fmt: skip
-    assert call("enqueue", "quickstart", "--set", "steps=20", "--seeds", "1", "--model", "vit-digits").code == 0
+    assert call("enqueue", FULL, "--set", "steps=20", "--seeds", "1", "--model", "vit-digits").code == 0
     last = call("report", "--last")
     assert (last.code, last.err) == (0, "")
     assert last.out.count("queued") == 4
-    assert last.out == call("report", "quickstart", "--set", "steps=20", "--seeds", "1", "--model", "vit-digits").out
-    assert "--last: it stands for a suite with options" in call("report", "quickstart", "--last").err
+    assert last.out == call("report", FULL, "--set", "steps=20", "--seeds", "1", "--model", "vit-digits").out
+    assert "--last: it stands for a suite with options" in call("report", FULL, "--last").err
     assert call("report", "--last", "--seeds", "1").code == 2
-    assert call("enqueue", "quickstart", TABLE, "--data", "digits").code == 2, "nothing is stored of a wrong request"
+    assert call("enqueue", FULL, TABLE, "--data", "digits").code == 2, "nothing is stored of a wrong request"
     assert call("report", "--last").out == last.out
     (file,) = (folder / "runs" / ".submitit").glob("last-request.*.json")
     file.write_text("{}")
@@ -212,7 +215,7 @@ def test_the_last_request(call: Call, folder: Path, record: Record) -> None:
 def test_suites_enqueued_together_are_named(call: Call, folder: Path) -> None:
     text = (Path(__file__).parents[3] / "harness/suites/quickstart.yaml").read_text(encoding="utf-8")
     Path("mine.yaml").write_text(text)
-    assert call("enqueue", "quickstart", "mine.yaml", "--seeds", "1").code == 0
+    assert call("enqueue", FULL, "mine.yaml", "--seeds", "1").code == 0
     done = call("report", "--last")
     assert done.code == 2
     assert "2 suites were enqueued together: `dropbench report quickstart`, `dropbench report mine.yaml`" in done.err
@@ -235,7 +238,7 @@ def test_results_of_ended_trials_are_shown_without_collect(
     call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
 ) -> None:
     """Those whose run directories are here; others of a shared database stay as they are."""
-    text = (SUITES / "quickstart.yaml").read_text(encoding="utf-8").replace("plugin_rows: true\n", "")
+    text = (SUITES / "quickstart/full.yaml").read_text(encoding="utf-8").replace("plugin_rows: true\n", "")
     (folder / "mine.yaml").write_text(text)
     cells = load_suite("mine.yaml").trials(SuiteOptions(seeds=(0,)), Settings())
     trials = [trial for _, own in cells for trial in own]
