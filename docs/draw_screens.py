@@ -35,9 +35,11 @@ def draw(folder: Path) -> None:
         if process.wait():
             raise SystemExit(f"failed: {process.args!r}")
 
+    run = start("run", "quickstart")
+    while not (folder / "dropbench.db").exists():  # the dashboard needs it
+        time.sleep(0.5)
     with sync_playwright() as playwright, started(start("dashboard", "--port", str(PORT))):
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        run = start("run", "quickstart")
         while run.poll() is None and 3 * len(finished(folder)) <= 2 * TRIALS:
             time.sleep(0.5)
         time.sleep(5)  # the two trials that started last are in their first third

@@ -111,9 +111,12 @@ class SiteDropout(nn.Dropout):
         self.site = Site(name, kind, layer, depth, options.heads, width=options.dim, embedded=kind != "embedding")
 
     def forward(self, x: Tensor, embed: Tensor | None = None) -> Tensor:
-        """Apply Dropout or its replacement to (B, T, dim); `embed` is the input of pre-computed masks."""
+        """Apply Dropout, or the regularizer's module instead, to (B, T, dim).
+
+        `embed` is the input of pre-computed masks.
+        """
         if self.site.module is None:
-            return super().forward(x)
+            x = super().forward(x)
         return regularized_output(x, self.site, training=self.training, causal=True, embed=embed)
 
 

@@ -28,7 +28,7 @@ class Passes:
         progress: the share of all steps that are done, from 0 to 1; None: schedules are at their full strength.
         epoch: the epoch of the batch, from 0.
         loss: the task's loss, the mean over the regularized passes; set after `Regularizer.prepare`.
-        logits: the logits (N, C) of the loss's N terms in each regularized pass, at least in float32; likewise.
+        logits: the logits (N, C) of the loss's N terms in each regularized pass, at least in float32; set with it.
     """
 
     def __init__(

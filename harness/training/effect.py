@@ -172,13 +172,14 @@ def _acting(trainer: Trainer, acting: Acting) -> Iterator[list[nn.Module]]:
 
 @contextmanager
 def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Turn the model's own dropout off."""
+    """Turn the model's own dropout off, but not what a regularizer does with its output."""
     modules = [module for module in model.modules() if "Drop" in type(module).__name__]
-    training = [module.training for module in modules]
-    for module in modules:
-        module.training = False
+    before: list[tuple[nn.Module, str, Any]] = [(module, "p", module.p) for module in modules if hasattr(module, "p")]
+    before += [(module, "training", module.training) for module in modules if not hasattr(module, "p")]
+    for module, name, _ in before:
+        setattr(module, name, 0.0 if name == "p" else False)
     try:
         yield
     finally:
-        for module, was_training in zip(modules, training, strict=True):
-            module.training = was_training
+        for module, name, value in before:
+            setattr(module, name, value)

@@ -36,7 +36,7 @@ class Observed(NamedTuple):
         v: values (B, H, S, e).
         out: the regularized output of the heads (B, H, T, e).
         mask: with causality, as in `Regularizer.attend`.
-        scale: likewise.
+        scale: factor of the logits, as there.
         seen: keys that some query may attend to, float (B or 1, S): 0 for padding.
         counted: queries that are no padding, float (B or 1, T); known if queries and keys are the same tokens.
     """

@@ -167,3 +167,21 @@ def test_invalid_options_raise_an_error_of_one_line(options: dict[str, Any], mes
 def test_an_input_longer_than_the_context_is_refused() -> None:
     with pytest.raises(InputError, match="an input of 13 tokens: expected at most the model's context of 12"):
         make()(torch.zeros(1, 13, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("regularizer", "number"), [("hiddencut", 2), ("dropdim", 5), ("stochastic-depth", 4)])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_outputs_are_regularized_in_training_after_the_dropout_of_the_model(
+    regularizer: str, number: int, dropout: float
+) -> None:
+    model = make(dropout=dropout)
+    outputs = {}
+    with torch.no_grad():
+        for name in ("none", regularizer):
+            if name != "none":
+                assert len(bind(model, regularizer, ratio=0.5).bound) == number
+            for training in (True, False):
+                torch.manual_seed(1)
+                outputs[name, training] = model.train(training)(tokens())
+    assert not torch.equal(outputs[regularizer, True], outputs["none", True])
+    assert torch.equal(outputs[regularizer, False], outputs["none", False])

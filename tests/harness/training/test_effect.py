@@ -87,7 +87,8 @@ def test_equal_passes_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "regularizer", ["dropkey:over=late@0.9", "layerdrop:ratio=0.3", "drophead + dropkey", "gradients-only"]
+    "regularizer",
+    ["dropkey:over=late@0.9", "layerdrop:ratio=0.3", "drophead + dropkey", "gradients-only", "token-dropout:ratio=0.3"],
 )
 def test_an_effect_is_none_of_an_error(tmp_path: Path, regularizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, make(regularizer, **SMALL))

@@ -228,8 +228,8 @@ def test_the_order_of_writing_makes_another_trial_only_if_parts_do_not_commute(
     assert "other order" not in capsys.readouterr().err
     first, second = "dropkey:ratio=0.3", "dropattention-c:ratio=0.1"
     assert small(f"{first} + {second}").id != small(f"{second} + {first}").id
-    told = capsys.readouterr().err.splitlines()
-    assert told == [
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
         "dropkey + dropattention-c: applied as written: the other order is another trial",
         "dropattention-c + dropkey: applied as written: the other order is another trial",
     ]
