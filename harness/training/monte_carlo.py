@@ -15,7 +15,7 @@ from harness.trials.trial import Trial
 def bind_trial(model: nn.Module, trial: Trial) -> Report:
     """Regularize a model as its trial defines; raises InputError as `regularize` does."""
     kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
-    return bind(model, trial.regularizer.build(), schedule=trial.schedule, kinds=kinds)
+    return bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **trial.regularizer.params)
 
 
 def drop_nothing(model: nn.Module) -> None:
