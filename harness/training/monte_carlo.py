@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 
@@ -15,7 +16,8 @@ from harness.trials.trial import Trial
 def bind_trial(model: nn.Module, trial: Trial) -> Report:
     """Regularize a model as its trial defines; raises InputError as `regularize` does."""
     kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
-    return bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **trial.regularizer.params)
+    params: dict[str, Any] = trial.regularizer.params
+    return bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **params)
 
 
 def drop_nothing(model: nn.Module) -> None:

@@ -218,7 +218,9 @@ def test_suites_enqueued_together_are_named(call: Call, folder: Path) -> None:
     assert call("enqueue", FULL, "mine.yaml", "--seeds", "1").code == 0
     done = call("report", "--last")
     assert done.code == 2
-    assert "2 suites were enqueued together: `dropbench report quickstart/full`, `dropbench report mine.yaml`" in done.err
+    assert (
+        "2 suites were enqueued together: `dropbench report quickstart/full`, `dropbench report mine.yaml`" in done.err
+    )
 
 
 def test_without_a_suite_those_with_trials_are_named(call: Call, record: Record) -> None:
