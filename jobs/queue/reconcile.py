@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DatabaseError
 
+from db.schema.connection import DamagedDatabaseError
 from db.store.run_record import NEXT_STATE, RunRecord, read_run_record
 from db.store.store import Store, TrialRow
 from harness.errors import InputError
@@ -201,6 +202,8 @@ def refresh(store: Store, settings: Settings, *, thorough: bool = False) -> bool
     """
     try:
         collect(store, settings, thorough=thorough, only_here=True)
+    except DamagedDatabaseError:
+        raise
     except (InputError, DatabaseError) as error:
         line = str(error).splitlines()[0]
         print(f"active trials are shown as of the last `dropbench collect`: {line}", file=sys.stderr)

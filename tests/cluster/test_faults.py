@@ -193,7 +193,7 @@ def test_a_disk_that_fills_up(clustered: ClusterPlace, undisturbed: Metrics) -> 
         pytest.skip("requires permission to mount a file system")
     try:
         clustered.environment["TINY_FILL"] = str(clustered.runs / "ballast")
-        clustered.trouble.write_text("disk 200")
+        clustered.trouble.write_text("disk 202")  # the check for an effect computes the first two losses
         clustered.submit("lone.yaml", "--checkpoint-seconds=0")
         wait((clustered.runs / "ballast").exists, "the ballast")
         wait(lambda: not clustered.cluster.run("squeue", "--noheader"), "an empty queue")

@@ -156,7 +156,7 @@ def test_a_running_trial_that_is_pruned_stops_and_reports_why(place: Workplace) 
     directory.cancel(f"{PRUNED}for a test")
     place.pause.write_text("0")
     _, err = process.communicate(timeout=PATIENCE)
-    assert f"{directory.id} none, tiny, seed 0: cancelled: {PRUNED}for a test" in err
+    assert f"{directory.id} tiny, none, tiny, seed 0: cancelled: {PRUNED}for a test" in err
     assert process.returncode == 0, "a pruned candidate is no failure"
     assert directory.attempts()[-1]["cause"] == f"{PRUNED}for a test"
     with open_store(place.database) as store:
