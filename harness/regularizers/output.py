@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from harness.errors import InputError
@@ -59,7 +58,7 @@ class WeightModule(nn.Module, ABC):
 
 
 class SiteModules(SiteModule):
-    """The modules of a site's parts in a composition, applied one after another."""
+    """The modules of a site's parts in a composition, applied one after another; each has its own penalty."""
 
     def __init__(self, modules: Sequence[SiteModule]) -> None:
         super().__init__()
@@ -77,12 +76,6 @@ class SiteModules(SiteModule):
         for module in self.parts:
             x = module(x, training=training, mask=mask, causal=causal, embed=embed)
         return x
-
-    def penalty(self, step: int) -> Tensor | None:
-        """Return the sum of the penalties; None if there is none."""
-        terms = [module.penalty(step) for module in self.parts if isinstance(module, SiteModule)]
-        present = [term for term in terms if term is not None]
-        return torch.stack(present).sum() if present else None
 
 
 def regularized_output(
