@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -133,6 +133,8 @@ class Regularizer(FiniteModel, ABC):
     """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
     removes_tokens: ClassVar[bool] = False
     """True if tokens are left out of the sequence, which then forms no grid."""
+    implied: ClassVar[Mapping[str, Any]] = {}
+    """Parameters that a spec leaves out at these values: earlier trials of the regularizer do not have them."""
     draws_per_batch: ClassVar[bool] = False
     """True if all samples of a batch share a random draw, so that several passes cannot be one larger batch."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from pydantic import PrivateAttr
 
-from harness.errors import InputError
+from harness.errors import InputError, UnsuitableError
 from harness.regularizers.around import AroundAttention, regularized_attention
 from harness.regularizers.base import STAGES, AttentionKind, Regularizer, Site
 from harness.regularizers.drop import AttentionDrop
@@ -110,13 +110,13 @@ class Composition(Regularizer):
         return None if None in reasons else "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def check_parts(self, bound: Sequence[Site], sites: Sequence[Site]) -> None:
-        """Raise InputError if a part works at none of the bound sites, with its reasons at all sites of a model."""
+        """Raise UnsuitableError if a part works at no bound site, with its reasons at all sites of a model."""
         for part in self._parts:
             if part.regularizer.sites and all(self.skip_part(part, site) for site in bound):
                 own = [site for site in sites if site.kind in part.regularizer.sites]
                 reasons = dict.fromkeys(filter(None, (self.skip_part(part, site) for site in own)))
                 why = "; ".join(reasons) or "it has none of a kind that is selected and that the regularizer acts on"
-                raise InputError(f"regularize: '{part.name}' fits none of the model's sites: {why}: remove it")
+                raise UnsuitableError(f"'{part.name}' fits none of the model's sites: {why}: remove it")
 
     def bind_to(self, site: Site, schedule: Schedule) -> None:
         """Bind each part that fits to a copy of the site."""
