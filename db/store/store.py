@@ -63,7 +63,7 @@ class SubmissionRow:
 
 @dataclass(frozen=True)
 class Enqueued:
-    """New ids, existing ids, those existing ids that were cancelled or skipped and are queued again, and skipped ids."""
+    """New ids, existing ids, those of them that were cancelled or skipped and are queued again, and skipped ids."""
 
     added: list[str]
     present: list[str]

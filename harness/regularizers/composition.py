@@ -115,7 +115,8 @@ class Composition(Regularizer):
             if part.regularizer.sites and all(self.skip_part(part, site) for site in bound):
                 own = [site for site in sites if site.kind in part.regularizer.sites]
                 reasons = dict.fromkeys(filter(None, (self.skip_part(part, site) for site in own)))
-                why = "; ".join(reasons) or "it has none of a kind that is selected and that the regularizer acts on"
+                kinds = " and ".join(sorted(part.regularizer.sites))
+                why = "; ".join(reasons) or f"it acts on {kinds}, for which no site is selected"
                 raise UnsuitableError(f"'{part.name}' fits none of the model's sites: {why}: remove it")
 
     def bind_to(self, site: Site, schedule: Schedule) -> None:

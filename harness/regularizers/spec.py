@@ -35,8 +35,9 @@ Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 class RegularizerSpec(StrictModel):
     """A registered name with all of its parameters, defaults filled in.
 
-    In a composition, also a registered one, the name joins those of the parts by ``+``, in the order in which they are applied, and each
-    parameter has the name of its part before it: ``dropkey.ratio``. A part's schedule over layers is one of them.
+    In a composition, also a registered one, the name joins those of the parts by ``+``, in the order in which they are
+    applied, and each parameter has the name of its part before it: ``dropkey.ratio``. A part's schedule over layers is
+    one of them.
     """
 
     name: str

@@ -21,16 +21,19 @@ def with_card_rows(rows: Sequence[Row]) -> list[Row]:
         InputError: a card is not valid.
     """
     completed = [row.model_copy(update={"trial": _complete(row.trial)}) for row in rows]
-    present = {REGULARIZERS.entry(name).name for row in rows if (name := row.trial.get("regularizer")) in REGULARIZERS}
+    present = {REGULARIZERS.entry(row.trial["regularizer"]).name for row in rows if _is_registered(row.trial)}
     own = (name for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is None and name not in present)
     return [*completed, *(Row(label=_card_spec(name), trial=_card_fields(name)) for name in own)]
 
 
+def _is_registered(trial: dict[str, Any]) -> bool:
+    return trial.get("regularizer") in REGULARIZERS
+
+
 def _complete(trial: dict[str, Any]) -> dict[str, Any]:
-    name = trial.get("regularizer")
-    if name not in REGULARIZERS:
+    if not _is_registered(trial):
         return trial
-    fields = _card_fields(name)
+    fields = _card_fields(trial["regularizer"])
     return {**fields, **trial, "params": {**fields["params"], **trial.get("params", {})}}
 
 

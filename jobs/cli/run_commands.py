@@ -83,10 +83,8 @@ def run(
             typer.echo(f"Stopped: {done} of {trials} done. Resume with `{command}`", err=True)
             raise typer.Exit(130)
         if not summary.trained:
-            skipped = len(summary.in_states("skipped"))
-            typer.echo(
-                f"nothing to train: {trials} already done" + (f" or skipped ({skipped})" * bool(skipped)), err=True
-            )
+            skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
+            typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
         if request.suite is None:
             print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
     complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
