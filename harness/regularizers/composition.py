@@ -95,6 +95,10 @@ class Composition(Regularizer):
     def has_objective(self) -> bool:
         return any(part.regularizer.has_objective for part in self._parts)
 
+    @property
+    def leaves_parameters_unused(self) -> bool:
+        return any(part.regularizer.leaves_parameters_unused for part in self._parts)
+
     def skip_part(self, part: Part, site: Site) -> str | None:
         """Return why a part cannot work at a site, or None if it can; left out tokens leave no grid."""
         reason = part.regularizer.skip(site)
