@@ -131,7 +131,7 @@ class DropGenerator(SiteModule):
         scores = (self.weight.to(weights.dtype)[:, None, None] * relative).masked_fill(~allowed, float("-inf"))
         empty = ~allowed.any(dim=-1, keepdim=True)
         share = scores.masked_fill(empty, 0.0).softmax(dim=-1)
-        number = allowed.sum(dim=-1, keepdim=True)
+        number = allowed.sum(dim=-1, keepdim=True).to(weights.dtype)
         probability = (ratio * number * share).clamp(torch.finfo(weights.dtype).tiny, self.MAXIMUM)
         drop_mask = (torch.rand_like(probability) < probability) & allowed
         log_probs = torch.where(drop_mask, probability.log(), torch.log1p(-probability)) * allowed
