@@ -141,6 +141,8 @@ class Regularizer(FiniteModel, ABC):
     """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
     removes_tokens: ClassVar[bool] = False
     """True if tokens are left out of the sequence, which then forms no grid."""
+    needs_all_heads: ClassVar[bool] = False
+    """True if it must know which head is which, so that no other part may leave heads out."""
     draws_per_batch: ClassVar[bool] = False
     """True if all samples of a batch share a random draw, so that several passes cannot be one larger batch."""
 

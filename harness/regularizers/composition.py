@@ -50,6 +50,11 @@ class Composition(Regularizer):
             same = [part.name for part in self._parts if part.regularizer.stage == stage and not _surrounds(part)]
             if len(same) > 1:
                 raise InputError(f"{' and '.join(same)} both {effect}: use one of them in a composition")
+        for part in self._parts:
+            if part.regularizer.needs_all_heads:
+                for other in self._parts:
+                    if other.regularizer.stage == "heads" and other.regularizer.draws_per_batch:
+                        raise InputError(f"{part.name} needs all heads: set {other.name}.draw=sample")
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -28,6 +28,7 @@ class ADDrop(AroundAttention):
     """
 
     stage: ClassVar[Stage] = "keys"
+    needs_all_heads: ClassVar[bool] = True
 
     ratio: float = Field(default=0.2, ge=0.0, lt=1.0, description="drop ratio within the region")
     region: float = Field(default=0.3, gt=0.0, le=1.0, description="share of keys of the highest attribution")
@@ -76,18 +77,18 @@ class ADDrop(AroundAttention):
         self._weights.clear()
         return passes.run(passes.batch)[1]
 
-    def _integral(self, passes: Passes, site: Site, unscaled: Tensor, predicted: Tensor) -> Tensor | None:
-        """Return the integrated gradients of the predicted logits by the weights of a site; None: they are unused."""
+    def _integral(self, passes: Passes, site: Site, unscaled: Tensor, predicted: Tensor) -> Tensor:
+        """Return the integrated gradients of the predicted logits by the weights of a site."""
         import torch
 
-        total = torch.zeros(())
+        total = torch.zeros((), device=unscaled.device)
         for step in range(1, self.integral_steps + 1):
             logits = self._attributing_pass(passes, {site: step / self.integral_steps})
-            weights, _ = self._weights[site]
-            (gradient,) = torch.autograd.grad(logits.gather(-1, predicted).sum(), [weights], allow_unused=True)
-            if gradient is None:
-                return None
-            total = total.to(gradient) + gradient
+            if site in self._weights:  # else its layer is skipped
+                weights, _ = self._weights[site]
+                score = logits.gather(-1, predicted).sum()
+                gradient = torch.autograd.grad(score, [weights], allow_unused=True, materialize_grads=True)[0]
+                total = total.to(gradient) + gradient
         return unscaled.detach() * total / self.integral_steps
 
     def around(
@@ -184,6 +185,7 @@ class AttendOut(AroundAttention):
     """
 
     stage: ClassVar[Stage] = "keys"
+    needs_all_heads: ClassVar[bool] = True
 
     ratio: float = drop_ratio(0.1)
 

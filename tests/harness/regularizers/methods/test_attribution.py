@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.regularizers.methods.attribution import ADDrop, high_region
 from harness.regularizers.passes import Passes
 from harness.regularizers.schedules import constant
+from harness.regularizers.spec import build_regularizer
 from tests.harness.regularizers.methods.one_layer import (
     BATCH,
     HEADS,
@@ -183,6 +185,14 @@ def test_regions_are_of_allowed_keys(allowed: list[int], expected: list[int]) ->
     attributions = torch.tensor([[[[0.2, -1.0, 0.5, 0.6, 0.7]]]])
     found = high_region(attributions, torch.tensor(allowed, dtype=torch.bool).view(1, 1, 1, 5), 0.4)
     assert found[0, 0, 0].nonzero().flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["ad-drop+drophead", "attendout+headmask-important"])
+def test_parts_that_leave_heads_out_are_refused(name: str) -> None:
+    own, other = name.split("+")
+    with pytest.raises(InputError, match=f"{own} needs all heads: set {other}.draw=sample"):
+        build_regularizer(name)
+    assert not build_regularizer(name, **{f"{other}.draw": "sample"}).draws_per_batch
 
 
 def test_ratio_0_equals_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,8 @@ def generator_of(model: OneLayer, values: list[float]) -> DropGenerator:
 def slow_probabilities(model: OneLayer, weights: Tensor, ratio: float) -> tuple[list[tuple[int, ...]], Tensor]:
     """Return the keys (b, h, t, s) that may be dropped, and their probabilities, one at a time."""
     assert isinstance(model.own, DropGenerator)
-    keys, probabilities = [], []
+    keys: list[tuple[int, ...]] = []
+    probabilities = []
     for b in range(BATCH):
         allowed = [s for s in range(TOKENS) if bool(model.mask[b, 0, 0, s])]
         for h in range(HEADS):
