@@ -185,7 +185,8 @@ class AttentionDropBlur(ChangedLogits):
             allowed = allowed_keys(mask).view(-1, 1, mask.shape[-1]).expand(-1, 1, k.shape[-2])
             keys = self._blur(keys.transpose(1, 2), allowed, gauss).transpose(1, 2)
             if mask.is_floating_point():
-                mask = self._blur(mask.to(k.dtype).view(allowed.shape), allowed, gauss).unsqueeze(1)
+                added = mask.to(k.dtype).view(-1, 1, mask.shape[-1]).expand_as(allowed)
+                mask = self._blur(added, allowed, gauss).unsqueeze(1)
         k = keys.unflatten(2, (k.shape[1], -1)).transpose(1, 2)
         return inner(q, k, v, mask=mask, causal=False, scale=scale)
 
