@@ -170,6 +170,11 @@ class Composition(Regularizer):
             x = part.regularizer.tokens(x, part)
         return x
 
+    def draw_heads(self, site: Site) -> Tensor | None:
+        """Return the draw of the first part, if it drops heads: a part around it, such as a penalty, observes all."""
+        active = _active(site)
+        return active[0].regularizer.draw_heads(active[0]) if active else None
+
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
         for part in reversed(_active(site)):
             layer = partial(part.regularizer.run_layer, layer, x, part)
