@@ -98,9 +98,12 @@ def facts(name: str, card: Card) -> list[str]:
     if parts := REGULARIZERS.entry(name).facts.get("parts"):
         lines.append(f"- composition: `{parts}`")
     if name != "none":
-        call = ", ".join([f'"{name}"', *(f"{key}={json.dumps(value)}" for key, value in card.defaults.items())])
+        values = {key: json.dumps(each) if isinstance(each, str) else repr(each) for key, each in card.defaults.items()}
+        call = ", ".join([f'"{name}"', *(f"{key}={text}" for key, text in values.items())])
+        loss = build_regularizer(name).has_objective
+        own_loop = ", and [`training_loss`](your-model.md#a-training-loop-of-your-own) in your loop" if loss else ""
         lines += [
-            f"- in Python: `regularize(model, {call})`",
+            f"- in Python: `regularize(model, {call})`{own_loop}",
             f"- on the command line: `--regularizer {card.spec(name)}`",
         ]
     for kind, texts in {

@@ -33,6 +33,7 @@ REGULARIZERS.add(
 
 for _name, _target, _help in (
     ("ad-drop", "attribution:ADDrop", "keys dropped that the predictions depend on most (Yang et al. 2022)"),
+    ("attendout", "attribution:AttendOut", "keys dropped that a module learns to choose (Wu et al. 2021)"),
     ("attention-entropy", "penalties:AttentionEntropy", "penalty on the entropy of attention (Zhai et al. 2023)"),
     ("attentiondrop-blur", "logits:AttentionDropBlur", "logits blurred by a random Gaussian (Baig et al. 2025)"),
     ("attentiondrop-consistency", "consistency:AttentionDropConsistency",
@@ -43,6 +44,11 @@ for _name, _target, _help in (
     ("dropdim", "outputs:DropDim", "whole embedding dimensions dropped, for each sample (Zhang et al. 2022)"),
     ("drophead", "heads:DropHead", "whole heads dropped, for each batch or sample (Zhou et al. 2020)"),
     ("headmask", "heads:HeadMask", "a number of random heads masked (Sun et al. 2022)"),
+    (
+        "headmask-important",
+        "attribution:HeadMaskImportant",
+        "the heads masked that the loss depends on most (Sun et al. 2022)",
+    ),
     ("hiddencut", "outputs:HiddenCut", "a span of tokens dropped after the feed-forward network (Chen et al. 2021)"),
     ("layerdrop", "layers:LayerDrop", "whole layers skipped, for each batch (Fan et al. 2020)"),
     ("logit-noise", "logits:LogitNoise", "Gaussian noise added to the logits"),

@@ -50,6 +50,11 @@ class Composition(Regularizer):
             same = [part.name for part in self._parts if part.regularizer.stage == stage and not _surrounds(part)]
             if len(same) > 1:
                 raise InputError(f"{' and '.join(same)} both {effect}: use one of them in a composition")
+        for part in self._parts:
+            if part.regularizer.needs_all_heads:
+                for other in self._parts:
+                    if other.regularizer.stage == "heads" and other.regularizer.draws_per_batch:
+                        raise InputError(f"{part.name} needs all heads: set {other.name}.draw=sample")
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -94,6 +99,10 @@ class Composition(Regularizer):
     @property
     def has_objective(self) -> bool:
         return any(part.regularizer.has_objective for part in self._parts)
+
+    @property
+    def leaves_parameters_unused(self) -> bool:
+        return any(part.regularizer.leaves_parameters_unused for part in self._parts)
 
     def skip_part(self, part: Part, site: Site) -> str | None:
         """Return why a part cannot work at a site, or None if it can; left out tokens leave no grid."""
@@ -160,6 +169,11 @@ class Composition(Regularizer):
         for part in _active(site):
             x = part.regularizer.tokens(x, part)
         return x
+
+    def draw_heads(self, site: Site) -> Tensor | None:
+        """Return the draw of the first part, if it drops heads: a part around it, such as a penalty, observes all."""
+        active = _active(site)
+        return active[0].regularizer.draw_heads(active[0]) if active else None
 
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
         for part in reversed(_active(site)):

@@ -234,7 +234,7 @@ def test_compositions_are_the_same_in_any_order() -> None:
 
 
 def test_parameters_are_described_with_their_defaults() -> None:
-    assert describe_parameters("drophead")["ratio"] == {"default": 0.1, "help": "drop ratio"}
+    assert describe_parameters("drophead")["ratio"] == {"default": 0.2, "help": "drop ratio"}
     assert describe_parameters("none") == {}
     with pytest.raises(InputError, match="unknown regularizer 'dropky'"):
         describe_parameters("dropky")
