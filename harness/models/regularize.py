@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 
 from torch import backends, nn
 
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError, UnsuitableError, unknown_name
 from harness.models import adapter
 from harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
 from harness.models.blocks import block_patches
@@ -120,7 +120,7 @@ def bind(
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
     if not bound and built.sites:  # a regularizer of the loss alone has no sites
-        raise InputError(_nothing_bound(model, name, skipped))
+        raise (UnsuitableError if skipped else InputError)(_nothing_bound(model, name, built.sites, skipped))
     if isinstance(built, Composition):
         built.check_parts([patch.site for patch in bound], [patch.site for patch in patches])
     for patch in [*unconcerned, *(patch for patch, _ in skipped)]:
@@ -257,10 +257,12 @@ def _count(patches: list[Patch]) -> str:
     return f"{len(patches)} {'attention sites' if attention else 'sites'}"
 
 
-def _nothing_bound(model: nn.Module, name: str, skipped: list[tuple[Patch, str]]) -> str:
+def _nothing_bound(model: nn.Module, name: str, own: frozenset[SiteKind], skipped: list[tuple[Patch, str]]) -> str:
     if skipped:
         count, reasons = _count([patch for patch, _ in skipped]), sorted({reason for _, reason in skipped})
-        return f"regularize: '{name}' fits none of the {count} of {type(model).__name__}: {'; '.join(reasons)}"
+        if own.isdisjoint(patch.site.kind for patch, _ in skipped):
+            reasons = [f"it acts on {' and '.join(sorted(own))}, for which the model has no site"]
+        return f"'{name}' fits none of the {count} of {type(model).__name__}: {'; '.join(reasons)}"
     unsupported = sorted({type(module).__name__ for module in model.modules() if _looks_like_attention(module)})
     classes = f" (no adapter supports its {', '.join(unsupported)})" if unsupported else ""
     supported = ", ".join(ADAPTERS.entry(adapter).help for adapter in ADAPTERS)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from harness.regularizers.base import Regularizer
 
 REGULARIZERS: Registry[Callable[..., Regularizer]] = Registry("regularizer", "a Regularizer", callable, "regularizers")
+"""The fact `parts` of an entry makes it a composition, with that text as on the command line."""
 
 for _name, _help in {
     "none": "nothing is dropped",
@@ -71,3 +72,17 @@ for _name, _target, _help in (
     ("value-dropout", "values:ValueDropout", "dropout of the values that attention reads"),
 ):  # fmt: skip
     REGULARIZERS.add(_name, f"harness.regularizers.methods.{_target}", help=_help)
+
+for _name, _parts, _help in (
+    (
+        "hiddenkey",
+        "dropkey:unit=column,ratio=0.1 + hiddencut:unit=element,ratio=0.1 + r-drop:alpha=1.0",
+        "key columns and elements of feed-forward outputs dropped, two passes compared (Wang et al. 2024)",
+    ),
+    (
+        "unidrop",
+        "dropout:ratio=0.1 + layerdrop:ratio=0.1 + token-dropout:ratio=0.1,unchanged=0.5",
+        "dropout of features, layers and tokens (Wu et al. 2021)",
+    ),
+):
+    REGULARIZERS.add(_name, "harness.regularizers.composition:Composition", help=_help, parts=_parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -56,6 +56,8 @@ class Site:
         parameter: for a weight site, the name of the matrix in its module.
         input_axis: for a weight site, the axis of the matrix's inputs: 1, or 0 if it is stored transposed.
         parts: for a `composition.Composition`, a copy of the site for each part that acts at it.
+        drawn_heads: factors of the heads' outputs (H), 0 for a dropped head, between the projection of queries, keys and
+            values and attention; see `Regularizer.draw_heads`.
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
         penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
         observed: whether the site has had such terms.
@@ -82,6 +84,7 @@ class Site:
     parameter: str = "weight"
     input_axis: int = 1
     parts: tuple[Site, ...] = field(default=(), repr=False)
+    drawn_heads: Tensor | None = field(default=None, repr=False)
     scheduled_ratio: float = field(default=0.0, repr=False)
     penalties: list[Tensor] = field(default_factory=list, repr=False)
     observed: bool = field(default=False, repr=False)
@@ -141,6 +144,8 @@ class Regularizer(FiniteModel, ABC):
     """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
     removes_tokens: ClassVar[bool] = False
     """True if tokens are left out of the sequence, which then forms no grid."""
+    implied: ClassVar[Mapping[str, Any]] = {}
+    """Parameters that a spec leaves out at these values: earlier trials of the regularizer do not have them."""
     needs_all_heads: ClassVar[bool] = False
     """True if it must know which head is which, so that no other part may leave heads out."""
     draws_per_batch: ClassVar[bool] = False
@@ -214,6 +219,14 @@ class Regularizer(FiniteModel, ABC):
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
         """Return the hidden states after a layer; `layer` computes them from the hidden states `x` before it."""
         return layer()
+
+    def draw_heads(self, site: Site) -> Tensor | None:
+        """Draw which heads of attention are dropped, before they are projected; None: all of them are needed.
+
+        Returns:
+            factors of the heads' outputs (H) on the CPU, 0 for a dropped head, also kept as `Site.drawn_heads`.
+        """
+        return None
 
     def prepare(self, passes: Passes) -> None:
         """Act before a micro-batch passes through the model, such as to run the model for attributions."""

@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from harness.errors import InputError
+from harness.errors import UnsuitableError
 from harness.regularizers.base import Regularizer, Site
 from harness.regularizers.passes import Passes, loss_of_passes
 from harness.trials.task import Task
 
 
 def check_objective(regularizer: Regularizer, task: type[Task], name: str) -> None:
-    """Raise InputError if the loss of a task cannot be regularized."""
+    """Raise UnsuitableError if the loss of a task cannot be regularized."""
     if regularizer.has_objective and not task.gives_logits():
-        raise InputError(
+        raise UnsuitableError(
             f"regularizer {name}: it needs class scores, which task '{task.name}' does not give: choose another task"
         )
 

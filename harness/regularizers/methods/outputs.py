@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -35,21 +36,26 @@ class StochasticDepth(PlainAttention):
 class HiddenCut(PlainAttention):
     """Sets a span of tokens to 0 after the feed-forward network, in each sample (Chen et al. 2021).
 
-    The span has the share `ratio` of all tokens, and starts at random. Nothing is rescaled.
+    The span has the share `ratio` of all tokens, and starts at random. `unit=element` drops each number independently
+    instead, as HiddenKey does (Wang et al. 2024). Nothing is rescaled.
     """
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward"})
     stage: ClassVar[Stage] = "output"
+    implied: ClassVar[Mapping[str, Any]] = {"unit": "span"}
 
     ratio: float = RATIO
+    unit: Literal["span", "element"] = Field(default="span", description="one span of tokens, or independent elements")
 
     def output(self, x: Tensor, site: Site) -> Tensor:
-        """Return the output without a span of tokens; shape as in `Regularizer.output`.
+        """Return the output without a span of tokens, or without some elements; shape as in `Regularizer.output`.
 
         Tokens on a grid (B, H, W, C) are a sequence of rows.
         """
         import torch
 
+        if self.unit == "element":
+            return x.masked_fill(torch.rand(x.shape, device=x.device) < site.ratio, 0.0)
         batch = x.shape[site.batch_axis]
         drop_mask = _spans(torch.rand(batch, device=x.device), x.shape[:-1].numel() // batch, site.ratio)
         drop_mask = drop_mask.T if site.batch_axis == 1 else drop_mask

@@ -101,7 +101,7 @@ class AttentionPenalty(AroundAttention):
         merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         with torch.autocast(q.device.type, enabled=False):
             seen = _seen_keys(merged, k).to(dtype)
-            counted = seen if q.shape[-2] == k.shape[-2] and site.kind != "cross" else seen.new_ones(1, q.shape[-2])
+            counted = _counted_queries(seen, q, k, site)
             q, k, v, head_out = (tensor.to(dtype) for tensor in (q, k, v, out))
             observed = Observed(q, k, v, head_out, merged, scale, seen, counted)
             add_penalty(site, site.ratio * self.term(observed, site))
@@ -147,6 +147,26 @@ class AttentionEntropy(AttentionPenalty):
         entropy = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum(dim=-1)
         return -_weighted_mean(entropy.mean(dim=1), observed.counted)
 
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Attend and observe in one pass where a kernel can; shapes as in `AroundAttention.around`."""
+        import torch
+
+        from harness.attention.dispatch import attention_and_entropy
+        from harness.attention.reference.sdpa import plain_attention, with_causal
+
+        if inner is plain_attention and torch.is_grad_enabled() and type(self).term is AttentionEntropy.term:
+            observed = attention_and_entropy(q, k, v, mask=mask, causal=causal, scale=scale)
+            if observed is not None:
+                out, entropy = observed
+                merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+                counted = _counted_queries(_seen_keys(merged, k).to(q.dtype), q, k, site)
+                site.penalties.append(-site.ratio * _weighted_mean(entropy.mean(dim=1), counted))
+                return out
+        return super().around(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
+
 
 class DiverseAttention(AttentionPenalty):
     """The mean cosine between the attention maps of heads, or between tokens (Chen et al. 2022, "Diverse-ViT").
@@ -189,6 +209,11 @@ def _weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
     """Return the mean of x (B, n) with weights (B or 1, n)."""
     weights = weights.expand(x.shape)
     return (x * weights).sum() / weights.sum().clamp_min(1.0)
+
+
+def _counted_queries(seen: Tensor, q: Tensor, k: Tensor, site: Site) -> Tensor:
+    """Return `Observed.counted` from `Observed.seen`."""
+    return seen if q.shape[-2] == k.shape[-2] and site.kind != "cross" else seen.new_ones(1, q.shape[-2])
 
 
 def _seen_keys(mask: Tensor | None, k: Tensor) -> Tensor:

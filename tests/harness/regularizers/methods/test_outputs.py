@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ BATCH, TOKENS, WIDTH, RATIO = 5, 11, 8, 0.3
 METHODS: dict[str, Regularizer] = {
     "stochastic-depth": StochasticDepth(ratio=RATIO),
     "hiddencut": HiddenCut(ratio=RATIO),
+    "hiddencut-element": HiddenCut(ratio=RATIO, unit="element"),
     "dropdim": DropDim(ratio=RATIO),
     "dropdim-span": DropDim(ratio=RATIO, unit="span"),
     "token-dropout": TokenDropout(ratio=RATIO),
@@ -43,6 +45,10 @@ def reference(name: str, x: Tensor) -> Tensor:
         for b in range(BATCH):
             start = int(draws[b] * (TOKENS - span + 1))
             factors[b, start : start + span] = 0.0
+    elif name == "hiddencut-element":
+        draws = torch.rand(BATCH, TOKENS, WIDTH)
+        for b, t, c in product(range(BATCH), range(TOKENS), range(WIDTH)):
+            factors[b, t, c] = 0.0 if draws[b, t, c] < RATIO else 1.0
     elif name == "dropdim":
         draws = torch.rand(BATCH, WIDTH)
         for b in range(BATCH):
@@ -107,6 +113,7 @@ def test_tokens_may_form_a_grid(name: str) -> None:
         ("stochastic-depth", RATIO),
         ("dropdim", RATIO),
         ("hiddencut", 3 / 11),
+        ("hiddencut-element", RATIO),
         ("dropdim-span", 2 / 8),
         ("token-dropout", RATIO / 2),
     ],
