@@ -14,7 +14,7 @@ from harness.regularizers.spec import complete_spec
     ("name", "params", "label"),
     [
         ("dropkey", {"ratio": 0.1}, "dropkey:ratio=0.1"),
-        ("drophead+layerdrop", {"drophead.ratio": 0.1}, "layerdrop:ratio=0.1 + drophead:ratio=0.1"),
+        ("drophead+layerdrop", {"drophead.ratio": 0.1}, "layerdrop:ratio=0.2 + drophead:ratio=0.1"),
         ("dropkey+r-drop", {"dropkey.window": 2}, "dropkey:ratio=0.1,window=2 + r-drop:alpha=5.0"),
     ],
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "written_as", ["drophead:ratio=0.2 + dropkey:ratio=0.3", "dropkey:ratio=0.3 + drophead:ratio=0.2"]
+    "written_as", ["drophead:ratio=0.25 + dropkey:ratio=0.3", "dropkey:ratio=0.3 + drophead:ratio=0.25"]
 )
 def test_a_composition_is_a_row_in_whichever_order_it_was_written(
     store: Store, tables: Tables, written: Runs, tmp_path: Path, monkeypatch: Any, written_as: str
@@ -36,6 +36,6 @@ def test_a_composition_is_a_row_in_whichever_order_it_was_written(
     loaded, [variant] = variants("mine", store)
     assert loaded is not None
     view = view_of(loaded, variant, store, Settings(runs=tmp_path / "runs"))
-    label = "drophead:ratio=0.2 + dropkey:ratio=0.3"  # without defaults
+    label = "drophead:ratio=0.25 + dropkey:ratio=0.3"  # without defaults
     assert view.rows[-1] == label
     assert [result.mean for result in view.cells.values() if result.row == label] == [50.0, 50.0]
