@@ -16,6 +16,7 @@ from db.queries.marks import libraries_differ, mark_text, marks_of
 from db.queries.results import sort_key
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.tables import Configs
+from db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
 from db.store import filters
 from db.store.rows import Row
 from harness.trials.metric import MetricName
@@ -89,7 +90,10 @@ def compare(old: Side, new: Side) -> list[Row]:
         - libraries, in databases with different versions of a library: those of the trials;
         - mark: ``subset`` or ``synthetic`` if the data of either side are;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
+        - p_value: of the paired t-test;
+        - p_holm, p_bh: the same, corrected (Holm, Benjamini-Hochberg) for all rows whose metric has a direction;
         - better: whether the change is an improvement by the metric's direction; None: no change or no direction;
+        - verdict: the same in words (`_verdict`), with how certain it is;
         - only: ``old`` or ``new`` if the other side has no such configuration.
     """
     differing, pairs = _match(old, new)
@@ -101,6 +105,7 @@ def compare(old: Side, new: Side) -> list[Row]:
         seeds = {name: [side.values.get(name, {}).get(id, {}) for side, id in sides] for name in names}
         measured = [_row(label, name, *values) for name, values in seeds.items() if any(values)]
         rows += measured or [_row(label, None, {}, {})]
+    _correct([row for row in rows if row["verdict"] is not None])
     order = [*COLUMNS, "old", "new", "only", "metric"]
     return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
 
@@ -201,7 +206,8 @@ def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[in
     if change is None and before.mean is not None and after.mean is not None:
         change = after.mean - before.mean
     task = label["task"] or label["old"].get("task")
-    metric = directed_metric(task, name) if name and change else None
+    metric = directed_metric(task, name) if name else None
+    better = None if metric is None or not change else metric.score(change) > 0
     return {
         **{column: value for column, value in label.items() if column != "only"},
         "metric": name,
@@ -212,6 +218,29 @@ def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[in
         "high": test.high,
         "no_interval": None if change is None else test.no_interval,
         "pairs": test.n,
-        "better": None if metric is None or not change else metric.score(change) > 0,
+        "p_value": test.p,
+        "p_holm": None,
+        "p_bh": None,
+        "better": better,
+        "verdict": None if metric is None or change is None else "",
         "only": label["only"],
     }
+
+
+def _correct(rows: Sequence[Row]) -> None:
+    """Add the corrected p-values and the verdicts to the rows of a family of comparisons."""
+    p_values = [row["p_value"] for row in rows]
+    for row, p_holm, p_bh in zip(rows, holm(p_values), benjamini_hochberg(p_values), strict=True):
+        row.update(p_holm=p_holm, p_bh=p_bh, verdict=_verdict(row["better"], row["p_value"], p_holm))
+
+
+def _verdict(better: bool | None, p: float | None, p_holm: float | None) -> str | None:
+    """Return better or worse, qualified if the change is not significant after Holm's correction."""
+    if better is None:
+        return None
+    word = "better" if better else "worse"
+    if p is None or p_holm is None:
+        return f"{word}, untested"
+    if p_holm < SIGNIFICANCE:
+        return word
+    return f"{word}, uncorrected" if p < SIGNIFICANCE else f"{word}, within noise"

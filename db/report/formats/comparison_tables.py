@@ -8,22 +8,28 @@ from collections.abc import Sequence
 from db.queries.rank import Ranking
 from db.queries.statistics import EQUAL
 from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
+from db.report.formats.noise import Noise, noise_lines, significant
 from db.store.rows import Row
 from harness.regularizers.spec import spec_label
 
+_VERDICTS = {
+    "within noise": "the interval of the change contains 0",
+    "uncorrected": "the interval excludes 0, but Holm's correction for all comparisons does not confirm it",
+    "untested": "no interval, for lack of common seeds or because all differences are equal",
+}
 MAX_NAMED = 10
 """Configurations present on one side only that are named; the others are counted."""
 
 
 def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[str]]:
-    """Return the values shared by all rows as lines, the rows that both sides have, and a summary as lines."""
+    """Return the values shared by all rows as lines, the rows that both sides have, and lines that sum them up."""
     both = [row for row in rows if row["only"] is None]
     sides = {(_differing(row, "old"), _differing(row, "new")) for row in both}
     alike = len(both) > 1 and len(sides) == 1
     above, table = results_table([_columns(row, name_sides=not alike) for row in both])
     if alike:
         above = [*(f"{side}: {text}" for side, text in zip(("old", "new"), *sides, strict=True) if text), *above]
-    return above, table, [_summary(both), *_one_sided(rows)]
+    return above, table, [*_summary(both), *noise_lines(map(_noise, both), "old"), *_one_sided(rows)]
 
 
 def ranking_table(ranking: Ranking) -> TextTable:
@@ -53,7 +59,7 @@ def _columns(row: Row, *, name_sides: bool) -> Row:
         "new": _side(row, "new", name_sides),
         "change": _change(row, row["change"], like=row["new_mean"]),
         "pairs": row["pairs"],
-        "verdict": {True: "better", False: "worse", None: None}[row["better"]],
+        "verdict": row["verdict"],
     }
     if row["regularizer"] is None:  # the sides differ in it: the parameters they share get columns of their own
         del columns["params"]
@@ -83,13 +89,25 @@ def _change(row: Row, change: float | None, unit: str = "", *, like: float | Non
     return f"{text} [{low}, {high}]"
 
 
-def _summary(both: Sequence[Row]) -> str:
+def _summary(both: Sequence[Row]) -> list[str]:
     if not both:
-        return "no configuration is on both sides"
+        return ["no configuration is on both sides"]
     counts = Counter(row["better"] for row in both)
-    significant = sum(row["low"] is not None and (row["low"] > 0 or row["high"] < 0) for row in both)
-    verdicts = f"{counts[True]} better, {counts[False]} worse, {counts[None]} neither"
-    return f"{len(both)} compared: {verdicts}; intervals without 0: {significant}"
+    lines = [f"{len(both)} compared: {counts[True]} better, {counts[False]} worse, {counts[None]} neither"]
+    verdicts = [row for row in both if row["verdict"] is not None]
+    if tests := sum(row["p_holm"] is not None for row in verdicts):
+        single, holm, bh = (significant([row[name] for row in verdicts]) for name in ("p_value", "p_holm", "p_bh"))
+        lines.append(
+            f"{tests} tested: {single} intervals without 0; significant at 5 %: {holm} after Holm's correction, {bh}"
+            " after Benjamini-Hochberg's"
+        )
+    words = {word for row in verdicts for word in _VERDICTS if row["verdict"].endswith(word)}
+    return [*lines, *(f"{word}: {_VERDICTS[word]}" for word in _VERDICTS if word in words)]
+
+
+def _noise(row: Row) -> Noise:
+    half_width = None if row["low"] is None else (row["high"] - row["low"]) / 2
+    return Noise(row["metric"] or "", row["old_std"], half_width, row["pairs"], format_value)
 
 
 def _one_sided(rows: Sequence[Row]) -> list[str]:

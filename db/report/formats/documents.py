@@ -108,7 +108,9 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
         "delta_low": result.interval[0] if result.interval else None,
         "delta_high": result.interval[1] if result.interval else None,
         **_fields(
-            result, "p_value", "no_interval", "published", "published_std", "delta_published", "best", "synthetic"
+            result,
+            *("p_value", "p_holm", "p_bh", "no_interval"),
+            *("published", "published_std", "delta_published", "best", "synthetic"),
         ),
         "subset": bool(result.subset),
         "states": {state: states.count(state) for state in dict.fromkeys(states)},

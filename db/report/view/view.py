@@ -14,6 +14,7 @@ from db.queries.results import final_values
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.connection import reading
 from db.schema.tables import Trials
+from db.statistics.corrections import benjamini_hochberg, holm
 from db.store.rows import in_list
 from db.store.store import Store
 from db.tuning.select import Candidate, Selection
@@ -61,6 +62,7 @@ class CellResult:
         delta: difference from the baseline of the same column: the mean of the paired differences over the seeds that
             both have (`paired` counts them), or the difference of the means if they share none. None for the baseline.
         interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test, or None.
+        p_holm, p_bh: the p-value corrected for all differences of the table (Holm, Benjamini-Hochberg).
         no_interval: why there is no interval (`db.queries.statistics`); None if there is one, or no `delta`.
         published, published_std: the values printed in the source.
         delta_published: mean − published; None on synthetic data, which the source did not use.
@@ -85,6 +87,8 @@ class CellResult:
     paired: int = 0
     interval: tuple[float, float] | None = None
     p_value: float | None = None
+    p_holm: float | None = None
+    p_bh: float | None = None
     no_interval: str | None = None
     published: float | None = None
     published_std: float | None = None
@@ -257,6 +261,9 @@ def _compared(view: View) -> View:
     for position, cell in view.cells.items():
         best = cell.mean is not None and cell.mean == best_of[cell.column]
         cells[position] = _with_delta(replace(cell, best=best), baseline_of.get(position))
+    p_values = [cell.p_value for cell in cells.values()]
+    corrected = zip(cells.items(), holm(p_values), benjamini_hochberg(p_values), strict=True)
+    cells = {position: replace(cell, p_holm=p_holm, p_bh=p_bh) for (position, cell), p_holm, p_bh in corrected}
     return replace(view, cells=cells)
 
 
