@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 PRIOR = 0.5
 """Weight of the prior's pseudo-observation, a difference of 0; that of an observation is 1."""
-DRAWS = 50_000
+DRAWS = 10_000
 MIN_DRAWS, MAX_PRODUCTS = 1000, 2 * 10**9
 """More than `MAX_PRODUCTS` / n² draws take seconds; many differences need fewer."""
 MAX_BATCH = 2**20

@@ -1,4 +1,4 @@
-"""Post-hoc tests after Friedman's test: which regularizers differ, from their values in common blocks."""
+"""Friedman's test and the post-hoc tests after it: which methods differ, from their values in common blocks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,32 @@ from numpy.typing import ArrayLike, NDArray
 from db.statistics.corrections import SIGNIFICANCE, holm
 
 Matrix = NDArray[np.float64]
+
+
+MIN_METHODS, MIN_BLOCKS = 3, 5
+"""Minimum for a Friedman test."""
+MAX_EXACT = 50
+"""Differences up to which Wilcoxon's test is exact, as in scipy without ties."""
+
+
+def ranks_of(scores: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return the ranks in each block, 1 for the highest score; equal scores share the mean of their ranks."""
+    if not scores:
+        return []
+    from scipy.stats import rankdata
+
+    ranks: list[list[float]] = rankdata([[-score for score in row] for row in scores], axis=1).tolist()
+    return ranks
+
+
+def friedman(ranks: Sequence[Sequence[float]]) -> dict[str, float] | None:
+    """Return statistic and p of the test that all methods are equal (Friedman 1937); None for too few ranks."""
+    if len(ranks) < MIN_BLOCKS or len(ranks[0]) < MIN_METHODS or all(len(set(row)) == 1 for row in ranks):
+        return None
+    from scipy.stats import friedmanchisquare
+
+    statistic, p = friedmanchisquare(*zip(*ranks, strict=True))
+    return {"statistic": float(statistic), "p": float(p)}
 
 
 def critical_difference(methods: int, blocks: int) -> float:
@@ -47,18 +73,36 @@ def wilcoxon_holm(values: ArrayLike) -> Matrix:
     Args:
         values: the value of each method (k) in each block (N), (N, k).
     """
-    from scipy.stats import wilcoxon
-
     table = np.asarray(values, dtype=float)
     pairs = list(combinations(range(table.shape[1]), 2))
-    p_values: list[float | None] = []
-    for first, second in pairs:
-        differences = table[:, first] - table[:, second]
-        p_values.append(float(wilcoxon(differences).pvalue) if differences.any() else 1.0)
+    p_values = [wilcoxon(table[:, first] - table[:, second]) for first, second in pairs]
     matrix: Matrix = np.ones((table.shape[1],) * 2)
-    for (first, second), p in zip(pairs, holm(p_values), strict=True):
-        matrix[first, second] = matrix[second, first] = p if p is not None else 1.0
+    for pair, p in zip(pairs, holm(p_values), strict=True):
+        matrix[pair] = matrix[pair[::-1]] = p
     return matrix
+
+
+def wilcoxon(differences: Sequence[float] | Matrix) -> float:
+    """Return the p-value of Wilcoxon's signed-rank test (1945), two-sided; differences of 0 are left out.
+
+    Up to `MAX_EXACT` differences it is exact, with ties, too, for which scipy needs seconds. The distribution of the
+    sum of the positive ranks is the product of one polynomial per rank; doubled ranks are integers.
+    """
+    from scipy.stats import rankdata
+    from scipy.stats import wilcoxon as approximate
+
+    values = np.asarray(differences, dtype=float)
+    values = values[values != 0]
+    if not len(values):
+        return 1.0
+    if len(values) > MAX_EXACT:
+        return float(approximate(values).pvalue)
+    ranks = np.rint(2 * rankdata(np.abs(values))).astype(int)
+    counts = np.ones(1)
+    for rank in ranks:
+        counts = np.pad(counts, (0, rank)) / 2 + np.pad(counts, (rank, 0)) / 2
+    positive = int(ranks[values > 0].sum())
+    return min(1.0, 2 * float(min(counts[: positive + 1].sum(), counts[positive:].sum())))
 
 
 def groups(mean_ranks: Sequence[float], difference: float) -> list[list[int]]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import friedmanchisquare, rankdata
 
-from db.queries.rank import BASELINE, Block, _largest_complete, _ranking, rank
+from db.queries.rank import BASELINE, Block, _ranking, rank
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError
@@ -100,17 +99,6 @@ def test_of_equally_large_parts_the_one_with_more_regularizers_and_the_baseline_
     }  # fmt: skip
 
 
-@given(st.lists(st.frozensets(st.sampled_from("abcde")), max_size=8))
-def test_no_part_without_gaps_has_more_results(present: list[frozenset[str]]) -> None:
-    sets = [frozenset((name,) for name in names) for names in present]
-    every = sorted({name for own in sets for name in own})
-    parts = [frozenset(part) for size in range(2, len(every) + 1) for part in combinations(every, size)]
-    most = max((len(part) * sum(part <= own for own in sets) for part in parts), default=0)
-    largest = _largest_complete(sets)
-    assert len(largest) * sum(largest <= own for own in sets) == most
-    assert bool(largest) == bool(most)
-
-
 def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store, make_trial: Make) -> None:
     for weights, shift in (("a", 0.0), ("b", 20.0)):
         fields: dict[str, Any] = {"weights": {"path": "model.pt", "digest": weights}}
@@ -157,7 +145,7 @@ def test_as_scipy_ranks(rows: list[list[float]]) -> None:
     blocks = {}
     for n, row in enumerate(rows):
         block = Block("text-classification", f"{n}", "", "", "{}", "", "accuracy")
-        blocks[block] = {name: [value] for name, value in zip(names, row, strict=True)}
+        blocks[block] = {name: [[value]] for name, value in zip(names, row, strict=True)}
     ranking = _ranking(blocks, [])
     ranks = [rankdata([-value for value in row]) for row in rows]
     by_name = {row["regularizer"]: row for row in ranking.rows}

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import rankdata
 
-from db.statistics.ranks import critical_difference, groups, letters, nemenyi, wilcoxon_holm
+from db.statistics.ranks import (
+    critical_difference,
+    friedman,
+    groups,
+    letters,
+    nemenyi,
+    ranks_of,
+    wilcoxon,
+    wilcoxon_holm,
+)
 
 RNG = np.random.default_rng(0)
 TABLES = [RNG.normal(np.arange(k) / 2, 1, (blocks, k)) for blocks, k in ((6, 3), (12, 5), (30, 9))]
@@ -35,8 +45,32 @@ def test_as_autorank(table: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -
         pandas.DataFrame(table), verbose=False, force_mode="nonparametric", order="descending"
     )  # fmt: skip
     assert critical_difference(table.shape[1], len(table)) == pytest.approx(result.cd, rel=1e-3)
-    ranks = rankdata(-table, axis=1).mean(0)
-    assert sorted(ranks) == pytest.approx(sorted(result.rankdf["meanrank"]), rel=1e-9)
+    ranks = ranks_of(table.tolist())
+    assert sorted(np.mean(ranks, axis=0)) == pytest.approx(sorted(result.rankdf["meanrank"]), rel=1e-9)
+    test = friedman(ranks)
+    assert test is not None
+    assert test["p"] == pytest.approx(result.pvalue, rel=1e-9)
+
+
+@given(st.lists(st.integers(-4, 4) | st.floats(-9, 9), min_size=1, max_size=8))
+@settings(max_examples=30)
+def test_wilcoxons_test_is_exact_with_ties(values: list[float]) -> None:
+    """By all 2ⁿ signs; scipy's permutation test does the same for up to 13 differences."""
+    nonzero = np.array([value for value in values if value != 0], dtype=float)
+    ranks = rankdata(np.abs(nonzero))
+    sums = np.array([np.dot(signs, ranks) for signs in product((0, 1), repeat=len(nonzero))])
+    observed = ranks[nonzero > 0].sum()
+    expected = min(1.0, 2 * min(np.mean(sums <= observed), np.mean(sums >= observed)))
+    assert wilcoxon(values) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 8, 20, 50, 51, 200])
+def test_as_scipy(n: int) -> None:
+    values = RNG.normal(0.3, 1, n)
+    assert wilcoxon(values) == pytest.approx(stats.wilcoxon(values).pvalue, rel=1e-9)
+    if n == 8:
+        rounded = values.round()
+        assert wilcoxon(rounded) == pytest.approx(stats.wilcoxon(rounded).pvalue, rel=1e-9)
 
 
 @pytest.mark.parametrize(("methods", "q"), [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (8, 3.031), (10, 3.164)])
