@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Text, cast, select
@@ -133,7 +133,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(seeds)
             if extras:
                 digests.setdefault((block, config["regularizer"]), set()).add(plugins)
-    ranking = _ranking(blocks, by)
+    ranking = rank_blocks(blocks, by)
     if keys.names:
         ranking.notes.append("trained with different library versions: each has blocks of its own")
     if mixed := sorted({name for (_, name), plugins in digests.items() if len(plugins) > 1}):
@@ -141,10 +141,10 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     return ranking
 
 
-def _ranking(blocks: Mapping[Block, Runs], by: Sequence[str]) -> Ranking:
+def rank_blocks(blocks: Mapping[Block, Runs], by: Sequence[str]) -> Ranking:
+    """Return the ranking of blocks, the others of which are left out; `by` names the keys that split regularizers."""
     metrics = {block: directed_metric(block.task, block.metric) for block in blocks}
-    present = [frozenset(values) for block, values in blocks.items() if metrics[block]]
-    ranked = largest_complete(present, _order)
+    ranked = largest_complete([frozenset(values) for block, values in blocks.items() if metrics[block]], _order)
     every = {name for block in blocks.values() for name in block}
     names = sorted(ranked or every, key=_sort_key)
     complete: dict[Block, Metric] = {}
@@ -157,7 +157,7 @@ def _ranking(blocks: Mapping[Block, Runs], by: Sequence[str]) -> Ranking:
             continue
         reason = f"no result of {', '.join(missing)}" if metric else f"no direction is known for {block.metric}"
         left_out.append({**block._asdict(), "overrides": json.loads(block.overrides), "reason": reason})
-    table = {block: {name: _mean(map(_mean, runs)) for name, runs in blocks[block].items()} for block in complete}
+    table = {block: {name: fmean(map(fmean, runs)) for name, runs in blocks[block].items()} for block in complete}
     counts = Counter(name for values in blocks.values() for name in values)
     others = [
         {**dict(zip(("regularizer", *by), name, strict=True)), "blocks": counts[name]}
@@ -167,7 +167,6 @@ def _ranking(blocks: Mapping[Block, Runs], by: Sequence[str]) -> Ranking:
     scores = [[metric.score(table[block][name]) for name in names] for block, metric in complete.items()]
     ranks = ranks_of(scores)
     improvements, runs = _improvements(blocks, table, complete)
-    # If there are several baselines, their runs are pooled.
     bases = [runs[name] for name in names if name[0] == BASELINE and name in runs]
     baseline = [list(chain.from_iterable(values)) for values in zip(*bases, strict=True)]
     for position, name in enumerate(names):
@@ -217,26 +216,19 @@ def _label(name: Name) -> str:
 
 
 def _add_post_hoc(ranking: Ranking, scores: Sequence[Sequence[float]], labels: Sequence[str]) -> None:
-    """Add the post-hoc tests if there is a Friedman test; `scores` and `labels` are in the order of the rows."""
+    """Add the post-hoc tests if there is a Friedman test; `scores` by block and row."""
     if ranking.friedman is None:
         return
-    result = post_hoc(scores, [row["rank"] for row in ranking.rows], ranking.friedman["p"])
-    ranking.critical_difference = result.difference
+    result = post_hoc(scores, [row["rank"] for row in ranking.rows], ranking.friedman["p"], labels)
+    ranking.critical_difference, ranking.pairs = result.difference, result.pairs
     for row, letters in zip(ranking.rows, result.letters, strict=True):
         row["groups"] = letters
-    ranking.pairs = [
-        {"first": labels[first], "second": labels[second], "p_nemenyi": p_nemenyi, "p_wilcoxon_holm": p_wilcoxon}
-        for first, second, p_nemenyi, p_wilcoxon in result.pairs
-    ]
 
 
 def _improvements(
     blocks: Mapping[Block, Runs], table: Mapping[Block, Mapping[Name, float]], metrics: Mapping[Block, Metric]
 ) -> tuple[dict[Name, list[float]], dict[Name, list[list[float]]]]:
-    """Return the improvements by block in percent of the baseline's value, of the means and of the runs.
-
-    Blocks whose baseline is 0 are omitted.
-    """
+    """Return those of means and of runs, in percent of the baseline's value, by block; without blocks where it is 0."""
     of_means: dict[Name, list[float]] = {}
     of_runs: dict[Name, list[list[float]]] = {}
     for block, means in table.items():
@@ -249,11 +241,6 @@ def _improvements(
             of_means.setdefault(name, []).append(first)
             of_runs.setdefault(name, []).append(others)
     return of_means, of_runs
-
-
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers)
 
 
 def _notes(ranking: Ranking, names: Sequence[Name], by: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
+from typing import Any
 
 import numpy as np
 
@@ -61,29 +62,32 @@ class PostHoc:
     Attributes:
         difference: Nemenyi's critical difference of mean ranks.
         letters: of the groups of each method; methods that share one do not differ by Nemenyi's test.
-        pairs: two methods, the p-value of Nemenyi's test, and that of Wilcoxon's after Holm's correction; none for more
-            than `MAX_PAIRWISE` methods.
+        pairs: labels of two methods, p_nemenyi, and p_wilcoxon_holm; none for more than `MAX_PAIRWISE` methods.
     """
 
     difference: float
     letters: list[str]
-    pairs: list[tuple[int, int, float, float]]
+    pairs: list[dict[str, Any]]
 
 
-def post_hoc(scores: Sequence[Sequence[float]], mean_ranks: Sequence[float], p_friedman: float) -> PostHoc:
+def post_hoc(
+    scores: Sequence[Sequence[float]], mean_ranks: Sequence[float], p_friedman: float, labels: Sequence[str]
+) -> PostHoc:
     """Test which methods differ; if Friedman's test finds no difference, all are one group.
 
     Args:
         scores: of each block, that of each method, a higher one is better.
         mean_ranks: of each method.
         p_friedman: p-value of Friedman's test.
+        labels: of the methods.
     """
     methods = len(mean_ranks)
     difference = critical_difference(methods, len(scores))
     members = groups(mean_ranks, difference) if p_friedman < SIGNIFICANCE else [list(range(methods))]
-    pairs = []
+    pairs: list[dict[str, Any]] = []
     if methods <= MAX_PAIRWISE:
         by_ranks, by_values = nemenyi(mean_ranks, len(scores)), wilcoxon_holm(scores)
-        for first, second in combinations(range(methods), 2):
-            pairs.append((first, second, float(by_ranks[first, second]), float(by_values[first, second])))
+        for pair in combinations(range(methods), 2):
+            p_values = {"p_nemenyi": float(by_ranks[pair]), "p_wilcoxon_holm": float(by_values[pair])}
+            pairs.append({"first": labels[pair[0]], "second": labels[pair[1]], **p_values})
     return PostHoc(difference, letters(members, methods), pairs)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
 
-from db.queries.rank import Ranking
+from db.queries.rank import BASELINE, Ranking
 from db.queries.statistics import EQUAL
+from db.report.formats.layout import SIGNIFICANT
 from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
 from db.report.formats.noise import Noise, noise_lines, significant
+from db.statistics.evidence import ZONE
 from db.store.rows import Row
 from harness.regularizers.spec import spec_label
 
@@ -32,21 +36,68 @@ def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[st
     return above, table, [*_summary(both), *noise_lines(map(_noise, both), "old"), *_one_sided(rows)]
 
 
+def row_label(row: Row) -> str:
+    """Return the regularizer of a row of a ranking, with the values of the keys that split it."""
+    others = [str(row[key]) for key in _keys(row) if key != "regularizer" and row[key] is not None]
+    return " ".join([spec_label(row["regularizer"], {}), *others])
+
+
+def _keys(row: Row) -> list[str]:
+    """Return the columns of a row before its rank: the regularizer, and the keys that split it."""
+    return [*takewhile(lambda name: name != "rank", row)]
+
+
 def ranking_table(ranking: Ranking) -> TextTable:
     """Return one row per regularizer."""
-    names = [name for name in (ranking.rows[0] if ranking.rows else ()) if name not in ("low", "high", "no_interval")]
-    return names, [[_ranking_text(row, name, ranking.blocks) for name in names] for row in ranking.rows]
+    keys = _keys(ranking.rows[0]) if ranking.rows else []
+    rows = [_ranking_texts(row, keys, ranking.blocks) for row in ranking.rows]
+    names = [*dict.fromkeys(name for row in rows for name, text in row.items() if text or name in keys)]
+    return names, [[row[name] for name in names] for row in rows]
 
 
-def _ranking_text(row: Row, name: str, blocks: int) -> str:
-    value = row[name]
+def _ranking_texts(row: Row, keys: Sequence[str], blocks: int) -> dict[str, str]:
+    mark = f" {SIGNIFICANT}" if significant([row["p_holm"]]) else ""
+    iqm = {"low": row["iqm_low"], "high": row["iqm_high"], "no_interval": "" if row["iqm_low"] is None else None}
+    posterior = [row[name] for name in ("p_worse", "p_equivalent", "p_better")]
+    return {
+        **{key: "" if row[key] is None else str(row[key]) for key in keys},
+        "regularizer": spec_label(row["regularizer"], {}),
+        "rank": "" if row["rank"] is None else f"{row['rank']:.2f}",
+        "groups": row["groups"] or "",
+        "won": f"{row['won']}/{blocks}",
+        "improvement": _change(row, row["improvement"], "%", like=1.0) + mark,
+        "IQM": _change(iqm, row["iqm"], "%", like=1.0),
+        "P(improvement)": _probability(row),
+        "worse/equal/better": "" if None in posterior else "/".join(f"{100 * share:.0f}" for share in posterior) + "%",
+    }
+
+
+def _probability(row: Row) -> str:
+    value, low, high = (row[f"p_improvement{end}"] for end in ("", "_low", "_high"))
     if value is None:
         return ""
-    if name == "regularizer":
-        return spec_label(value, {})
-    if name == "improvement":
-        return _change(row, value, "%")
-    return f"{value:.2f}" if name == "rank" else f"{value}/{blocks}" if name == "won" else str(value)
+    return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def ranking_legend(ranking: Ranking) -> list[str]:
+    """Return what the columns mean, for those that have a value."""
+    rows = ranking.rows
+    lines = []
+    if ranking.critical_difference is not None:
+        lines.append(
+            f"groups: regularizers that share a letter do not differ by Nemenyi's test (critical difference of the"
+            f" ranks: {ranking.critical_difference:.2f})"
+        )
+    if any(row["p_holm"] is not None for row in rows):
+        lines.append(f"{SIGNIFICANT}: the mean improvement is significant at 5 % after Holm's correction")
+    if any(row["iqm"] is not None for row in rows):
+        lines.append("IQM: interquartile mean of the improvements of all runs; interval: over seeds")
+    if any(row["p_improvement"] is not None for row in rows):
+        lines.append(f"P(improvement): probability that a run is better than one of {BASELINE}")
+        lines.append(
+            f"worse/equal/better: Bayesian signed-rank test; equal: within ±{ZONE:g} % of the value of {BASELINE}"
+        )
+    return lines
 
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
@@ -79,7 +130,7 @@ def _side(row: Row, side: str, named: bool) -> str:
     return f"{differing}: {text}" if differing else text
 
 
-def _change(row: Row, change: float | None, unit: str = "", *, like: float | None = None) -> str:
+def _change(row: Mapping[str, Any], change: float | None, unit: str = "", *, like: float | None = None) -> str:
     if change is None:
         return ""
     text = format_value(change, like=like, signed=True) + unit

@@ -123,6 +123,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
             }
             for candidate in result.candidates
         ],
+        "expected_dev": result.expected_dev,
         "unasked": result.selection.remaining if result.selection is not None else 0,
         "incomplete": None if done else (incomplete(result) or ", ".join(dict.fromkeys(states)) or None),
         "trials": [_fields(seed, "id", "seed", "state", "reason", "value") for seed in result.seeds],

@@ -17,6 +17,7 @@ from db.schema.tables import Trials
 from db.statistics.corrections import benjamini_hochberg, holm
 from db.store.rows import in_list
 from db.store.store import Store
+from db.tuning.budget import expected_dev
 from db.tuning.select import Candidate, Selection
 from harness.analysis import analysis_of
 from harness.errors import unknown_name
@@ -107,6 +108,11 @@ class CellResult:
     def candidates(self) -> tuple[Candidate, ...]:
         """Candidates of a swept cell."""
         return self.selection.candidates if self.selection is not None else ()
+
+    @property
+    def expected_dev(self) -> list[float] | None:
+        """Expected dev score over the number of candidates (`db.tuning.budget`)."""
+        return expected_dev(self.selection) if self.selection is not None else None
 
     @property
     def averaged(self) -> list[SeedResult]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import friedmanchisquare, rankdata
+from scipy.stats import friedmanchisquare, rankdata, wilcoxon
 
-from db.queries.rank import BASELINE, Block, _ranking, rank
+from db.queries.rank import BASELINE, Block, rank, rank_blocks
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError
@@ -146,7 +146,7 @@ def test_as_scipy_ranks(rows: list[list[float]]) -> None:
     for n, row in enumerate(rows):
         block = Block("text-classification", f"{n}", "", "", "{}", "", "accuracy")
         blocks[block] = {name: [[value]] for name, value in zip(names, row, strict=True)}
-    ranking = _ranking(blocks, [])
+    ranking = rank_blocks(blocks, [])
     ranks = [rankdata([-value for value in row]) for row in rows]
     by_name = {row["regularizer"]: row for row in ranking.rows}
     for position, (name,) in enumerate(names):
@@ -160,14 +160,39 @@ def test_as_scipy_ranks(rows: list[list[float]]) -> None:
 
 def test_friedman_of_enough_blocks(store: Store, make_trial: Make) -> None:
     rng = random.Random(0)
-    for n in range(6):
-        record(
-            store,
-            make_trial,
-            f"data-{n}",
-            [(name, 80 + position + rng.random()) for position, name in enumerate(NAMES)],
-        )
+    values = [{name: 80 + position + rng.random() for position, name in enumerate(NAMES)} for _ in range(6)]
+    for n, block in enumerate(values):
+        record(store, make_trial, f"data-{n}", block.items())
     ranking = rank(store)
     assert ranking.friedman is not None
     assert ranking.friedman["p"] < 0.01
     assert "over 6 blocks" in ranking.notes[-1]
+    assert [(row["regularizer"], row["groups"]) for row in ranking.rows] == [
+        ("dropout", "a"), ("dropkey", "ab"), ("none", "b"),
+    ]  # fmt: skip
+    assert ranking.critical_difference == pytest.approx(2.343 * (3 * 4 / 36) ** 0.5, rel=1e-3)
+    pairs = {(pair["first"], pair["second"]): pair for pair in ranking.pairs}
+    scores = {name: [block[name] for block in values] for name in NAMES}
+    exact = wilcoxon(scores["dropout"], scores["none"]).pvalue
+    assert pairs["dropout", "none"]["p_wilcoxon_holm"] == pytest.approx(3 * exact)
+    assert pairs["dropout", "none"]["p_nemenyi"] < 0.05 < pairs["dropkey", "none"]["p_nemenyi"]
+
+
+def test_evidence_against_the_baseline(store: Store, make_trial: Make) -> None:
+    """From the single runs, in percent of the baseline's mean of their block."""
+    runs = {"none": (78.0, 80.0, 82.0), "dropkey": (82.0, 84.0, 86.0)}
+    for data in ("trec", "mr", "cr"):
+        for name, values in runs.items():
+            store.record([done(make_trial(n, data=data, regularizer=spec(name)), v) for n, v in enumerate(values)])
+    ranking = rank(store)
+    dropkey, none = ranking.rows
+    assert (dropkey["iqm"], none["iqm"]) == pytest.approx((5.0, 0.0))
+    assert dropkey["iqm_low"] < 5.0 < dropkey["iqm_high"]
+    assert dropkey["p_improvement"] == pytest.approx((9 - 0.5) / 9), "one of nine pairs of runs is equal"
+    assert (none["p_improvement"], none["p_better"], none["p_holm"]) == (None, None, None)
+    assert dropkey["p_better"] > 0.9
+    profile = ranking.profiles
+    assert [profile["improvement"][0], profile["improvement"][-1]] == pytest.approx([-2.5, 7.5])
+    for name, values in runs.items():
+        shares = [sum(100 * (v - 80) / 80 > x for v in values) / 3 for x in profile["improvement"]]
+        assert profile[name][1:-1] == pytest.approx(shares[1:-1])

@@ -172,7 +172,8 @@ def test_equal_differences_have_no_interval(call: Call, folder: Path, make_trial
         assert (row["low"], row["high"], row["no_interval"]) == (None, None, "equal differences")
         assert row["change"] == pytest.approx(4.0)
     if kind == "table":
-        assert "intervals without 0: 0" in compared.out
+        assert "better, untested" in compared.out
+        assert "intervals without 0" not in compared.out
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "tex", "csv", "json"])
@@ -219,11 +220,33 @@ def test_compare_databases_and_exports(call: Call, filled: Path, make_trial: Mak
 def test_rank(call: Call, filled: Path) -> None:
     done = call(*COMMANDS["rank"])
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    assert "dropkey 1.00 2/2 +5.49%" in lines
-    assert "none 2.00 0/2" in lines
+    assert any(line.startswith("dropkey 1.00 2/2 +5.49% +") for line in lines)
+    assert any(line.startswith("none 2.00 0/2 ") for line in lines)
+    assert any(line.startswith("P(improvement): ") for line in lines)
     content = json.loads(call("rank", "--json").out)
-    assert list(content) == ["rows", "blocks", "left_out", "left_out_regularizers", "friedman", "notes"]
+    assert list(content) == [
+        *("rows", "blocks", "left_out", "left_out_regularizers", "friedman"),
+        *("critical_difference", "pairs", "profiles", "notes"),
+    ]
     assert (content["blocks"], content["left_out"], content["left_out_regularizers"]) == (2, [], [])
+
+
+def test_a_critical_difference_diagram(call: Call, folder: Path, make_trial: Make) -> None:
+    nothing = call("rank", "--format", "svg")
+    assert (nothing.code, "no critical-difference diagram: " in nothing.err) == (2, True)
+    with open_store("sqlite:///dropbench.db") as store:
+        for number, name in enumerate(("none", "dropkey", "dropout")):
+            for block in range(6):
+                trial = make_trial(0, data=f"set-{block}", regularizer=RegularizerSpec(name=name))
+                store.record([RunRecord(trial, "succeeded", metrics=[("test/accuracy", -1, 80.0 + number)])])
+    drawn = call("rank", "--format", "svg").out
+    assert all(f">{name}</text>" in drawn for name in ("none", "dropkey", "dropout"))
+    assert "critical difference 1.35; 6 blocks" in drawn
+    assert "expected a file" in call("rank", "--format", "png").err
+    assert call("rank", "--format", "png", "-o", "cd.png").code == 0
+    assert Path("cd.png").read_bytes().startswith(b"\x89PNG")
+    lines = [" ".join(line.split()) for line in call("rank").out.splitlines()]
+    assert any(line.startswith("dropout 1.00 a 6/6 ") for line in lines)
 
 
 def test_nothing(call: Call, folder: Path) -> None:
