@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,10 @@ class Noise:
 
 
 def noise_lines(noises: Iterable[Noise], baseline: str) -> list[str]:
-    """Return one line per metric with the noise floor, and the smallest difference that its intervals can detect."""
+    """Return one line per metric with the noise floor, and the smallest difference that its intervals can detect.
+
+    Both are root mean squares over the comparisons, as single standard deviations of few seeds vary by chance.
+    """
     by_metric: dict[str, list[Noise]] = {}
     for noise in noises:
         by_metric.setdefault(noise.metric, []).append(noise)
@@ -38,11 +42,11 @@ def noise_lines(noises: Iterable[Noise], baseline: str) -> list[str]:
         text = group[0].text
         parts = []
         if floors := [noise.floor for noise in group if noise.floor is not None]:
-            parts.append(f"noise floor {_range(floors, text)} (std of {baseline} over seeds)")
-        if tested := [noise for noise in group if noise.half_width is not None]:
-            widths = [noise.half_width for noise in tested if noise.half_width is not None]
-            pairs = _range([noise.pairs for noise in tested], "{:.0f}".format)
-            parts.append(f"detectable difference {_range(widths, text)} (half-width of the intervals, {pairs} pairs)")
+            parts.append(f"noise floor {text(_pooled(floors))} (pooled std of {baseline} over seeds)")
+        if tested := {noise.pairs: None for noise in group if noise.half_width is not None}:
+            width = text(_pooled([noise.half_width for noise in group if noise.half_width is not None]))
+            pairs = " to ".join(str(count) for count in dict.fromkeys((min(tested), max(tested))))
+            parts.append(f"detectable difference {width} (pooled half-width of the intervals, {pairs} pairs)")
         elif parts:
             parts.append(f"detectable difference: none with fewer than {MIN_PAIRS} pairs")
         if parts:
@@ -50,9 +54,8 @@ def noise_lines(noises: Iterable[Noise], baseline: str) -> list[str]:
     return lines
 
 
-def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
-    low, high = text(min(values)), text(max(values))
-    return low if low == high else f"{low} to {high}"
+def _pooled(values: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(value * value for value in values) / len(values))
 
 
 def significant(p_values: Sequence[float | None]) -> int:

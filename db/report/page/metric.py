@@ -184,6 +184,9 @@ def ranks_chart(view: View) -> Group | None:
         return None
     header, rows = ranking_table(ranking)
     group = Group("ranks", "Ranks over the columns", header=tuple(header), rows=[tuple(row) for row in rows])
+    bases = dict.fromkeys(cell.row for cell in view.cells.values() if cell.cell.baseline)
+    if {*bases} - {BASELINE}:
+        group.lead.append(f"{BASELINE}: the baseline, {', '.join(bases)}.")
     group.lead += [f"{line}." for line in (*ranking_legend(ranking), *ranking.notes)]
     if ranking.critical_difference is not None:
         uri = f"data:image/png;base64,{b64encode(critical_difference_diagram(ranking, 'png')).decode()}"
@@ -198,9 +201,8 @@ def ranks_chart(view: View) -> Group | None:
     ]
     if points:
         group.legend = [*enumerate(names)]
-        caption, description = "Performance profile", "share of the runs above each improvement, by row"
-        x = f"share of the runs above an improvement over {BASELINE} (%)"
-        group.charts.append(histogram_chart(caption, description, names, points, x))
+        caption = "Performance profile: share of the runs above an improvement"
+        group.charts.append(histogram_chart(caption, f"{caption}, by row", names, points, f"over {BASELINE} (%)"))
     return group
 
 

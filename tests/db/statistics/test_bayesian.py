@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 
 from db.statistics import bayesian
 from db.statistics.bayesian import bayesian_signed_rank
+from tests.paths import GOLDEN_FILES
 
-RNG = np.random.default_rng(0)
+GOLDEN = json.loads((GOLDEN_FILES / "rank_statistics.json").read_text())["baycomp"]
 
 
-@pytest.mark.parametrize(("blocks", "zone"), [(5, 0.2), (10, 0.5), (14, 1.0)])
-def test_as_baycomp(blocks: int, zone: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both draw the same weights from the same generator."""
-    baycomp = pytest.importorskip("baycomp")
-    baseline, ours = RNG.normal(0, 1, blocks).round(1), RNG.normal(0.5, 1, blocks).round(1)
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{len(golden['first'])} blocks")
+def test_as_baycomp(golden: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both draw the same weights from the same generator, ours in batches."""
     monkeypatch.setattr(bayesian, "MAX_BATCH", 1000)
-    posterior = bayesian_signed_rank(ours - baseline, zone, draws=2000, seed=3)
-    theirs = baycomp.SignedRankTest.probs(baseline, ours, rope=zone, nsamples=2000, random_state=3)
-    assert [posterior.worse, posterior.equivalent, posterior.better] == pytest.approx(theirs, abs=1e-9)
+    differences = np.subtract(golden["second"], golden["first"])
+    posterior = bayesian_signed_rank(differences, golden["zone"], draws=2000, seed=3)
+    ours = [posterior.worse, posterior.equivalent, posterior.better]
+    assert ours == pytest.approx(golden["probabilities"], abs=1e-9)
 
 
 def test_clear_cases() -> None:

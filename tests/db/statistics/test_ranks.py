@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ from db.statistics.ranks import (
     wilcoxon,
     wilcoxon_holm,
 )
+from tests.paths import GOLDEN_FILES
 
+GOLDEN = json.loads((GOLDEN_FILES / "rank_statistics.json").read_text())["autorank"]
 RNG = np.random.default_rng(0)
 TABLES = [RNG.normal(np.arange(k) / 2, 1, (blocks, k)) for blocks, k in ((6, 3), (12, 5), (30, 9))]
 
@@ -36,20 +40,15 @@ def test_as_scikit_posthocs(table: np.ndarray[tuple[int, int], np.dtype[np.float
     assert wilcoxon_holm(table) == pytest.approx(theirs, abs=1e-9)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: "x".join(map(str, table.shape)))
-def test_as_autorank(table: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> None:
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{len(golden['table'])} blocks")
+def test_as_autorank(golden: dict[str, Any]) -> None:
     """Autorank reads the quantile of the critical difference from a table of statsmodels, with four digits."""
-    autorank = pytest.importorskip("autorank")
-    pandas = pytest.importorskip("pandas")
-    result = autorank.autorank(
-        pandas.DataFrame(table), verbose=False, force_mode="nonparametric", order="descending"
-    )  # fmt: skip
-    assert critical_difference(table.shape[1], len(table)) == pytest.approx(result.cd, rel=1e-3)
-    ranks = ranks_of(table.tolist())
-    assert sorted(np.mean(ranks, axis=0)) == pytest.approx(sorted(result.rankdf["meanrank"]), rel=1e-9)
+    ranks = ranks_of(golden["table"])
+    assert np.mean(ranks, axis=0) == pytest.approx(golden["mean_ranks"], rel=1e-9)
     test = friedman(ranks)
     assert test is not None
-    assert test["p"] == pytest.approx(result.pvalue, rel=1e-9)
+    assert test["p"] == pytest.approx(golden["p_value"], rel=1e-9)
+    assert critical_difference(len(ranks[0]), len(ranks)) == pytest.approx(golden["critical_difference"], rel=1e-3)
 
 
 @given(st.lists(st.integers(-4, 4) | st.floats(-9, 9), min_size=1, max_size=8))

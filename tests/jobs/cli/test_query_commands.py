@@ -145,8 +145,8 @@ def test_compare(call: Call, filled: Path) -> None:
         "2 compared: 2 better, 0 worse, 0 neither",
         "2 tested: 0 intervals without 0; significant at 5 %: 0 after Holm's correction, 0 after Benjamini-Hochberg's",
         "within noise: the interval of the change contains 0",
-        "accuracy: noise floor 2.00 (std of old over seeds); detectable difference 7.45 (half-width of the intervals,"
-        " 3 pairs)",
+        "accuracy: noise floor 2.00 (pooled std of old over seeds); detectable difference 7.45 (pooled half-width of"
+        " the intervals, 3 pairs)",
         alone,
     ]
     assert "unknown state, suite or trial id 'dropkey'" in call("compare", "data=mr dropkey", "mine").err
@@ -173,7 +173,6 @@ def test_equal_differences_have_no_interval(call: Call, folder: Path, make_trial
         assert row["change"] == pytest.approx(4.0)
     if kind == "table":
         assert "better, untested" in compared.out
-        assert "intervals without 0" not in compared.out
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "tex", "csv", "json"])
@@ -229,24 +228,6 @@ def test_rank(call: Call, filled: Path) -> None:
         *("critical_difference", "pairs", "profiles", "notes"),
     ]
     assert (content["blocks"], content["left_out"], content["left_out_regularizers"]) == (2, [], [])
-
-
-def test_a_critical_difference_diagram(call: Call, folder: Path, make_trial: Make) -> None:
-    nothing = call("rank", "--format", "svg")
-    assert (nothing.code, "no critical-difference diagram: " in nothing.err) == (2, True)
-    with open_store("sqlite:///dropbench.db") as store:
-        for number, name in enumerate(("none", "dropkey", "dropout")):
-            for block in range(6):
-                trial = make_trial(0, data=f"set-{block}", regularizer=RegularizerSpec(name=name))
-                store.record([RunRecord(trial, "succeeded", metrics=[("test/accuracy", -1, 80.0 + number)])])
-    drawn = call("rank", "--format", "svg").out
-    assert all(f">{name}</text>" in drawn for name in ("none", "dropkey", "dropout"))
-    assert "critical difference 1.35; 6 blocks" in drawn
-    assert "expected a file" in call("rank", "--format", "png").err
-    assert call("rank", "--format", "png", "-o", "cd.png").code == 0
-    assert Path("cd.png").read_bytes().startswith(b"\x89PNG")
-    lines = [" ".join(line.split()) for line in call("rank").out.splitlines()]
-    assert any(line.startswith("dropout 1.00 a 6/6 ") for line in lines)
 
 
 def test_nothing(call: Call, folder: Path) -> None:

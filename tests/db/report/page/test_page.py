@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,9 @@ from db.report.page.table import table_of
 from db.report.view.build import with_subsets
 from db.report.view.view import CellTrials, View
 from db.store.store import Store
-from db.tuning.select import Candidate, Selection
 from harness.runs.run_directory import RunDirectory
 from harness.suites.cell import SuiteOptions
-from harness.suites.search_space import Sweep
 from harness.trials.metric import Metric
-from tests.db.report.view.test_ranking import filled_view, wide_suite
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Runs, Tables
@@ -288,30 +284,3 @@ def test_every_cell_of_the_table_links_to_its_details(view: View) -> None:
     table = table_of(view, anchors)
     links = [cell.details for row in table.rows for cell in row.cells]
     assert links == [anchors[row, column] for row in view.rows for column in view.columns]
-
-
-def test_ranks_over_the_columns(store: Store, tables: Tables, tmp_path: Path) -> None:
-    view = filled_view(store, tables, wide_suite())
-    document = checked(page(view, store, tmp_path))
-    (picture,) = document.xpath("//figure[contains(@class, 'picture')]/img")
-    assert picture.get("src").startswith("data:image/png")
-    section = document.xpath("//*[@id='ranks']")[0].getparent()
-    assert "text-transformer dropkey" in section.text_content()
-    assert "critical difference of the ranks: 1.48" in section.text_content()
-    captions = texts(document, "//figure[contains(@class, 'chart')]/figcaption")
-    assert "Performance profile" in captions
-
-
-def test_the_dev_score_over_the_budget(store: Store, tables: Tables, tmp_path: Path) -> None:
-    """Of a grid whose candidates are done."""
-    view = filled_view(store, tables, wide_suite())
-    position = ("text-transformer dropkey", "trec")
-    cell = view.cells[position].cell
-    candidates = tuple(Candidate({"ratio": n / 10}, cell, (), "succeeded", dev=80.0 + n, n=1) for n in range(1, 4))
-    selection = Selection(Sweep(space={}), candidates, Metric("accuracy"))
-    cells = {**view.cells, position: replace(view.cells[position], selection=selection)}
-    document = checked(page(replace(view, cells=cells), store, tmp_path))
-    section = document.xpath("//*[@id='budget']")[0].getparent()
-    rows = [texts(row, "./*") for row in section.xpath(".//tbody/tr")]
-    expected = (82.0, 82 + 2 / 3, 83.0)
-    assert rows == [["trec", position[0], str(k), f"{value:.4g}"] for k, value in enumerate(expected, 1)]
