@@ -94,8 +94,9 @@ def probability_of_improvement(blocks: Sequence[tuple[ArrayLike, ArrayLike]]) ->
 
 def _shares_below(values: Array, others: Array) -> Array:
     """Return the share of `others`, which are sorted, that is less than each value; equal ones count half."""
-    counts: Array = np.searchsorted(others, values) + np.searchsorted(others, values, side="right")
-    return counts / (2 * len(others))
+    counts = np.searchsorted(others, values) + np.searchsorted(others, values, side="right")
+    shares: Array = counts / (2 * len(others))
+    return shares
 
 
 def _interval(value: float, error: float, df: int) -> Estimate:
