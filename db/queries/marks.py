@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain, islice
@@ -15,11 +15,14 @@ from sqlalchemy import ColumnElement, Connection, case, func, null, select
 from db.schema.tables import Configs, Trials
 from db.store.filters import distinct_values
 from harness.errors import InputError
+from harness.regularizers.spec import part_names
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from harness.suites.suite import SYNTHETIC
 from harness.trials.task import SUBSET
 
+VERSIONED = ("task", "model", "regularizer", "result_versions")
+"""The columns of a configuration that `all_versions` takes."""
 LIMIT = 100
 """Runs of a data set that are tried: those of an imported database are elsewhere."""
 
@@ -95,6 +98,27 @@ def differing_versions(trained: Iterable[str]) -> str | None:
     versions = {version for text in named for version in text.split(", ")}
     counts = Counter(version.partition(" ")[0] for version in versions)
     return ", ".join(sorted(version for version in versions if counts[version.partition(" ")[0]] > 1)) or None
+
+
+def result_versions_differ(connection: Connection, *clauses: ColumnElement[bool]) -> bool:
+    """Return whether the configurations that match have any item, such as a regularizer, in several result versions."""
+    query = select(*(Configs.c[name] for name in VERSIONED)).distinct()
+    raised = select(Configs.c.id).where(Configs.c.result_versions.is_not(None), *clauses).limit(1)
+    if connection.scalar(raised) is None:
+        return False
+    versions: dict[str, set[str]] = defaultdict(set)
+    for row in connection.execute(query.where(*clauses)):
+        for item, version in all_versions(*row).items():
+            versions[item].add(version)
+    return any(len(own) > 1 for own in versions.values())
+
+
+def all_versions(task: str, model: str, regularizer: str, result_versions: str | None) -> dict[str, str]:
+    """Return the result versions of all items of a configuration, including those that are 1."""
+    items = ["engine", f"task {task}", f"model {model}"]
+    items += [f"regularizer {name}" for name in part_names(regularizer) if name != "none"]
+    raised = (text.rpartition(" ") for text in (result_versions or "").split(", ") if text)
+    return dict.fromkeys(items, "1") | {item: version for item, _, version in raised}
 
 
 def mark_text(marks: Iterable[str | None]) -> str | None:
