@@ -54,20 +54,20 @@ def name_of(config: Mapping[str, Any], by: Sequence[str]) -> Name:
     """Return the regularizer of a configuration with its values of the keys `by`."""
     if config["regularizer"] == BASELINE:
         return (BASELINE, *(None for _ in by))
-    versions = _version_text(config, of_regularizers=True) if RESULT_VERSIONS in by else None
+    versions = _of_regularizers(config[RESULT_VERSIONS], yes=True) if RESULT_VERSIONS in by else None
     own = {key: config[key] for key in ("schedule", "align")}
     values = {**own, **config["params"], RESULT_VERSIONS: versions}
     return (config["regularizer"], *(values.get(key) for key in by))
 
 
-def condition_versions(config: Mapping[str, Any]) -> str | None:
-    """Return the result versions above 1 of everything but the regularizer."""
-    return _version_text(config, of_regularizers=False)
+def condition_versions(result_versions: str | None) -> str | None:
+    """Return those of a configuration's result versions that are not a regularizer's, None if all are 1."""
+    return _of_regularizers(result_versions, yes=False)
 
 
-def _version_text(config: Mapping[str, Any], *, of_regularizers: bool) -> str | None:
-    texts = (config[RESULT_VERSIONS] or "").split(", ")
-    return ", ".join(text for text in texts if text and text.startswith("regularizer ") == of_regularizers) or None
+def _of_regularizers(result_versions: str | None, *, yes: bool) -> str | None:
+    texts = (result_versions or "").split(", ")
+    return ", ".join(text for text in texts if text and text.startswith("regularizer ") == yes) or None
 
 
 def weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tuple[str, str]]:

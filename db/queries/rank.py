@@ -102,7 +102,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             overrides = texts[id(config["overrides"])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
             mark = marks.get((config["data"], config["fingerprint"]))
-            versions["result_versions"] = condition_versions(config)
+            versions["result_versions"] = condition_versions(config["result_versions"])
             block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark, **versions)
             blocks.setdefault(block, {}).setdefault(name_of(config, by), []).append(mean)
             if extras:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -14,6 +15,7 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.cell import Cell
+from harness.trials.result_versions import earlier_trials, version_note
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial
 
@@ -103,9 +105,29 @@ def _digests(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _agrees(config: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
     """Return whether a recorded configuration equals that of a draft, except for what is known from files."""
-    plain = (key for key in target if key not in ("data", "weights", "recipe"))
+    plain = [key for key in {*target, "result_versions"} if key not in ("data", "weights", "recipe")]
     recipes = [
         {key: value for key, value in recipe.items() if not key.endswith(DIGEST_KEYS)}
         for recipe in (config["recipe"], target["recipe"])
     ]
-    return all(config.get(key) == target[key] for key in plain) and recipes[0] == recipes[1]
+    return all(config.get(key) == target.get(key) for key in plain) and recipes[0] == recipes[1]
+
+
+def trained_before(store: Store, trials: Iterable[Trial]) -> dict[str, str]:
+    """Return a note for each trial that was trained with earlier result versions, on the latest of them."""
+    earlier = {other.id: (trial.id, other) for trial in trials for other in earlier_trials(trial)}
+    notes: dict[str, str] = {}
+    for id, row in store.states(list(earlier)).items() if earlier else ():
+        trial_id, other = earlier[id]
+        if row.state == "succeeded" and trial_id not in notes:
+            notes[trial_id] = version_note(other) or ""
+    return notes
+
+
+def outdated_notes(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Return what differs between the result versions of trials and the current ones, a note for each difference."""
+    notes: dict[str | None, None] = {}
+    for trial in trials:
+        with suppress(InputError):  # an item that is not registered
+            notes[version_note(trial)] = None
+    return tuple(filter(None, notes))

@@ -22,14 +22,25 @@ ENGINE = 1
 
 def current_versions(trial: Trial) -> dict[str, int]:
     """Return the result version of every item that a trial uses, by item: ``engine``, ``regularizer dropkey``."""
-    parts = part_names(trial.regularizer.name)
-    model = MODELS.entry(trial.model).facts if trial.model in MODELS else {}  # a task may build its models itself
-    return {
-        "engine": ENGINE,
-        f"task {trial.task}": spec_of(trial.task).result_version,
-        f"model {trial.model}": model.get("result_version", 1),
-        **{f"regularizer {name}": result_version_of(name) for name in parts if name != "none"},
-    }
+    regularizers = (f"regularizer {name}" for name in part_names(trial.regularizer.name) if name != "none")
+    items = ("engine", f"task {trial.task}", f"model {trial.model}", *regularizers)
+    return {item: item_version(item) for item in items}
+
+
+def item_version(item: str) -> int:
+    """Return the result version of ``engine``, ``task NAME``, ``model NAME`` or ``regularizer NAME``; 1 for data sets.
+
+    Raises:
+        InputError: the task or regularizer is unknown or broken.
+    """
+    kind, _, name = item.partition(" ")
+    if kind == "task":
+        return spec_of(name).result_version
+    if kind == "regularizer":
+        return result_version_of(name)
+    if kind == "model" and name in MODELS:  # a task may build its models itself
+        return int(MODELS.entry(name).facts.get("result_version", 1))
+    return ENGINE if kind == "engine" else 1
 
 
 def with_current_versions(trial: Trial) -> Trial:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from db.queries.recorded import trained_before
 from db.store.store import Enqueued, Store
-from harness.errors import InputError
+from harness.errors import InputError, count_of
+from harness.registry import warn
 from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.task import TASKS
@@ -35,6 +38,7 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
         InputError: the database or a run directory cannot be written, or a new trial is impossible.
     """
     present = store.states([trial.id for trial, _ in items])
+    _report_earlier(store, {trial.id: trial for trial, _ in items if trial.id not in present})
     new = {trial.config_id: trial for trial, _ in items if trial.id not in present}
     for trial in new.values():  # one per configuration: seeds make no difference
         TASKS.get(trial.task).check(trial)
@@ -49,6 +53,13 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
     enqueued = store.enqueue(items)
     import_results(store, settings, [trial.id for trial, _ in items])
     return enqueued
+
+
+def _report_earlier(store: Store, new: Mapping[str, Trial]) -> None:
+    """Warn of new trials that were trained with earlier result versions."""
+    for note, count in Counter(trained_before(store, new.values()).values()).items():
+        kept = "are trained again as other trials; `dropbench results` lists both"
+        warn(f"{count_of(count, 'trial')} {'was' if count == 1 else 'were'} {note}: they {kept}")
 
 
 def requeue_exhausted(store: Store, ids: Sequence[str]) -> list[str]:

@@ -45,7 +45,7 @@ def _ranking_text(row: Row, name: str, blocks: int) -> str:
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries"
+    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries", "result_versions"
     columns = {name: row[name] for name in row if name in shared}
     columns |= {name: row[name] for name in ("preset", "regularizer", "params", "overrides", "mark", "metric")}
     columns |= {
@@ -107,5 +107,5 @@ def _config(row: Row, columns: Sequence[str]) -> str:
     regularizer = spec_label(row["regularizer"], row["params"]) if row["regularizer"] else ""
     overrides = ",".join(f"{key}={value}" for key, value in row["overrides"].items())
     texts = [*(row[name] for name in columns), regularizer, overrides]
-    texts += [row["schedule"], row["preset"], row.get("libraries")]
+    texts += [row["schedule"], row["preset"], row.get("libraries"), row["result_versions"]]
     return " ".join(text for text in texts if text)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import friedmanchisquare, rankdata
 
-from db.queries.rank import BASELINE, Block, _largest_complete, _ranking, rank
+from db.queries.blocks import BASELINE, Block
+from db.queries.rank import _largest_complete, _ranking, rank
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError
