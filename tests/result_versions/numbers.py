@@ -31,7 +31,7 @@ DECLARED = {
     "model": "in harness/models/catalog.yaml",
     "regularizer": "the class attribute",
 }
-"""Where a version is declared."""
+"""The place in which an item's version is declared."""
 SPREAD = {f"regularizer {name}" for name in REGULARIZERS if name not in cases.MODEL_OF}
 """Items whose trials start from spread weights: those of a regularizer on a ViT."""
 RELATIVE, OF_METRICS = 1e-4, 2e-2

@@ -55,11 +55,11 @@ PAIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "models": ("bert-tiny", {"model": "bert-tiny"}),
     "libraries": ("torch 2.13", {"libraries": NEW}),
 }
-"""What differs in the second trial of each regularizer, as text, and the fields."""
+"""The differences of the second trial of each regularizer, as text, and the fields."""
 APART = {"data folders", "engine versions", "models"}
-"""What has tables of its own in the dashboard; of the others, a table shows one."""
+"""Differences that have tables of their own in the dashboard; of other trials, a table shows one."""
 ASKED = {"values of rescale", "models"}
-"""What `--group-by` pools if the user asks for rows without it; the row says so."""
+"""Differences that `--group-by` pools if the user asks for rows without them; the row says so."""
 
 
 def trials(kind: str) -> Iterator[tuple[Trial, str, float]]:
@@ -83,7 +83,7 @@ def trials(kind: str) -> Iterator[tuple[Trial, str, float]]:
 
 @pytest.fixture(params=PAIRS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """What differs."""
+    """The difference of a pair."""
     return str(request.param)
 
 
