@@ -57,7 +57,9 @@ def items() -> list[str]:
         return [f"{kind} {name}" for name in registry if registry.entry(name).plugin is None]
 
     names = ["engine", *named("task", TASKS), *named("model", MODELS), *named("regularizer", REGULARIZERS)]
-    return [item for item in names if item != "regularizer none" and item.partition(" ")[2] not in UNBUILT]
+    parts = {f"regularizer {name}" for name in REGULARIZERS if "parts" in REGULARIZERS.entry(name).facts}
+    left_out = {"regularizer none", *(f"model {name}" for name in UNBUILT), *parts}  # parts have cases of their own
+    return [item for item in names if item not in left_out]
 
 
 def representative(model: str) -> str:
