@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Text, cast, select
 
 from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
-from db.queries.marks import libraries_differ, mark_text, marks_of
+from db.queries.marks import VERSIONED, all_versions, libraries_differ, mark_text, marks_of
 from db.queries.results import sort_key
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.tables import Configs
@@ -54,13 +54,15 @@ class Side:
 def read_sides(sides: Sequence[tuple[Connection, Sequence[str]]], metrics: Sequence[str] = ()) -> list[Side]:
     """Read the trials of filters, each of a database. Raise InputError if a word or metric is unknown."""
     names = ["libraries"] if libraries_differ(*(connection for connection, _ in sides)) else []
+    raised = select(Configs.c.id).where(Configs.c.result_versions.is_not(None)).limit(1)
+    versions = any(connection.scalar(raised) is not None for connection, _ in sides)
     return [
-        _read_side(connection, GroupKeys(filters.parse(connection, words), names), metrics)
+        _read_side(connection, GroupKeys(filters.parse(connection, words), names), metrics, versions=versions)
         for connection, words in sides
     ]
 
 
-def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str]) -> Side:
+def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str], *, versions: bool) -> Side:
     filter = keys.filter
     query = select(Configs.c.id, cast(Configs.c.config, Text)).where(*filter.on_configs(Configs.c.id))
     texts: dict[str, str] = dict(connection.execute(query).all())
@@ -68,12 +70,15 @@ def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str]) 
     side = Side(values={MetricName.parse(name).label: seed_values(keys, connection, name) for name in names})
     rows = configs(connection, filter, COLUMNS)
     trained = connection.execute(keys.select().distinct()).all() if keys.names else [(id,) for id in rows]
-    for id, *versions in trained:
-        libraries = dict(zip(keys.names, versions, strict=True))
-        key = id, *versions
+    for id, *own in trained:
+        libraries = dict(zip(keys.names, own, strict=True))
+        key = id, *own
         row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **libraries}
         row["mark"] = marks.get((row["data"], row["fingerprint"]))
-        side.config_json[key] = json.dumps({**json.loads(texts[id]), **libraries}) if versions else texts[id]
+        more: Row = dict(libraries)
+        if versions:  # also those that are 1: a missing one would equal that of a configuration without the item
+            more["result_versions"] = all_versions(*(row[name] for name in VERSIONED))
+        side.config_json[key] = json.dumps({**json.loads(texts[id]), **more}) if more else texts[id]
     return side
 
 
@@ -178,8 +183,16 @@ def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing
     label["mark"] = mark_text(configs[id]["mark"] for configs, id in ((old.configs, old_id), (new.configs, new_id)))
     sides: tuple[Row, Row] = {}, {}
     without_column: list[Key] = []
+    versioned = {key[1] for key in differing if key[0] == "result_versions"}
+    if versioned:
+        texts = _differing_versions(old.config_json[old_id], new.config_json[new_id], versioned)
+        label["result_versions"] = None if any(texts) else label["result_versions"]
+        for values, text in zip(sides, texts, strict=True):
+            values.update({"result_versions": text} if any(texts) else {})
     for key in sorted(differing):
         holder, name = _HOLDERS.get(key[:-1]), key[-1]
+        if key[0] == "result_versions":
+            continue
         if holder is not None:
             label[holder].pop(name, None)
         elif key in _OWN_COLUMN | _FINGERPRINT:
@@ -197,6 +210,14 @@ def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing
             flat = dict(_flatten(json.loads(text)))
             values.update({".".join(key): flat.get(key) for key in without_column})
     return {**label, "old": sides[0], "new": sides[1], "only": None}
+
+
+def _differing_versions(old: str, new: str, items: set[str]) -> tuple[str | None, str | None]:
+    """Return the result versions of `items` on each side; without those that are 1, unless the other side's is not."""
+    versions: list[dict[str, str]] = [json.loads(text)["result_versions"] for text in (old, new)]
+    named = [item for item in sorted(items) if any(own.get(item, "1") != "1" for own in versions)]
+    first, second = (", ".join(f"{item} {own[item]}" for item in named if item in own) or None for own in versions)
+    return first, second
 
 
 def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[int, float]) -> Row:

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import Connection, Text, cast, select
+from sqlalchemy import Connection
 
+from db.queries.blocks import BASELINE, Block, Name, condition_versions, name_of, split_keys, weights_and_plugins
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.marks import libraries_differ, marks_of
+from db.queries.marks import libraries_differ, marks_of, result_versions_differ
 from db.queries.results import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test, summarize
 from db.schema.connection import reading
@@ -24,36 +25,17 @@ from db.statistics.corrections import holm
 from db.statistics.evidence import against_baseline, post_hoc, profiles
 from db.statistics.ranks import MIN_BLOCKS, MIN_METHODS, friedman, ranks_of
 from db.store import filters
-from db.store.filters import Filter
 from db.store.rows import Row
 from db.store.store import Store
 from harness.errors import unknown_name
 from harness.files import canonical_json
 from harness.trials.metric import Metric, MetricName
 
-Name = tuple[Any, ...]
-"""A regularizer, followed by the values of the keys that split it."""
 Runs = dict[Name, list[list[float]]]
 """Values over seeds of each configuration of each regularizer, in a block."""
 
-BASELINE = "none"
 MAX_NAMED = 5
 """Regularizers and reasons that notes name; the others are counted."""
-
-
-class Block(NamedTuple):
-    """The conditions under which regularizers are compared; data with another fingerprint are other data."""
-
-    task: str
-    data: str
-    model: str
-    preset: str
-    overrides: str
-    fingerprint: str
-    metric: str
-    weights: str = ""
-    mark: str | None = None
-    libraries: str | None = None
 
 
 @dataclass
@@ -97,7 +79,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
         store: the database.
         words: a filter (`db.store.filters`).
         metrics: as of `results.results`; default: each task's selection metric, on the test set.
-        by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own.
+        by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own, as
+            do a regularizer's result versions, and the values of its parameters that are words, such as ``rescale``.
 
     Raises:
         InputError: a word, metric or key is unknown.
@@ -113,7 +96,9 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
         names = resolve_names(connection, metrics)
         keys = GroupKeys(filter, ["libraries"] if libraries_differ(connection) else [])
         values = {MetricName.parse(name).label: _runs(keys, connection, name) for name in names}
-        marks, extras = marks_of(connection), _weights_and_plugins(connection, filter)
+        marks, extras = marks_of(connection), weights_and_plugins(connection, filter)
+        differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
+    by = split_keys(configurations.values(), by, versions=differ)
     # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
@@ -129,13 +114,19 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             overrides = texts[id(config["overrides"])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
             mark = marks.get((config["data"], config["fingerprint"]))
+            versions["result_versions"] = condition_versions(config["result_versions"])
             block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark, **versions)
-            blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(seeds)
+            blocks.setdefault(block, {}).setdefault(name_of(config, by), []).append(seeds)
             if extras:
                 digests.setdefault((block, config["regularizer"]), set()).add(plugins)
     ranking = rank_blocks(blocks, by)
     if keys.names:
         ranking.notes.append("trained with different library versions: each has blocks of its own")
+    if differ:
+        ranking.notes.append(
+            "trained with different result versions: those of the engine, a task or a model have "
+            "blocks of their own, those of a regularizer are ranked separately"
+        )
     if mixed := sorted({name for (_, name), plugins in digests.items() if len(plugins) > 1}):
         ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
     return ranking
@@ -281,19 +272,3 @@ def _runs(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any,
     for key, values, _ in keys.finals(connection, name):
         by_key.setdefault(key, []).extend(value for value in values if value is not None)
     return {key: values for key, values in by_key.items() if values}
-
-
-def _weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tuple[str, str]]:
-    """Return the digests of initial weights and plug-ins by configuration, of those that have any."""
-    text = cast(Configs.c.config, Text)
-    has_any = text.not_like('%"weights": null%') | text.not_like('%"plugins": {}%')
-    query = select(Configs.c.id, Configs.c.config).where(*filter.on_configs(Configs.c.id), has_any)
-    rows = connection.execute(query).all()
-    return {id: ((config["weights"] or {}).get("digest", ""), canonical_json(config["plugins"])) for id, config in rows}
-
-
-def _name(config: Mapping[str, Any], by: Sequence[str]) -> Name:
-    if config["regularizer"] == BASELINE:
-        return (BASELINE, *(None for _ in by))
-    values = {"schedule": config["schedule"], "align": config["align"], **config["params"]}
-    return (config["regularizer"], *(values.get(key) for key in by))

@@ -136,6 +136,8 @@ class Regularizer(FiniteModel, ABC):
     """The kinds of site that the regularizer can be bound to."""
     stage: ClassVar[Stage] = "keys"
     """The target of the regularizer, which defines its place in a composition."""
+    result_version: ClassVar[int] = 1
+    """Raised when a change of the class changes the numbers that training gives."""
     strength: ClassVar[str] = "ratio"
     """The parameter that schedules over layers and steps multiply, if the regularizer has it."""
     num_passes: ClassVar[int] = 1

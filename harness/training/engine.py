@@ -18,6 +18,7 @@ from harness.training.monte_carlo import drop_nothing
 from harness.training.train_state import TrainState
 from harness.training.trainer import Trainer
 from harness.trials.alignment import base_trial
+from harness.trials.result_versions import check_versions
 from harness.trials.task import TASKS
 
 
@@ -34,13 +35,15 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
     Raises:
         Interrupted: see `stop`.
         Diverged: the loss became infinite or NaN.
-        InputError: data, model, regularizer or recipe do not fit together, or the device or backend is missing.
+        InputError: data, model, regularizer or recipe do not fit together, the device or backend is missing, or the
+            trial was requested with other result versions.
     """
     check_backend(settings.backend, cuda=settings.uses_cuda())
     if settings.threads:
         torch.set_num_threads(settings.threads)
     with backend(settings.backend):
         trial = directory.trial()
+        check_versions(trial)
         task = TASKS.get(trial.task)(trial, settings)
         task.setup()
         trainer = Trainer(task, directory, settings, stop)

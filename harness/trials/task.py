@@ -92,6 +92,7 @@ class Task(ABC):
         name: the registered name; `TASKS.register` sets it.
         recipe_type: the model of its hyper-parameters.
         metrics: the metrics that `evaluate` and `summary` may return; `evaluate` always returns `selection_metric`.
+        result_version: raised when a change of the task changes its numbers (`harness.trials.result_versions`).
 
     Attributes:
         notes: facts for readers of the results, such as how the data were split or truncated. `setup` sets them; they
@@ -103,6 +104,7 @@ class Task(ABC):
     name: ClassVar[str]
     recipe_type: ClassVar[type[Recipe]] = Recipe
     metrics: ClassVar[tuple[Metric, ...]]
+    result_version: ClassVar[int] = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from db.queries.rank import BASELINE, Ranking
+from db.queries.blocks import BASELINE
+from db.queries.rank import Ranking
 from db.queries.statistics import EQUAL
 from db.report.formats.layout import SIGNIFICANT
 from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
@@ -102,7 +103,7 @@ def ranking_legend(ranking: Ranking) -> list[str]:
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries"
+    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries", "result_versions"
     columns = {name: row[name] for name in row if name in shared}
     columns |= {name: row[name] for name in ("preset", "regularizer", "params", "overrides", "mark", "metric")}
     columns |= {
@@ -176,5 +177,5 @@ def _config(row: Row, columns: Sequence[str]) -> str:
     regularizer = spec_label(row["regularizer"], row["params"]) if row["regularizer"] else ""
     overrides = ",".join(f"{key}={value}" for key, value in row["overrides"].items())
     texts = [*(row[name] for name in columns), regularizer, overrides]
-    texts += [row["schedule"], row["preset"], row.get("libraries")]
+    texts += [row["schedule"], row["preset"], row.get("libraries"), row["result_versions"]]
     return " ".join(text for text in texts if text)

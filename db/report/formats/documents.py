@@ -99,6 +99,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
         "schedule": result.schedule,
         **_fields(request, "align", "preset"),
         "overrides": dict(request.overrides),
+        "result_versions": result.result_versions,
         "metric": result.metric.name,
         **_fields(result.metric, "higher_is_better", "unit"),
         **_fields(result, "mean", "std", "n"),

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from db.queries.rank import BASELINE
+from db.queries.blocks import BASELINE
 from db.queries.statistics import MIN_PAIRS
 from db.report.figures.critical_difference import critical_difference_diagram
 from db.report.formats.comparison_tables import ranking_legend, ranking_table

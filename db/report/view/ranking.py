@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from db.queries.rank import BASELINE, Block, Ranking, Runs, rank_blocks
+from db.queries.blocks import BASELINE, Block, condition_versions
+from db.queries.rank import Ranking, Runs, rank_blocks
 from db.report.view.view import View, baselines
 from harness.files import canonical_json
 from harness.regularizers.spec import spec_label
@@ -23,9 +24,9 @@ def ranking_of(view: View) -> Ranking:
             continue
         request = cell.cell.request
         place = canonical_json({"column": cell.column, "baseline": base.row})
-        block = Block(
-            request.task, request.data, request.model, view.preset, place, cell.fingerprint or "", cell.metric.name
-        )  # fmt: skip
+        versions = condition_versions(cell.result_versions)
+        names = request.task, request.data, request.model, view.preset, place, cell.fingerprint or "", cell.metric.name
+        block = Block(*names, result_versions=versions)
         label = cell.row if len(bases) == 1 else spec_label(request.regularizer, dict(cell.regularizer))
         name = (BASELINE if cell.cell.baseline else label,)
         blocks.setdefault(block, {}).setdefault(name, []).append(seeds)

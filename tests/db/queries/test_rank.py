@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import friedmanchisquare, rankdata, wilcoxon
 
-from db.queries.rank import BASELINE, Block, rank, rank_blocks
+from db.queries.blocks import BASELINE, Block
+from db.queries.rank import rank, rank_blocks
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError
