@@ -56,8 +56,8 @@ class Site:
         parameter: for a weight site, the name of the matrix in its module.
         input_axis: for a weight site, the axis of the matrix's inputs: 1, or 0 if it is stored transposed.
         parts: for a `composition.Composition`, a copy of the site for each part that acts at it.
-        drawn_heads: factors of the heads' outputs (H), 0 for a dropped head, between the projection of queries, keys and
-            values and attention; see `Regularizer.draw_heads`.
+        drawn_heads: factors of the heads' outputs (H), 0 for a dropped head, from the projection of queries, keys and
+            values until attention; see `Regularizer.draw_heads`.
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
         penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
         masked_keys: in evaluation, keys that no query may attend to: boolean (B or 1, S), True if masked (`occlusion`).

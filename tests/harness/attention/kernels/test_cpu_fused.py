@@ -187,7 +187,9 @@ def test_entropy_equals_that_of_the_weights(causal: bool, mask_type: str) -> Non
     expected = weights @ case.v, torch.special.entr(weights.clamp_min(1e-30)).sum(dim=-1)
     torch.testing.assert_close(observed, expected, rtol=5e-5, atol=5e-5)
     d_entropy = torch.linspace(-1.0, 2.0, expected[1].numel()).view(expected[1].shape)
-    grads, expected_grads = (torch.autograd.grad(both, leaves, (case.d_out, d_entropy)) for both in (observed, expected))
+    grads, expected_grads = (
+        torch.autograd.grad(both, leaves, (case.d_out, d_entropy)) for both in (observed, expected)
+    )
     torch.testing.assert_close(grads, expected_grads, rtol=1e-4, atol=1e-4)
 
 
