@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import RATIO, Site, Stage
+from harness.regularizers.base import Site, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,12 +86,12 @@ def _of_heads(mask: Tensor | None, kept: Tensor) -> Tensor | None:
 
 
 class DropHead(HeadSelection):
-    """Drops whole heads: o_h · ξ_h · H / Σξ (Zhou et al. 2020, "Scheduled DropHead", Section 3.1).
+    """Drops whole heads: o_h · ξ_h · H / Σξ (Zhou et al. 2020, "Scheduled DropHead").
 
     If all heads would be dropped, it keeps all of them.
     """
 
-    ratio: float = RATIO
+    ratio: float = drop_ratio(0.2)
 
     def skip(self, site: Site) -> str | None:
         """Return why it cannot work: a single head is never dropped."""

@@ -92,6 +92,7 @@ class AttentionPenalty(AroundAttention):
         import torch
 
         from harness.attention.reference.sdpa import with_causal
+        from harness.regularizers.auxiliary_loss import add_penalty
 
         out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
         if not torch.is_grad_enabled():
@@ -103,12 +104,12 @@ class AttentionPenalty(AroundAttention):
             counted = _counted_queries(seen, q, k, site)
             q, k, v, head_out = (tensor.to(dtype) for tensor in (q, k, v, out))
             observed = Observed(q, k, v, head_out, merged, scale, seen, counted)
-            site.penalties.append(site.ratio * self.term(observed, site))
+            add_penalty(site, site.ratio * self.term(observed, site))
         return out
 
 
 class Disagreement(AttentionPenalty):
-    """The similarity of heads: their values, attended positions, or outputs (Li et al. 2018, Section 3.2).
+    """The similarity of heads: their values, attended positions, or outputs (Li et al. 2018).
 
     With vectors x_h of the heads, it is Σ_i Σ_j cos(x_i, x_j) / H², the mean over tokens. For positions it is
     Σ_i Σ_j |A_i ⊙ A_j| / H², the sum over queries and keys and the mean over samples.
@@ -132,7 +133,7 @@ class Disagreement(AttentionPenalty):
 class AttentionEntropy(AttentionPenalty):
     """Minus the entropy of attention rows, in nats, which keeps attention from collapsing to single keys.
 
-    The entropy is that of Zhai et al. 2023 ("σReparam", Section 3): −Σ_j A_j log A_j, the mean over queries and heads.
+    The entropy is that of Zhai et al. 2023 ("σReparam"): −Σ_j A_j log A_j, the mean over queries and heads.
     """
 
     weight: float = Field(default=0.01, ge=0.0, description="weight of the penalty in the loss")
@@ -170,7 +171,7 @@ class AttentionEntropy(AttentionPenalty):
 class DiverseAttention(AttentionPenalty):
     """The mean cosine between the attention maps of heads, or between tokens (Chen et al. 2022, "Diverse-ViT").
 
-    Section 4: over all pairs, each with itself included, as in the authors' code.
+    Over all pairs, each with itself included, as in the authors' code.
     """
 
     weight: float = Field(default=1e-4, ge=0.0, description="weight of the penalty in the loss")

@@ -42,7 +42,7 @@ def compare(regularizer: Regularizer, mask: str, change: Any, *, causal: bool, s
             a = reference.logits(q[b, h], k[b, h], reference.of_head(given, b, h), causal=causal)
             changed = change(a, b, h)
             expected[b, h] = changed.exp() / changed.exp().sum(dim=-1, keepdim=True) @ v[b, h]
-    reference.assert_equal(out, expected, (q, k, v))
+    reference.assert_equal(reference.name_of(regularizer), out, expected, (q, k, v))
 
 
 @pytest.mark.parametrize("causal", [False, True])
