@@ -32,7 +32,8 @@ def t2t() -> Model:
 def text() -> Model:
     options = TextOptions(layers=2, dim=24, heads=6, feedforward=8, dropout=0.0)
     tokens = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0]])
-    return Encoder(options, 9, 4, {}), lambda model: model(tokens)[0]
+    model = nn.ModuleDict({"encoder": Encoder(options, 9, 4, {})})
+    return model, lambda model: model.get_submodule("encoder")(tokens)[0]
 
 
 def encoder(*, batch_first: bool = True) -> Model:
