@@ -99,7 +99,7 @@ class OrthogonalityPenalty(WeightModule):
             return None
         rows = weight if weight.shape[0] <= weight.shape[1] else weight.T
         # Normalizing the products instead of the rows touches n² numbers instead of all of the weight.
-        products = _Gram.apply(rows)
+        products: Tensor = _Gram.apply(rows)  # type: ignore[no-untyped-call]
         norms = products.diagonal().clamp_min(torch.finfo(products.dtype).tiny).rsqrt()
         cosines = products * norms[:, None] * norms
         return self.penalized_site.ratio * (cosines - torch.eye(len(rows)).to(cosines)).square().mean()
