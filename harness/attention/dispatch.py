@@ -77,9 +77,9 @@ def attention_and_entropy(
 ) -> tuple[Tensor, Tensor] | None:
     """Return plain attention (B, H, T, e) and the entropy of its rows in nats (B, H, T), without stored weights.
 
-    With the mean logit μ of a row under its weights, which is the query times the weighted mean of the keys, the entropy
-    is lse − μ. Its gradient by the logit s of a weight w is −w · (s − μ): that of −μ alone if only w depends on s. Hence
-    attention to keys as further values computes both.
+    With the mean logit μ of a row under its weights, which is the query times the weighted mean of the keys, the
+    entropy is lse − μ. Its gradient by the logit s of a weight w is −w · (s − μ): that of −μ alone if only w depends on
+    s. Hence attention with the keys as further values computes both.
 
     None if the fused kernel on CPUs does not support the call; arguments as in `drop_attention`.
     """

@@ -33,7 +33,7 @@ class LogitNoise(AroundAttention):
 
         from harness.attention.reference.sdpa import mask_logits  # which needs torch
 
-        noise = site.ratio * torch.randn(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
+        noise = torch.randn(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device).mul_(site.ratio)
         return inner(q, k, v, mask=mask_logits(noise, mask), causal=causal, scale=scale)
 
 
