@@ -21,7 +21,7 @@ class Scorer:
     """
 
     def __init__(self, language: str, *, tokenized: bool) -> None:
-        self.tokenized = tokenized
+        self.language, self.tokenized = language, tokenized
         self.tokenizer, self.detokenizer = MosesTokenizer(language), MosesDetokenizer(language)
 
     def __call__(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
