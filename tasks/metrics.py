@@ -81,6 +81,8 @@ def record_classes(
         labels: (B,).
         scores: (B,), from `Classifier.correct`.
     """
+    import torch
+
     if scores.ndim != 1:
         return
     columns: dict[str, Kind] = {}
@@ -103,6 +105,7 @@ def record_classes(
         if number <= MAX_PROBABILITIES:
             columns["probabilities"] = "numbers"
             values["probabilities"] = rounded(probabilities.cpu().nan_to_num(), PROBABILITY_DECIMALS)
-    columns["correct"], values["correct"] = "number", scores.tolist()
+    columns["correct"] = "number"
+    values["correct"] = (scores.int() if scores.dtype == torch.bool else scores).tolist()
     recorder.define(columns, {metric: Ratio(sum="correct", scale=100.0)}, classes=tuple(classes))
     recorder.add(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
