@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.errors import InputError
-from harness.files import atomic_file, canonical_json, open_regular
+from harness.files import atomic_file, open_regular
 from harness.predictions.schema import Header, Predictions, check_header, check_row
 from harness.validation import validated
 
@@ -30,7 +30,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
     path.parent.mkdir(exist_ok=True)
     with atomic_file(path) as file, gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
         for content in (predictions.header.model_dump(), *predictions.rows):
-            packed.write(canonical_json(content).encode() + b"\n")
+            line = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+            packed.write(line.encode() + b"\n")
 
 
 def read_predictions(path: Path) -> Predictions:

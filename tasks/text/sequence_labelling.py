@@ -188,12 +188,10 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         counts, metrics = ["words", "correct"], {ACCURACY.name: Ratio(sum="correct", over=("words",), scale=100.0)}
         if spans:
             counts += ["spans", "predicted_spans", "correct_spans"]
-            for name, over, scale in (
-                (F1.name, ("spans", "predicted_spans"), 200.0),
-                ("precision", ("predicted_spans",), 100.0),
-                ("recall", ("spans",), 100.0),
-            ):
-                metrics[name] = Ratio(sum="correct_spans", over=over, scale=scale)
+            f1 = Ratio(sum="correct_spans", over=("spans", "predicted_spans"), scale=200.0)
+            metrics = {F1.name: f1, **metrics}
+            for name, over in (("precision", "predicted_spans"), ("recall", "spans")):
+                metrics[name] = Ratio(sum="correct_spans", over=(over,), scale=100.0)
         recorder.define({**columns, **dict.fromkeys(counts, "count")}, metrics, classes=self.classes)
         for row, target in references.items():
             tags = predictions[row]

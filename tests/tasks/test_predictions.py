@@ -1,4 +1,4 @@
-"""Stored predictions: of every task, on every data set, they give the metrics of the trial by the metrics' libraries."""
+"""Stored predictions give the metrics of the trial: for every task and data set, by the libraries of the metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seqeval.metrics import accuracy_score as tag_accuracy
 from seqeval.metrics import f1_score, precision_score, recall_score
 from sklearn.metrics import accuracy_score, log_loss
 
-from harness.predictions.schema import Predictions, content_id, unique_ids
+from harness.predictions.schema import Predictions, unique_ids
 from harness.runs.predictions import load_predictions
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
@@ -36,7 +36,10 @@ DETR = {
 }  # fmt: skip
 TEXT = {"model.layers": 1, "model.dim": 16, "model.heads": 2, "batch_size": 16, "max_length": 20}
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
-    "image-classification": ("vit-cifar", {"model.depth": 1, "model.embed_dim": 16, "model.num_heads": 2, "image_size": 32}),
+    "image-classification": (
+        "vit-cifar",
+        {"model.depth": 1, "model.embed_dim": 16, "model.num_heads": 2, "image_size": 32},
+    ),
     "object-detection": ("detr", DETR),
     "interaction-detection": ("qpic", DETR),
     "mesh-recovery": (
@@ -53,7 +56,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
         "transformer-wmt-en-de",
         {
             "pieces": 120, "max_tokens": 300, "model.encoder_layers": 1, "model.decoder_layers": 1, "model.dim": 32,
-            "model.feedforward": 64, "max_len_b": 20, "lr": 0.01, "steps": 40,
+            "model.feedforward": 64, "max_len_b": 20, "lr": 0.005, "steps": 120,
         },
     ),
     "language-modelling": (
@@ -156,7 +159,7 @@ def coco(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str, float]
         }
         for row in rows
         for label, score, (left, top, right, bottom) in zip(
-            row["labels"], np.float32(row["scores"]).tolist(), np.float32(row["boxes"]).tolist(), strict=True
+            row["labels"], _float32(row["scores"]), _float32(row["boxes"]), strict=True
         )
     ]
     evaluation = COCOeval(truth, truth.loadRes(detections), "bbox")
@@ -166,6 +169,11 @@ def coco(run: Run, split: Split, rows: list[dict[str, Any]]) -> dict[str, float]
     evaluation.summarize()
     names = ("ap", "ap50", "ap75", "ap-small", "ap-medium", "ap-large")
     return {name: 100 * value for name, value in zip(names, evaluation.stats, strict=False) if value >= 0}
+
+
+def _float32(values: list[Any]) -> list[Any]:
+    numbers: list[Any] = np.array(values, np.float32).tolist()
+    return numbers
 
 
 def pairings(run: Run, rows: list[dict[str, Any]]) -> list[Pairing]:
