@@ -1,4 +1,4 @@
-"""What a task records while it evaluates: the columns of its predictions, and one row per example."""
+"""Columns and rows of predictions, as a task records them while it evaluates."""
 
 from __future__ import annotations
 

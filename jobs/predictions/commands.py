@@ -14,7 +14,7 @@ from harness.cli.examples import examples
 from harness.errors import count_of
 from harness.settings import Settings
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 def _complete_side(incomplete: str) -> list[Item]:
@@ -32,7 +32,7 @@ Side = typer.Argument(
     epilog=examples(
         "predictions 3fa9 --limit 20",
         "predictions 3fa9 81c0",
-        "predictions 'suite=quickstart regularizer=none' 'suite=quickstart regularizer=dropkey' --json",
+        "predictions regularizer=none 'regularizer=dropkey ratio=0.3' --json",
     )
 )
 def predictions(
@@ -50,31 +50,35 @@ def predictions(
     result. The deviation over seeds says how far other seeds could.
     """
     from db.report.formats.listing import print_listing, to_csv, to_json, to_text
-    from harness.cli.table import table_lines
     from jobs.predictions.comparison import align, compare_sides, describe_side
-    from jobs.predictions.listing import list_disagreements, list_examples, metric_lines, table_rows
+    from jobs.predictions.listing import list_disagreements, list_examples, metric_table, table_rows
     from jobs.predictions.sides import load_side
 
     settings = Settings.from_environment()
+    kind = "json" if as_json else kind
     side = load_side(a, split, settings)
     if b is None:
-        tests, rows = [], list_examples(side)[:limit]
-        if kind == "table" and not as_json:
-            tests = describe_side(side)
-        note = count_of(len(side.ids), "example")
+        rows, note = list_examples(side), count_of(len(side.ids), "example")
+        tests = describe_side(side) if kind == "table" else []
     else:
-        sizes = len(side.ids)
+        total = len(side.ids)
         side, other = align(side, load_side(b, split, settings))
-        tests, rows = compare_sides(side, other), list_disagreements(side, other)
+        rows = list_disagreements(side, other)
+        tests = compare_sides(side, other) if kind != "csv" else []
         note = f"{count_of(len(side.ids), 'example')} in both, {len(rows)} predicted differently"
-        note += f"; {sizes - len(side.ids)} only in a" if sizes > len(side.ids) else ""
-        rows = rows[:limit]
-    if kind == "csv" and not as_json:
-        return emit(to_csv(rows), output)
-    if kind == "json" or as_json:
+        note += f"; {total - len(side.ids)} only in a" if total > len(side.ids) else ""
+    rows = rows[:limit]
+    if kind == "csv":
+        emit(to_csv(rows), output)
+        return
+    if kind == "json":
         content = rows if b is None else {"metrics": [asdict(test) for test in tests], "disagreements": rows}
-        return emit(to_json(content), output)
-    header, lines = metric_lines(tests)
-    above = [*(table_lines(header, lines) if lines else []), note, ""]
-    table = table_rows(rows)
-    return print_listing(table, above) if output is None else emit(to_text(table, above), output)
+        emit(to_json(content), output)
+        return
+    tables = [table for table in (metric_table(tests), table_rows(rows)) if table[1]]
+    if output is not None:
+        emit("\n\n".join([*map(to_text, tables), note]), output)
+        return
+    for table in tables:
+        print_listing(table, below=[""])
+    typer.echo(note)

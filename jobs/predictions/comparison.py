@@ -17,7 +17,7 @@ DRAWS = 2000
 """Resamples of the examples."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricTest:
     """A metric of one side or two. Values are means over seeds.
 
@@ -35,17 +35,17 @@ class MetricTest:
 
     metric: str
     a: float
-    low: float
-    high: float
-    seed_std: float | None
-    seeds: int
-    n: int
     b: float | None = None
     change: float | None = None
+    low: float
+    high: float
     p: float | None = None
     mcnemar: float | None = None
     only_a: int | None = None
     only_b: int | None = None
+    seed_std: float | None
+    seeds: int
+    n: int
 
 
 def align(a: Side, b: Side) -> tuple[Side, Side]:
@@ -77,8 +77,9 @@ def describe_side(side: Side) -> list[MetricTest]:
         zero = float(statistic(np.zeros((1, 1, *counts.shape[1:])), axis=1)[0])
         # Compared with a method whose counts are all 0, whose metric does not vary.
         interval = paired_bootstrap(counts, np.zeros(counts.shape), statistic, DRAWS)
-        low, high, seeds = interval.low + zero, interval.high + zero, len(values)
-        rows.append(MetricTest(name, _mean(values), low, high, _std(values), seeds, len(counts)))
+        low, high = interval.low + zero, interval.high + zero
+        sizes = {"seeds": len(values), "n": len(counts)}
+        rows.append(MetricTest(metric=name, a=_mean(values), low=low, high=high, seed_std=_std(values), **sizes))
     return rows
 
 

@@ -11,8 +11,6 @@ from jobs.predictions.sides import Side
 
 MAX_TEXT = 48
 """Longest text in a cell of a table; other formats have all of it."""
-MAX_CLASSES = 24
-"""Lists of more classes are not shown in tables."""
 
 Record = dict[str, Any]
 
@@ -56,12 +54,12 @@ def list_disagreements(a: Side, b: Side) -> list[Record]:
         if single:
             record |= {"a": texts[0], "b": texts[1]}
         if metric is not None:
-            record |= {f"a {metric}": scores[0], f"b {metric}": scores[1]}
+            record |= {f"a_{metric}": scores[0], f"b_{metric}": scores[1]}
         records.append((abs((scores[0] or 0.0) - (scores[1] or 0.0)), record))
     return [record for _, record in sorted(records, key=lambda item: -item[0])]
 
 
-def metric_lines(tests: Sequence[MetricTest]) -> tuple[list[str], list[list[str]]]:
+def metric_table(tests: Sequence[MetricTest]) -> tuple[list[str], list[list[str]]]:
     """Return the metrics of one side or two as a table of texts."""
     pair = any(test.change is not None for test in tests)
     names = ["metric", *(("a", "b", "change") if pair else ("value",)), "95 % over examples", "std over seeds"]
@@ -79,7 +77,8 @@ def metric_lines(tests: Sequence[MetricTest]) -> tuple[list[str], list[list[str]
 def table_rows(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return records as a table of short texts, without lists of numbers."""
     names = [name for name in (records[0] if records else ()) if not _is_numeric_list(records[0][name])]
-    return names, [[_text(record[name]) for name in names] for record in records]
+    rows = [[_text(record[name]) for name in names] for record in records]
+    return [name.replace("_", " ") for name in names], rows
 
 
 def _mean_scores(side: Side, *, first: bool = False) -> dict[str, list[float | None]]:
