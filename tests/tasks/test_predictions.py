@@ -282,5 +282,68 @@ def test_predictions_recompute_every_metric(tmp_path: Path, task: str, data: str
             assert value == pytest.approx(expected[name], rel=1e-5, abs=1e-6), name
 
 
+def near_boxes(task: Any, split: Split) -> Callable[..., Any]:
+    """Return a detector that finds most true boxes of a split, some with another class, at random scores."""
+    random = np.random.RandomState(0)
+    images = {image.id: image for image in task.splits[split].images}
+
+    def predict(model: Any, batch: Any) -> Any:
+        for meta in batch["meta"]:
+            image = images[meta["img_id"]]
+            boxes = (image.boxes + random.normal(0, 1.5, image.boxes.shape)).astype(np.float32)
+            labels = np.where(random.rand(len(boxes)) < 0.8, image.labels, 0)
+            scores = random.rand(len(boxes)).astype(np.float32)
+            yield {"img_id": image.id, "bboxes": boxes, "scores": scores, "labels": labels}
+
+    return lambda model, batch: [*predict(model, batch)]
+
+
+def near_pairs(task: Any, split: Split) -> Callable[..., Any]:
+    """Return a detector that finds most true pairs of a split, with random scores of all verbs."""
+    random = np.random.RandomState(0)
+
+    def predict(model: Any, batch: Any) -> Any:
+        for meta in batch["meta"]:
+            image = task.splits[split].images[meta["img_id"]]
+            boxes = image.boxes[image.pairs[:, :2]] + random.normal(0, 1, (len(image.pairs), 2, 4))
+            subjects, objects = boxes.astype(np.float32).swapaxes(0, 1)
+            scores = random.rand(len(image.pairs), len(task.data.interactions.verbs)) ** 3
+            scores[np.arange(len(scores)), image.pairs[:, 2]] += random.rand(len(scores))
+            labels = image.labels[image.pairs[:, 1]]
+            yield Pairing(subjects, objects, labels, scores.astype(np.float32))
+
+    return lambda model, batch: [*predict(model, batch)]
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "detector"),
+    [
+        ("object-detection", "coco-synthetic", near_boxes),
+        ("interaction-detection", "hico-det-synthetic", near_pairs),
+    ],
+)
+def test_detections_near_the_truth_have_the_same_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, data: str, detector: Callable[[Any, Split], Any]
+) -> None:
+    """An untrained detector finds nothing, so that its precision is 0 however it is stored."""
+
+    kind: Any = TASKS.get(task)
+    evaluate = kind.evaluate
+
+    def evaluate_near(self: Any, model: Any, split: Split, batches: Any) -> Any:
+        self.predict = detector(self, split)
+        return evaluate(self, model, split, batches)
+
+    monkeypatch.setattr(kind, "evaluate", evaluate_near)
+    run = train(tmp_path, task, data)
+    for split in FINAL_SPLITS:
+        rows = run.predictions(split).rows
+        values = SCORERS[task](run, split, rows)
+        assert max(values.values()) > 5
+        assert {f"{split}/{name}": value for name, value in values.items()} == pytest.approx(
+            {name: value for name, value in run.metrics.items() if name.startswith(split)}, abs=1e-9
+        )
+
+
 def test_every_task_is_covered() -> None:
     assert {task for task, _ in data_sets()} == set(SMALL) == set(SCORERS) == set(TASKS)
