@@ -127,9 +127,7 @@ def test_a_foreign_header_is_refused(tmp_path: Path, change: Callable[[Any], Any
         read_predictions(path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no gzip", gzip.compress(b""), gzip.compress(b"{"), gzip.compress(b"[" * 9999)]
-)
+@pytest.mark.parametrize("content", [b"", b"no gzip", *map(gzip.compress, (b"", b"{", b"[" * 9999))])
 def test_other_content_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(InputError, match="damaged predictions"):
