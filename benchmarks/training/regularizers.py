@@ -70,9 +70,7 @@ def regularizers() -> list[Measurement]:
     """Measure all registered names on all models."""
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
-        return [
-            each for title, model in MODELS.items() for each in measured(title, model, list(REGULARIZERS), settings)
-        ]
+        return [each for title, model in MODELS.items() for each in measured(title, model, list(REGULARIZERS), settings)]
 
 
 def measured(title: str, model: Model, names: Sequence[str], settings: Settings) -> list[Measurement]:

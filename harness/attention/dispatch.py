@@ -165,9 +165,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     lse_shape = batch, heads, seqlen_q
     if backend == "triton":
         return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
-    if _is_gathered(
-        q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0
-    ):  # the layout of torch's kernel
+    if _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0):  # the layout of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
         return torch.empty_like(q), lse, q.new_empty(0)
     return out, q.new_empty((4 if detached else 2, *lse_shape), dtype=torch.float32), q.new_empty(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear

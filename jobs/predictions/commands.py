@@ -32,7 +32,7 @@ Side = typer.Argument(
     epilog=examples(
         "predictions 3fa9 --limit 20",
         "predictions 3fa9 81c0",
-        "predictions regularizer=none 'regularizer=dropkey ratio=0.3' --json",
+        "predictions regularizer=none regularizer=dropkey --json",
     )
 )
 def predictions(

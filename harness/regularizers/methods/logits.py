@@ -133,7 +133,9 @@ class AttentionDropTopK(ChangedLogits):
         from harness.attention.dispatch import drop_attention  # which needs torch
 
         spec, top = self._sample_spec(k.shape[-2], site), self.top
-        return drop_attention(q, k, v, spec, "renormalize", site.ratio, mask=mask, causal=causal, scale=scale, top=top)
+        return drop_attention(
+            q, k, v, spec, "renormalize", site.ratio, mask=mask, causal=causal, scale=scale, top=top
+        )
 
     def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
         """Draw for all keys: only decisions on the largest logits count."""
