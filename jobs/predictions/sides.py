@@ -20,11 +20,9 @@ class Side:
     """The predictions of a configuration.
 
     Attributes:
-        trial: one of the trials.
         by_seed: the predictions by seed; all have the same examples in the same order.
     """
 
-    trial: Trial
     by_seed: dict[int, Predictions]
 
     @property
@@ -44,7 +42,7 @@ class Side:
             predictions = self.by_seed[seed]
             rows = {row["id"]: row for row in predictions.rows}
             taken[seed] = Predictions(predictions.header, [rows[id] for id in ids])
-        return Side(self.trial, taken)
+        return Side(taken)
 
 
 def load_side(words: str, split: str, settings: Settings) -> Side:
@@ -66,7 +64,7 @@ def load_side(words: str, split: str, settings: Settings) -> Side:
         raise InputError(f"'{words}' matches {count} configurations: expected one: add words to the filter")
     loaded.sort(key=lambda item: item[0].seed)
     by_seed = {trial.seed: _load(directory, trial, split) for trial, directory in loaded}
-    side = Side(loaded[0][0], by_seed)
+    side = Side(by_seed)
     common = set.intersection(*({row["id"] for row in predictions.rows} for predictions in by_seed.values()))
     return side.take([id for id in side.ids if id in common], list(by_seed))
 

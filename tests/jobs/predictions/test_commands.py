@@ -155,8 +155,7 @@ def _stored(hidden: Path, path: Path, directory: Any) -> list[str]:
 
 
 def side(header: Header, *seeds: list[dict[str, Any]]) -> Side:
-    trial: Any = None
-    return Side(trial, {number: Predictions(header, rows) for number, rows in enumerate(seeds)})
+    return Side({number: Predictions(header, rows) for number, rows in enumerate(seeds)})
 
 
 def header(rows: int, **changes: Any) -> Header:
