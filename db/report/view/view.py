@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from sqlalchemy import Connection, select
@@ -120,9 +120,15 @@ class CellResult:
         return self.cell.request.data.endswith(SYNTHETIC)
 
 
+Floors = Mapping[tuple[str, str], Mapping[str, float]]
+"""Scores of simple predictors on test: (data, metric) → predictor → value."""
+
+
 @dataclass(frozen=True)
 class View:
     """The table of a suite: labels of rows and columns, the selected cells, and library versions if they differ.
+
+    `floors` has the scores that trained models have to beat, if they were computed.
 
     A cell's mean is over trials that were trained with the same versions. The others are ``left out``.
     """
@@ -133,6 +139,7 @@ class View:
     columns: tuple[str, ...]
     cells: Mapping[tuple[str, str], CellResult]
     versions: str | None = None
+    floors: Floors = field(default_factory=dict)
 
     def column(self, label: str) -> list[CellResult]:
         """Return the cells of a column from top to bottom."""
