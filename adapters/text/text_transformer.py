@@ -37,10 +37,12 @@ class TextOptions(StrictModel):
         default=True, description="scale by √dim (Vaswani et al. 2017, 3.4); unscaled, positions have more weight"
     )
     positions: Literal["sinusoid", "learnt", "none"] = "sinusoid"
+    embedding_std: float | None = Field(
+        default=None, gt=0, description="of initial embeddings, before scaling; default: 1/√dim. A rare word keeps them"
+    )
     convolution: int | None = Field(
         default=None, ge=3, description="odd width of a convolution that is added to the embeddings; default: none"
     )
-
     bigrams: int | None = Field(
         default=None, ge=1, description="hash buckets of the embeddings of word bigrams (Joulin et al. 2017, 2.2)"
     )
@@ -69,6 +71,10 @@ class Encoder(nn.Module):
         self.projection = nn.Identity() if word_dim == options.dim else nn.Linear(word_dim, options.dim, bias=False)
         self.features = FeatureEmbedding(features, options.dim) if features else None
         self.bigrams = None if options.bigrams is None else word_embedding(1 + options.bigrams, options.dim)
+        if options.embedding_std is not None:
+            with torch.no_grad():
+                for table in filter(None, (self.embedding, self.bigrams)):
+                    table.weight *= options.embedding_std * math.sqrt(table.embedding_dim)
         self.scale = math.sqrt(options.dim) if options.scale_embeddings else 1.0
         if options.positions == "learnt":
             self.positions = nn.Parameter(torch.randn(max_length, options.dim) * 0.02)
