@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 
@@ -34,8 +35,10 @@ class ConvolutionalStem(nn.Module):
             convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
             nn.init.kaiming_normal_(convolution.weight)
             layers += [convolution, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
-        self.layers = nn.Sequential(*layers)
+        # On CPUs, the layers take two thirds of the time with channels last.
+        self.layers = nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, in_chans, rows, columns) → tokens (B, num_patches, embed_dim)."""
-        return cast(Tensor, self.layers(images).flatten(2).transpose(1, 2))
+        grid = self.layers(images.contiguous(memory_format=torch.channels_last))
+        return cast(Tensor, grid.flatten(2).transpose(1, 2))
