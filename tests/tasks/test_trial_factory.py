@@ -109,7 +109,6 @@ def test_a_model_with_many_tokens_is_reported_once(capsys: pytest.CaptureFixture
 
 SMALL = {
     "image-classification", "language-modelling", "sequence-labelling", "text-classification", "textual-entailment",
-    "translation",
 }  # fmt: skip
 """The tasks with a preset for two cores."""
 
