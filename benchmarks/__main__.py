@@ -23,6 +23,7 @@ from benchmarks.startup import startup
 from benchmarks.training.engine import engine
 from benchmarks.training.images import images
 from benchmarks.training.memory import memory
+from benchmarks.training.regularizers import regularizers
 from benchmarks.training.steps import steps
 from benchmarks.training.translation import translation
 from benchmarks.training.volo import volo
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "quickstart": quickstart,
     "attention": attention,
     "steps": steps,
+    "regularizers": regularizers,
     "memory": memory,
     "engine": engine,
     "translation": translation,
@@ -86,6 +88,9 @@ def section(name: str, found: list[Measurement]) -> str:
         limit = "" if one.limit is None else f"{one.limit:.4g}"
         sides = f"{one.ours} {one.unit} | {one.peer} {one.unit}"
         lines.append(f"| {one.name} | {one.against} | {one.ratio:.2f} | {limit} | {sides} |")
+    skipped = [f"- {one.detail['model']}: {reason}" for one in found for reason in one.detail.get("skipped", ())]
+    if skipped:
+        lines += ["", "Skipped:", "", *skipped]
     if name == "attention" and not torch.cuda.is_available():
         lines += ["", UNMEASURED]
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,17 +46,35 @@ def compare(
     detail: Mapping[str, Any] | None = None,
 ) -> Measurement:
     """Call both in turns, once to warm up and then `rounds` times."""
-    times: tuple[list[float], list[float]] = ([], [])
+    mine, theirs = interleave((ours, peer), rounds)
+    return measurement(name, mine, against, theirs, limit=limit, detail=detail)
+
+
+def interleave(calls: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
+    """Call all in turns, once to warm up and then `rounds` times; return the seconds of each."""
+    times: list[list[float]] = [[] for _ in calls]
     for turn in range(rounds + 1):
-        for kept, call in zip(times, (ours, peer), strict=True):
+        for kept, call in zip(times, calls, strict=True):
             start = time.perf_counter()
             call()
             if turn:
                 kept.append(time.perf_counter() - start)
-    ratio = statistics.median(a / b for a, b in zip(*times, strict=True))
-    mine, theirs = (round(1000 * statistics.median(some), 2) for some in times)
-    how = {"rounds": rounds, **(detail or {})}
-    return Measurement(name, against, round(ratio, 3), limit, mine, theirs, detail=how)
+    return times
+
+
+def measurement(
+    name: str,
+    ours: Sequence[float],
+    against: str,
+    peer: Sequence[float],
+    *,
+    limit: float | None,
+    detail: Mapping[str, Any] | None = None,
+) -> Measurement:
+    """Return the seconds of interleaved calls as a measurement."""
+    ratio = statistics.median(a / b for a, b in zip(ours, peer, strict=True))
+    mine, theirs = (round(1000 * statistics.median(some), 2) for some in (ours, peer))
+    return Measurement(name, against, round(ratio, 3), limit, mine, theirs, detail={"rounds": len(ours), **(detail or {})})
 
 
 def process(*command: str) -> Callable[[], None]:

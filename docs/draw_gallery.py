@@ -35,7 +35,8 @@ which happens with probability γ, independently of other keys. In a grid of n_h
 
 Published figures are those of the cited papers. They come from different models and recipes, so compare them within a
 paper only. "Claim" marks a statement of an abstract. `dropbench run SUITE` trains a suite, and `dropbench report SUITE`
-prints its results next to the published ones.
+prints its results next to the published ones. All regularizers are in the suites `field/text`, `field/labelling`,
+`field/translation`, `field/vision` and `field/language`; the lists below leave these out.
 """
 WINDOWS = {"dropattention-c": 2, "dropattention-e": 3}
 """Regularizers that are drawn with a window other than their default."""
@@ -94,10 +95,15 @@ def facts(name: str, card: Card) -> list[str]:
         f"- acts on: {card.acts_on}",
         f"- cost: {passes}; additional memory: {card.memory}",
     ]
+    if parts := REGULARIZERS.entry(name).facts.get("parts"):
+        lines.append(f"- composition: `{parts}`")
     if name != "none":
-        call = ", ".join([f'"{name}"', *(f"{key}={json.dumps(value)}" for key, value in card.defaults.items())])
+        values = {key: json.dumps(each) if isinstance(each, str) else repr(each) for key, each in card.defaults.items()}
+        call = ", ".join([f'"{name}"', *(f"{key}={text}" for key, text in values.items())])
+        loss = build_regularizer(name).has_objective
+        own_loop = ", and [`training_loss`](your-model.md#a-training-loop-of-your-own) in your loop" if loss else ""
         lines += [
-            f"- in Python: `regularize(model, {call})`",
+            f"- in Python: `regularize(model, {call})`{own_loop}",
             f"- on the command line: `--regularizer {card.spec(name)}`",
         ]
     for kind, texts in {
@@ -123,7 +129,7 @@ def described(name: str, regularizer: Regularizer) -> str | None:
 def suites_of(name: str) -> list[str]:
     """Return the suites with a row of a regularizer; DropKey's tables name structured ones by their unit."""
     suites = []
-    for suite in suite_names():
+    for suite in (suite for suite in suite_names() if not suite.startswith("field/")):
         requests = [cell.request for cell in load_suite(suite).cells(SuiteOptions())]
         names = {f"{request.regularizer}-{request.params.get('unit', '')}".strip("-") for request in requests}
         if name in names:

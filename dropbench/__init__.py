@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from harness.models.regularize import set_progress as set_progress
     from harness.models.regularize import sites as sites
     from harness.models.regularize import unregularize as unregularize
+    from harness.models.training_loss import training_loss as training_loss
     from harness.regularizers import REGULARIZERS as REGULARIZERS
     from harness.regularizers.around import AroundAttention as AroundAttention
     from harness.regularizers.base import PlainAttention as PlainAttention
@@ -54,6 +55,7 @@ _NAMES = {
     "harness.models.attention": ("attend",),
     "harness.models.catalog": ("MODELS",),
     "harness.models.regularize": ("regularize", "set_progress", "sites", "unregularize"),
+    "harness.models.training_loss": ("training_loss",),
     "harness.regularizers": ("REGULARIZERS",),
     "harness.regularizers.around": ("AroundAttention",),
     "harness.regularizers.base": ("PlainAttention", "Regularizer", "Site"),

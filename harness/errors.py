@@ -10,6 +10,10 @@ class InputError(Exception):
     """The user's input is wrong. The command line prints the message alone and exits with code 2."""
 
 
+class UnsuitableError(InputError):
+    """A regularizer cannot work with a task or model, by its method. In a suite, the trial is skipped instead."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], own: str = "") -> InputError:
     """Return the error for a name that does not exist, with the nearest names that do; `own`: how to add others."""
     names = sorted(known)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+_shared: torch.Generator | None = None
 _has_accelerator = cache(torch.accelerator.is_available)
 
 
@@ -27,6 +30,22 @@ def seed_all(seed: int) -> None:
         torch.manual_seed(seed)
     else:  # `manual_seed` would format a call stack per kind of accelerator at every step
         torch.default_generator.manual_seed(seed)
+
+
+@contextmanager
+def shared_draws(seed: int) -> Iterator[None]:
+    """Let all processes of a run make the same draws from `shared_generator` while the context is open."""
+    global _shared
+    _shared = torch.Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        _shared = None
+
+
+def shared_generator() -> torch.Generator | None:
+    """Return the generator, on the CPU, for draws that processes share; None, torch's default, in other runs."""
+    return _shared
 
 
 def random_subset(eligible: Tensor, share: float, generator: torch.Generator) -> Tensor:

@@ -161,8 +161,8 @@ class PresetTask(Task):
         """Build and regularize the model on torch's meta device, which computes and stores nothing.
 
         Raises:
-            InputError: an option is unknown or impossible, or the regularizer fits no site, has too long a window, or
-                needs class scores that the task does not give.
+            InputError: an option is unknown or impossible, or a window is too long.
+            UnsuitableError: the regularizer fits no site, or needs class scores that the task does not give.
         """
         if trial.config_id in _checked_configs:
             return

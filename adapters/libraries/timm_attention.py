@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from harness.models.adapter import patched_class
 from harness.models.attention import attend, attend_logits
+from harness.models.kept_heads import JointProjections
 from harness.regularizers.base import Site
 
 
@@ -26,10 +27,14 @@ class RegularizedAttention(Attention):
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Attend within tokens (B, N, C) → (B, N, C_out)."""
-        q, k, v = _heads(self.qkv(x), self.num_heads)
+        needs_all = not isinstance(self.norm, nn.Identity) or getattr(self, "gate", None) is not None
+        heads = JointProjections(self.site, self.qkv, self.proj, training=self.training and not needs_all)
+        q, k, v = heads.split(x)
         q, k = self.q_norm(q), self.k_norm(k)
         out = attend(q, k, v, self.site, training=self.training, mask=attn_mask, causal=is_causal)
-        return _project(self, x, self.norm(_join(out)))
+        if needs_all:
+            return _project(self, x, self.norm(_join(out)))
+        return cast(Tensor, self.proj_drop(heads.merge(out)))
 
 
 class RotaryAttention(nn.Module):

@@ -15,6 +15,7 @@ from harness.attention.reference.sdpa import additive, attention_weights
 from harness.errors import InputError
 from harness.models.adapter import Adapter, Patch, can_use_original_forward, number_layers, parents_of, patched_class
 from harness.models.attention import attend
+from harness.models.kept_heads import KeptHeads, draw_kept_heads
 from harness.regularizers.base import Site, SiteKind
 
 
@@ -56,7 +57,11 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         batched = query.dim() == 3
         if not batched:
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
-        q, k, v = self._heads(query, key, value, batch_axis=0 if self.batch_first or not batched else 1)
+        # The weights that are returned, and the keys that torch adds, have all heads.
+        needs_all = need_weights or self.bias_k is not None
+        training = self.training and not needs_all
+        kept = draw_kept_heads(self.site, self.out_proj, training=training)
+        q, k, v = self._heads(query, key, value, kept, batch_axis=0 if self.batch_first or not batched else 1)
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.view(-1, self.num_heads, q.shape[2], k.shape[2])
         mask = merge_masks(attn_mask, key_padding_mask, q.dtype)
@@ -71,7 +76,8 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
             # Every query may attend to the keys that torch adds.
             mask = F.pad(mask, (0, k.shape[2] - mask.shape[-1]), value=float(mask.dtype == torch.bool))
         out = attend(q, k, v, self.site, training=self.training, mask=mask)
-        out = self.out_proj(out.transpose(1, 2).flatten(2))
+        joined = out.transpose(1, 2).flatten(2)
+        out = self.out_proj(joined) if kept is None else kept.merge(joined, self.out_proj)
         weights = None
         if need_weights:
             weights = attention_weights(q, k, mask=mask)
@@ -80,20 +86,24 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
             return out[0], None if weights is None else weights[0]
         return out if self.batch_first else out.transpose(0, 1), weights
 
-    def _heads(self, query: Tensor, key: Tensor, value: Tensor, *, batch_axis: int) -> Iterator[Tensor]:
-        """Return q (B, H, T, d), and k and v (B, H, S, d)."""
-        for part in self._projected(query, key, value):
+    def _heads(
+        self, query: Tensor, key: Tensor, value: Tensor, kept: KeptHeads | None, *, batch_axis: int
+    ) -> Iterator[Tensor]:
+        """Return q (B, H, T, d), and k and v (B, H, S, d), with the kept heads only."""
+        for part in self._projected(query, key, value, kept):
             part = part[None] if part.dim() == 2 else part.movedim(batch_axis, 0)
-            yield part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            yield part.unflatten(-1, (self.num_heads if kept is None else len(kept.index), -1)).transpose(1, 2)
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor, kept: KeptHeads | None) -> tuple[Tensor, ...]:
         weight, bias = cast("Tensor | None", self.in_proj_weight), cast("Tensor | None", self.in_proj_bias)
+        project = F.linear if kept is None else kept.project
         if weight is not None and query is key and key is value:
-            return F.linear(query, weight, bias).chunk(3, dim=-1)
+            joint = F.linear(query, weight, bias) if kept is None else kept.project(query, weight, bias, 3)
+            return joint.chunk(3, dim=-1)
         separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         weights = separate if weight is None else weight.chunk(3)
         biases = (None,) * 3 if bias is None else bias.chunk(3)
-        return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
+        return tuple(project(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
 
 
 def merge_masks(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:

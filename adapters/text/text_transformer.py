@@ -14,6 +14,7 @@ from torch.nn import functional
 from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head, word_embedding
 from harness.errors import InputError
 from harness.models.attention import attend
+from harness.models.kept_heads import JointProjections
 from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_output
 from harness.validation import StrictModel, model_options
@@ -160,10 +161,9 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend within (B, T, dim) → (B, T, dim)."""
-        q, k, v = self.qkv(hidden).unflatten(-1, (3, self.site.heads, -1)).permute(2, 0, 3, 1, 4)
         training = self.training or self.always_on
-        out = attend(q, k, v, self.site, training=training, mask=mask, causal=self.causal)
-        return cast(Tensor, self.out(out.transpose(1, 2).flatten(2)))
+        heads = JointProjections(self.site, self.qkv, self.out, training=training)
+        return heads.merge(attend(*heads.split(hidden), self.site, training=training, mask=mask, causal=self.causal))
 
 
 def sinusoids(length: int, dim: int) -> Tensor:

@@ -18,6 +18,7 @@ from adapters.vision.image_size import check_image_size, choose_stride
 from adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
 from harness.errors import InputError
 from harness.models.attention import attend
+from harness.models.kept_heads import JointProjections
 from harness.regularizers.base import Site
 from harness.validation import StrictModel, model_options
 
@@ -103,9 +104,9 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend within (B, 1 + N, dim) → (B, 1 + N, dim)."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.site.heads, -1)).permute(2, 0, 3, 1, 4)
-        out = attend(q, k, v, self.site, training=self.training)
-        return cast(Tensor, self.proj_drop(self.proj(out.transpose(1, 2).flatten(2))))
+        heads = JointProjections(self.site, self.qkv, self.proj, training=self.training)
+        out = attend(*heads.split(x), self.site, training=self.training)
+        return cast(Tensor, self.proj_drop(heads.merge(out)))
 
 
 def positions(count: int, dim: int) -> Tensor:

@@ -53,7 +53,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that share a label: final values by name, states, and marks of the data."""
+    """Trials that share a label: final values by name, states, and marks: of the data, or why a trial is skipped."""
 
     label: dict[str, Any]
     values: defaultdict[str, Pool] = field(default_factory=partial(defaultdict, Pool))
@@ -149,6 +149,10 @@ class Groups:
                 group = self.at(tuple(key))
                 group.states.add(state)
                 group.marks.add(marked.get(key[0]))
+            if any("skipped" in group.states for group in self.by_key.values()):
+                skipped = self.keys.select(Trials.c.reason).where(Trials.c.state == "skipped").distinct()
+                for *key, reason in _raw_rows(connection, skipped):
+                    self.at(tuple(key)).marks.add(reason)
             return
         # A million trials may have a hundred labels. The database joins them: it reads configurations in order.
         inner = query.subquery()

@@ -63,11 +63,12 @@ class SubmissionRow:
 
 @dataclass(frozen=True)
 class Enqueued:
-    """New ids, existing ids, and those existing ids that were cancelled or skipped and are queued again."""
+    """New ids, existing ids, those of them that were cancelled or skipped and are queued again, and skipped ids."""
 
     added: list[str]
     present: list[str]
     requeued: list[str]
+    skipped: list[str] = field(default_factory=list)
 
 
 def open_store(url: str, *, create: bool = True) -> Store:
@@ -117,15 +118,19 @@ class Store:
         with translate_errors(self.engine):
             self.engine.dispose()
 
-    def enqueue(self, items: Iterable[tuple[Trial, str | None]]) -> Enqueued:
+    def enqueue(
+        self, items: Iterable[tuple[Trial, str | None]], unsuitable: Mapping[str, str] | None = None
+    ) -> Enqueued:
         """Queue trials, each with the suite that contains it if any; all of them or none.
 
         An existing trial does not change, unless it was cancelled or skipped: it is queued again. A failed one is not;
-        use `set_states`.
+        use `set_states`. Instead of being queued, trials are skipped whose configuration has a reason in `unsuitable`.
         """
+        unsuitable = unsuitable or {}
         added: list[str] = []
         present: list[str] = []
         requeued: list[str] = []
+        skipped: list[str] = []
         with writing(self.engine) as connection:
             for chunk in chunks(items, BULK):
                 trials = {trial.id: trial for trial, _ in chunk}
@@ -138,15 +143,22 @@ class Store:
                 unqueued = [id for id, (state, _) in existing.items() if state in ("cancelled", "skipped")]
                 if unqueued:
                     _set(connection, unqueued, state="queued", reason=None, submission_id=None)
+                by_reason: dict[str, list[str]] = {}
+                for id in (*(trial.id for trial in new), *unqueued) if unsuitable else ():
+                    if reason := unsuitable.get(trials[id].config_id):
+                        by_reason.setdefault(reason, []).append(id)
+                for reason, ids in by_reason.items():
+                    _set(connection, ids, state="skipped", reason=reason)
+                    skipped += ids
                 for id, (_, path) in existing.items():
                     weights = trials[id].weights
                     if weights is not None and weights.path != path:  # the same weights, moved
                         _set(connection, [id], weights=weights.path)
                 added += [trial.id for trial in new]
                 present += [id for id in trials if id in existing]
-                requeued += unqueued
+                requeued += [id for id in unqueued if trials[id].config_id not in unsuitable]
         added_ids = set(added)
-        return Enqueued(added, [id for id in dict.fromkeys(present) if id not in added_ids], requeued)
+        return Enqueued(added, [id for id in dict.fromkeys(present) if id not in added_ids], requeued, skipped)
 
     def states(self, ids: Sequence[str] | None = None) -> dict[str, TrialRow]:
         """Return the rows of the trials in the order of `ids`, omitting unknown ones; None: of all, oldest first."""

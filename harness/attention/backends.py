@@ -59,10 +59,12 @@ def check_backend(name: str, *, cuda: bool) -> None:
         raise InputError(f"backend {name}: {reason}: use `--backend auto`")
 
 
-def select_backend(q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None) -> Backend:
+def select_backend(
+    q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None, top: int = 0
+) -> Backend:
     """Return the backend for a call: the requested or else the fastest; ``eager`` if that does not support it."""
     preferred: Backend = _preferred(q.device.type)
-    supported = unsupported_reason(preferred, q, k, v, spec, rescale, mask) is None
+    supported = unsupported_reason(preferred, q, k, v, spec, rescale, mask, top) is None
     selected: Backend = _record(preferred if supported else "eager")
     return selected
 
@@ -87,14 +89,12 @@ def _build_error() -> str | None:
 
 
 def unsupported_reason(
-    name: Backend, q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None
+    name: Backend, q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None, top: int = 0
 ) -> str | None:
     """Return why a backend cannot compute a call, or None if it can."""
     reason = _unavailable_reason(name, q.device.type)
     if name == "eager" or reason is not None:
         return reason
-    if rescale == "detached":
-        return "the gradient is not that of a softmax"
     if is_transformed():
         return "torch.func transforms and forward-mode differentiation need torch operations"
     if mask is not None and mask.requires_grad:
@@ -104,16 +104,21 @@ def unsupported_reason(
     if name == "triton":
         from harness.attention.kernels import triton_launch
 
+        if rescale == "detached" or top:
+            return "the gradient is not that of a softmax"
         return triton_launch.unsupported_reason(q, v, spec)
     if mask is not None and mask.dtype == torch.float64:
         return "its kernels store masks in float32"
     if k.shape[-2] > MAX_CPU_KEYS:
         return f"{k.shape[-2]} keys are more than {MAX_CPU_KEYS}"
-    if rescale == "inverse":
-        if spec.unit == "column":
-            return "columns are dropped from the values"
-        if not cpu_fused.supports(q):
-            return "its softmax needs float32 or half precision, and the function sgemm_ of torch's BLAS"
+    if rescale == "inverse" and spec.unit == "column":
+        return "columns are dropped from the values"
+    if top and mask is not None and mask.dtype != torch.bool:
+        return "the largest allowed logits need a boolean mask"
+    if top and k.shape[-2] > cpu_fused.MAX_TOP_KEYS:
+        return f"{k.shape[-2]} keys are more than {cpu_fused.MAX_TOP_KEYS}"
+    if (rescale != "renormalize" or top) and not cpu_fused.supports(q):
+        return "its softmax needs float32 or half precision, and the function sgemm_ of torch's BLAS"
     if q.shape[-1] != v.shape[-1] or not q.dtype == k.dtype == v.dtype:
         return "torch's kernel needs one head dimension and dtype"
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:

@@ -27,7 +27,7 @@ MIN_FUSED_PAIRS = 2**11
 
 def drop_attention(
     q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, ratio: float, *, mask: Tensor | None = None,
-    causal: bool = False, scale: float | None = None,
+    causal: bool = False, scale: float | None = None, top: int = 0,
 ) -> Tensor:  # fmt: skip
     """Return attention to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the rescaling modes.
 
@@ -41,29 +41,63 @@ def drop_attention(
         mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S).
         causal: query i attends to keys 0 … i only, in addition to `mask`.
         scale: factor of the logits; None: d^-1/2.
+        top: above 0: of the keys that `spec` drops, only those with a logit among so many largest of their row are
+            dropped, and their logits become 0; nothing is rescaled.
 
     Returns:
         (B, H, T, e).
     """
     q, k, v = autocast(q, k, v)
     batch, heads, seqlen_q, seqlen_k = *q.shape[:-1], k.shape[-2]
-    backend = select_backend(q, k, v, spec, rescale, mask)
+    backend = select_backend(q, k, v, spec, rescale, mask, top)
     if backend == "eager":
         merged = with_causal(mask, seqlen_q, seqlen_k, q.device) if causal else mask
         keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, seqlen_k), q.device)
+        if top:
+            return eager.zero_top_attention(q, k, v, keep_mask, top, mask=merged, scale=scale)
         return eager.drop_attention(q, k, v, keep_mask, rescale, ratio, mask=merged, scale=scale)
     out: Tensor
     rows = 1 if _rows_share_keys(spec, mask, causal=causal) else seqlen_q
-    store_mask = not _is_gathered(q, k, spec, mask, causal=causal) and (
+    detached, fused_only = rescale == "detached", rescale != "renormalize" or top > 0
+    store_mask = not (fused_only or _is_gathered(q, k, spec, mask, causal=causal)) and (
         seqlen_q * seqlen_k < MIN_FUSED_PAIRS or not cpu_fused.supports(q)
     )
-    if backend == "cpu" and rescale == "renormalize" and store_mask:
+    if backend == "cpu" and store_mask:
         stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
         return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    out, *_ = torch.ops.dropbench.drop_attention(q, k, v, mask, *spec.flatten(), backend, keep_scale, causal, scale)
+    options = backend, keep_scale, causal, scale, detached, top
+    out, *_ = torch.ops.dropbench.drop_attention(q, k, v, mask, *spec.flatten(), *options)
     return out
+
+
+def attention_and_entropy(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool, scale: float | None
+) -> tuple[Tensor, Tensor] | None:
+    """Return plain attention (B, H, T, e) and the entropy of its rows in nats (B, H, T), without stored weights.
+
+    With the mean logit μ of a row under its weights, which is the query times the weighted mean of the keys, the entropy
+    is lse − μ. Its gradient by the logit s of a weight w is −w · (s − μ): that of −μ alone if only w depends on s. Hence
+    attention to keys as further values computes both.
+
+    None if the fused kernel on CPUs does not support the call; arguments as in `drop_attention`.
+    """
+    nothing = DropSpec("element", 0.0, 1, None, 0, torch.zeros((), dtype=torch.int64))
+    if q.dtype != torch.float32 or torch.is_autocast_enabled(q.device.type):
+        return None
+    if mask is not None and mask.dtype != torch.bool:
+        return None
+    if select_backend(q, k, v, nothing, "detached", mask) != "cpu":  # which needs the same kernel
+        return None
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    options = "cpu", None, causal, scale, False, 0
+    values = torch.cat([v, k.detach()], dim=-1)
+    out, stats, _ = torch.ops.dropbench.drop_attention(q, k, values, mask, *nothing.flatten(), *options)
+    out, mean_key = out.split((v.shape[-1], k.shape[-1]), dim=-1)
+    row_max, row_scale = stats.detach()
+    lse = torch.where(row_scale > 0.0, row_max - row_scale.log(), 0.0)
+    return out, lse - scale * (q.detach() * mean_key).sum(dim=-1)
 
 
 def _rows_share_keys(spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bool:
@@ -71,9 +105,11 @@ def _rows_share_keys(spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bo
     return spec.unit == "column" and not causal and (mask is None or mask.dim() < 2 or mask.shape[-2] == 1)
 
 
-def _is_gathered(q: Tensor, k: Tensor, spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bool:
+def _is_gathered(
+    q: Tensor, k: Tensor, spec: DropSpec, mask: Tensor | None, *, causal: bool, fused_only: bool = False
+) -> bool:
     """Return whether the CPU backend removes the dropped keys."""
-    return _rows_share_keys(spec, mask, causal=causal) and should_gather(q.shape[2], k.shape[2])
+    return not fused_only and _rows_share_keys(spec, mask, causal=causal) and should_gather(q.shape[2], k.shape[2])
 
 
 @torch.library.custom_op(
@@ -95,7 +131,7 @@ def _(mask: Tensor | None, *arguments: Any) -> Tensor:
 
 INPUTS_SCHEMA = (
     f"Tensor q, Tensor k, Tensor v, Tensor? mask, {SPEC_SCHEMA}, "
-    "str backend, float? keep_scale, bool causal, float scale"
+    "str backend, float? keep_scale, bool causal, float scale, bool detached, SymInt top"
 )
 """Arguments of the forward and, after its own, of the backward operation; see `_kernel`."""
 
@@ -103,13 +139,15 @@ INPUTS_SCHEMA = (
 def _kernel(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any
 ) -> TritonAttention | GatheredAttention | cpu_fused.FusedAttention:
-    *flat_spec, backend, keep_scale, causal, scale = arguments
+    *flat_spec, backend, keep_scale, causal, scale, detached, top = arguments
     spec = unpack_spec(*flat_spec)
     if backend == "triton":
         return TritonAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
-    if _is_gathered(q, k, spec, mask, causal=causal):
+    if _is_gathered(q, k, spec, mask, causal=causal, fused_only=detached or top > 0):
         return GatheredAttention(q, k, v, mask, spec, scale=scale)
-    return cpu_fused.FusedAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
+    return cpu_fused.FusedAttention(
+        q, k, v, mask, spec, keep_scale, causal=causal, scale=scale, detached=detached, top=top
+    )
 
 
 @torch.library.custom_op(
@@ -121,16 +159,16 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *flat_spec, backend, _, causal, _ = arguments
+    *flat_spec, backend, _, causal, _, detached, top = arguments
     batch, heads, seqlen_q, _ = q.shape
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
     lse_shape = batch, heads, seqlen_q
     if backend == "triton":
         return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
-    if _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal):  # the layout of torch's kernel
+    if _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0):  # the layout of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
         return torch.empty_like(q), lse, q.new_empty(0)
-    return out, q.new_empty((2, *lse_shape), dtype=torch.float32), q.new_empty(0)
+    return out, q.new_empty((4 if detached else 2, *lse_shape), dtype=torch.float32), q.new_empty(0)
 
 
 @torch.library.custom_op(
@@ -148,8 +186,9 @@ def _(
     d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, q: Tensor, k: Tensor, v: Tensor,
     mask: Tensor | None, *arguments: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    *flat_spec, backend, _, causal, _ = arguments
-    if backend == "cpu" and _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal):
+    *flat_spec, backend, _, causal, _, detached, top = arguments
+    fused_only = detached or top > 0
+    if backend == "cpu" and _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=fused_only):
         q, k, v = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 

@@ -3,66 +3,32 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar, get_args
 
 from torch import backends, nn
 
-from harness.errors import InputError, unknown_name
+from harness.errors import InputError, UnsuitableError, unknown_name
 from harness.models import adapter
 from harness.models.adapter import ADAPTERS, Patch, install, site_of, uninstall
 from harness.models.blocks import block_patches
+from harness.models.report import Report as Report
 from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
-from harness.regularizers.composition import Composition, part_ratios
+from harness.regularizers.composition import Composition
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer
 
+OBJECTIVE = "regularizer_of_the_loss"
+"""The attribute of a model that holds a regularizer that changes the loss, for `training_loss`."""
 Model = TypeVar("Model", bound=nn.Module)
 
 ATTENTION_KINDS: tuple[SiteKind, ...] = get_args(AttentionKind)
 DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind not in ("class", "token"))
 """All kinds except attention of only a class token (VOLO's last two layers) and attention that makes the tokens
 (T2T-ViT's T2T module), which the papers do not regularize either."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """The sites that `regularize` regularized and those that it skipped.
-
-    Attributes:
-        title: one line with regularizer, schedule, model and number of sites.
-        regularizer: the regularizer.
-        bound: the regularized sites, in order.
-        skipped: the other sites, each with the reason.
-        shared: by site name, the further paths of a module that occurs more than once in the model; it is one site,
-            with one ratio for all of its uses.
-    """
-
-    title: str
-    regularizer: Regularizer
-    bound: list[Site]
-    skipped: list[tuple[Site, str]]
-    shared: dict[str, list[str]] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """Return one line per site."""
-        outcomes = []
-        for site in self.bound:
-            paths = self.shared.get(site.name)
-            same = f"  (one module with {', '.join(paths)})" if paths else ""
-            ratios = ", ".join(f"{name} {ratio:.3f}" for name, ratio in part_ratios(site)) or f"{site.ratio:.3f}"
-            outcomes.append((site, f"ratio {ratios}{same}"))
-        outcomes += [(site, f"skipped: {reason}") for site, reason in self.skipped]
-        lines, width = [self.title], max((len(site.name) for site, _ in outcomes), default=0)
-        for site, outcome in outcomes:
-            prefix = f"+{site.num_prefix_tokens}" if site.num_prefix_tokens else ""
-            keys = f"  keys {site.grid[0]}×{site.grid[1]}{prefix}" if site.grid else ""
-            position = f"layer {site.layer + 1}/{site.depth}  heads {site.heads}"
-            lines.append(f"  {site.name:{width}}  {site.kind}  {position}{keys}  {outcome}")
-        return "\n".join(lines)
 
 
 def regularize(
@@ -102,10 +68,20 @@ def regularize(
 
     Raises:
         InputError: a name is unknown, a parameter is invalid, or the model has no attention that can be regularized.
+
+    Warns:
+        UserWarning: the regularizer changes the loss, which `training_loss` computes.
     """
     report = bind(model, regularizer, schedule=schedule, include=include, exclude=exclude, kinds=kinds, **params)
     if not quiet:
         print(report)
+    if report.regularizer.has_objective:
+        vars(model)[OBJECTIVE] = report.regularizer
+        warnings.warn(
+            f"regularize: {report.title.partition(':')[0]} changes the loss: in a training loop of your own, compute it"
+            " by `dropbench.training_loss(model, forward, batch)`; otherwise it does nothing",
+            stacklevel=2,
+        )
     return model
 
 
@@ -132,6 +108,7 @@ def bind(
         if kind not in get_args(SiteKind):
             raise unknown_name("kind of site", kind, get_args(SiteKind))
     ratio_of = SCHEDULES.get(schedule)
+    vars(model).pop(OBJECTIVE, None)
     adapter.uninstall_weights(model)
     patches = find_patches(model)
     for patch in patches:
@@ -143,7 +120,7 @@ def bind(
     bound = [patch for patch, reason in zip(patches, reasons, strict=True) if reason is None]
     skipped = [(patch, reason) for patch, reason in zip(patches, reasons, strict=True) if reason is not None]
     if not bound and built.sites:  # a regularizer of the loss alone has no sites
-        raise InputError(_nothing_bound(model, name, skipped))
+        raise (UnsuitableError if skipped else InputError)(_nothing_bound(model, name, built.sites, skipped))
     if isinstance(built, Composition):
         built.check_parts([patch.site for patch in bound], [patch.site for patch in patches])
     for patch in [*unconcerned, *(patch for patch, _ in skipped)]:
@@ -164,6 +141,7 @@ def bind(
 
 def unregularize(model: Model) -> Model:
     """Restore every patched module and remove all regularizers, in place."""
+    vars(model).pop(OBJECTIVE, None)
     adapter.uninstall_weights(model)
     for patch in find_patches(model):
         _release(patch)
@@ -279,10 +257,12 @@ def _count(patches: list[Patch]) -> str:
     return f"{len(patches)} {'attention sites' if attention else 'sites'}"
 
 
-def _nothing_bound(model: nn.Module, name: str, skipped: list[tuple[Patch, str]]) -> str:
+def _nothing_bound(model: nn.Module, name: str, own: frozenset[SiteKind], skipped: list[tuple[Patch, str]]) -> str:
     if skipped:
         count, reasons = _count([patch for patch, _ in skipped]), sorted({reason for _, reason in skipped})
-        return f"regularize: '{name}' fits none of the {count} of {type(model).__name__}: {'; '.join(reasons)}"
+        if own.isdisjoint(patch.site.kind for patch, _ in skipped):
+            reasons = [f"it acts on {' and '.join(sorted(own))}, for which the model has no site"]
+        return f"'{name}' fits none of the {count} of {type(model).__name__}: {'; '.join(reasons)}"
     unsupported = sorted({type(module).__name__ for module in model.modules() if _looks_like_attention(module)})
     classes = f" (no adapter supports its {', '.join(unsupported)})" if unsupported else ""
     supported = ", ".join(ADAPTERS.entry(adapter).help for adapter in ADAPTERS)

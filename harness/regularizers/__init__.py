@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from harness.regularizers.base import Regularizer
 
 REGULARIZERS: Registry[Callable[..., Regularizer]] = Registry("regularizer", "a Regularizer", callable, "regularizers")
+"""The fact `parts` of an entry makes it a composition, with that text as on the command line."""
 
 for _name, _help in {
     "none": "nothing is dropped",
@@ -32,6 +33,7 @@ REGULARIZERS.add(
 
 for _name, _target, _help in (
     ("ad-drop", "attribution:ADDrop", "keys dropped that the predictions depend on most (Yang et al. 2022)"),
+    ("attendout", "attribution:AttendOut", "keys dropped that a module learns to choose (Wu et al. 2021)"),
     ("attention-entropy", "penalties:AttentionEntropy", "penalty on the entropy of attention (Zhai et al. 2023)"),
     ("attentiondrop-blur", "logits:AttentionDropBlur", "logits blurred by a random Gaussian (Baig et al. 2025)"),
     ("attentiondrop-consistency", "consistency:AttentionDropConsistency",
@@ -42,6 +44,11 @@ for _name, _target, _help in (
     ("dropdim", "outputs:DropDim", "whole embedding dimensions dropped, for each sample (Zhang et al. 2022)"),
     ("drophead", "heads:DropHead", "whole heads dropped, for each batch or sample (Zhou et al. 2020)"),
     ("headmask", "heads:HeadMask", "a number of random heads masked (Sun et al. 2022)"),
+    (
+        "headmask-important",
+        "attribution:HeadMaskImportant",
+        "the heads masked that the loss depends on most (Sun et al. 2022)",
+    ),
     ("hiddencut", "outputs:HiddenCut", "a span of tokens dropped after the feed-forward network (Chen et al. 2021)"),
     ("layerdrop", "layers:LayerDrop", "whole layers skipped, for each batch (Fan et al. 2020)"),
     ("logit-noise", "logits:LogitNoise", "Gaussian noise added to the logits"),
@@ -65,3 +72,17 @@ for _name, _target, _help in (
     ("value-dropout", "values:ValueDropout", "dropout of the values that attention reads"),
 ):  # fmt: skip
     REGULARIZERS.add(_name, f"harness.regularizers.methods.{_target}", help=_help)
+
+for _name, _parts, _help in (
+    (
+        "hiddenkey",
+        "dropkey:unit=column,ratio=0.1 + hiddencut:unit=element,ratio=0.1 + r-drop:alpha=1.0",
+        "key columns and elements of feed-forward outputs dropped, two passes compared (Wang et al. 2024)",
+    ),
+    (
+        "unidrop",
+        "dropout:ratio=0.1 + layerdrop:ratio=0.1 + token-dropout:ratio=0.1,unchanged=0.5",
+        "dropout of features, layers and tokens (Wu et al. 2021)",
+    ),
+):
+    REGULARIZERS.add(_name, "harness.regularizers.composition:Composition", help=_help, parts=_parts)

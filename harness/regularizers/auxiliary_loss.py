@@ -9,8 +9,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from harness.errors import InputError
 from harness.regularizers.base import Site
 from harness.regularizers.output import SiteModule, WeightModule
+
+MAX_PENDING = 32
+"""Penalties of forward passes that may wait to be added to a loss."""
 
 
 class AuxLoss(nn.Module, ABC):
@@ -37,6 +41,25 @@ def _site_with_penalties(module: nn.Module) -> Site | None:
         return None
     acting = [site, *site.parts]
     return site if any(part.regularizer is not None and part.regularizer.adds_penalties for part in acting) else None
+
+
+def add_penalty(site: Site, term: Tensor) -> None:
+    """Append a term of the loss to `Site.penalties`, unless activation checkpointing runs the forward pass again.
+
+    Raises:
+        InputError: nothing has collected the terms of many forward passes, or checkpointing passed gradients by.
+    """
+    if recomputing():
+        if not site.observed:  # the first forward pass had no gradients
+            raise InputError(f"{site.name}: its penalty has no gradient: checkpoint with use_reentrant=False")
+        return
+    if len(site.penalties) >= MAX_PENDING:
+        raise InputError(
+            f"{site.name}: the penalties of {MAX_PENDING} training forward passes were never collected: use"
+            " `dropbench.training_loss(model, forward, batch)` as the loss"
+        )
+    site.penalties.append(term)
+    site.observed = True
 
 
 def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
@@ -68,6 +91,11 @@ def penalty(model: nn.Module | Sequence[nn.Module], step: int) -> Tensor | None:
             losses.append(term)
     losses += [torch.stack(terms).mean() for terms in penalties.values()]
     return torch.stack(losses).sum() if losses else None
+
+
+def recomputing() -> bool:
+    """Return whether a backward pass is under way: activation checkpointing then runs the forward pass again."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def with_penalty(loss: Tensor, model: nn.Module | Sequence[nn.Module], step: int) -> Tensor:

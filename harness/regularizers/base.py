@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -56,8 +56,11 @@ class Site:
         parameter: for a weight site, the name of the matrix in its module.
         input_axis: for a weight site, the axis of the matrix's inputs: 1, or 0 if it is stored transposed.
         parts: for a `composition.Composition`, a copy of the site for each part that acts at it.
+        drawn_heads: factors of the heads' outputs (H), 0 for a dropped head, between the projection of queries, keys and
+            values and attention; see `Regularizer.draw_heads`.
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
         penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
+        observed: whether the site has had such terms.
         masked_keys: in evaluation, keys that no query may attend to: boolean (B or 1, S), True if masked (`occlusion`).
         mc_samples: in evaluation, how many draws of the regularizer the weights are averaged over; 0: they are plain.
     """
@@ -81,15 +84,23 @@ class Site:
     parameter: str = "weight"
     input_axis: int = 1
     parts: tuple[Site, ...] = field(default=(), repr=False)
+    drawn_heads: Tensor | None = field(default=None, repr=False)
     scheduled_ratio: float = field(default=0.0, repr=False)
     penalties: list[Tensor] = field(default_factory=list, repr=False)
+    observed: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.layer < self.depth:
             raise InputError(f"site '{self.name}': layer={self.layer}: expected 0 to {self.depth - 1} (depth - 1)")
 
 
-RATIO: Any = Field(default=0.1, ge=0.0, lt=1.0, description="drop ratio")
+def drop_ratio(default: float) -> Any:
+    """Return a field for a drop ratio, whose default is that of the source."""
+    return Field(default=default, ge=0.0, lt=1.0, description="drop ratio")
+
+
+RATIO = drop_ratio(0.1)
+"""The ratio of regularizers whose source names none."""
 RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
 """Methods of a regularizer: name up to 0.1 → name."""
 Stage = Literal["weight", "tokens", "layer", "penalty", "heads", "values", "logits", "keys", "output", "loss"]
@@ -133,6 +144,10 @@ class Regularizer(FiniteModel, ABC):
     """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
     removes_tokens: ClassVar[bool] = False
     """True if tokens are left out of the sequence, which then forms no grid."""
+    implied: ClassVar[Mapping[str, Any]] = {}
+    """Parameters that a spec leaves out at these values: earlier trials of the regularizer do not have them."""
+    needs_all_heads: ClassVar[bool] = False
+    """True if it must know which head is which, so that no other part may leave heads out."""
     draws_per_batch: ClassVar[bool] = False
     """True if all samples of a batch share a random draw, so that several passes cannot be one larger batch."""
 
@@ -180,6 +195,11 @@ class Regularizer(FiniteModel, ABC):
         own = type(self)
         return own.objective is not Regularizer.objective or own.prepare is not Regularizer.prepare
 
+    @property
+    def leaves_parameters_unused(self) -> bool:
+        """True if some parameters of the model may have no gradient in a step, such as those of skipped layers."""
+        return type(self).run_layer is not Regularizer.run_layer
+
     def skip(self, site: Site) -> str | None:
         """Return why the regularizer cannot work at a site, or None if it can."""
         return None if site.kind in self.sites else f"it does not regularize {site.kind} sites"
@@ -199,6 +219,14 @@ class Regularizer(FiniteModel, ABC):
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
         """Return the hidden states after a layer; `layer` computes them from the hidden states `x` before it."""
         return layer()
+
+    def draw_heads(self, site: Site) -> Tensor | None:
+        """Draw which heads of attention are dropped, before they are projected; None: all of them are needed.
+
+        Returns:
+            factors of the heads' outputs (H) on the CPU, 0 for a dropped head, also kept as `Site.drawn_heads`.
+        """
+        return None
 
     def prepare(self, passes: Passes) -> None:
         """Act before a micro-batch passes through the model, such as to run the model for attributions."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from pydantic import PrivateAttr
 
-from harness.errors import InputError
+from harness.errors import InputError, UnsuitableError
 from harness.regularizers.around import AroundAttention, regularized_attention
 from harness.regularizers.base import STAGES, AttentionKind, Regularizer, Site
 from harness.regularizers.drop import AttentionDrop
@@ -50,6 +50,11 @@ class Composition(Regularizer):
             same = [part.name for part in self._parts if part.regularizer.stage == stage and not _surrounds(part)]
             if len(same) > 1:
                 raise InputError(f"{' and '.join(same)} both {effect}: use one of them in a composition")
+        for part in self._parts:
+            if part.regularizer.needs_all_heads:
+                for other in self._parts:
+                    if other.regularizer.stage == "heads" and other.regularizer.draws_per_batch:
+                        raise InputError(f"{part.name} needs all heads: set {other.name}.draw=sample")
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -95,6 +100,10 @@ class Composition(Regularizer):
     def has_objective(self) -> bool:
         return any(part.regularizer.has_objective for part in self._parts)
 
+    @property
+    def leaves_parameters_unused(self) -> bool:
+        return any(part.regularizer.leaves_parameters_unused for part in self._parts)
+
     def skip_part(self, part: Part, site: Site) -> str | None:
         """Return why a part cannot work at a site, or None if it can; left out tokens leave no grid."""
         reason = part.regularizer.skip(site)
@@ -110,13 +119,14 @@ class Composition(Regularizer):
         return None if None in reasons else "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def check_parts(self, bound: Sequence[Site], sites: Sequence[Site]) -> None:
-        """Raise InputError if a part works at none of the bound sites, with its reasons at all sites of a model."""
+        """Raise UnsuitableError if a part works at no bound site, with its reasons at all sites of a model."""
         for part in self._parts:
             if part.regularizer.sites and all(self.skip_part(part, site) for site in bound):
                 own = [site for site in sites if site.kind in part.regularizer.sites]
                 reasons = dict.fromkeys(filter(None, (self.skip_part(part, site) for site in own)))
-                why = "; ".join(reasons) or "it has none of a kind that is selected and that the regularizer acts on"
-                raise InputError(f"regularize: '{part.name}' fits none of the model's sites: {why}: remove it")
+                kinds = " and ".join(sorted(part.regularizer.sites))
+                why = "; ".join(reasons) or f"it acts on {kinds}, for which no site is selected"
+                raise UnsuitableError(f"'{part.name}' fits none of the model's sites: {why}: remove it")
 
     def bind_to(self, site: Site, schedule: Schedule) -> None:
         """Bind each part that fits to a copy of the site."""
@@ -159,6 +169,11 @@ class Composition(Regularizer):
         for part in _active(site):
             x = part.regularizer.tokens(x, part)
         return x
+
+    def draw_heads(self, site: Site) -> Tensor | None:
+        """Return the draw of the first part, if it drops heads: a part around it, such as a penalty, observes all."""
+        active = _active(site)
+        return active[0].regularizer.draw_heads(active[0]) if active else None
 
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
         for part in reversed(_active(site)):

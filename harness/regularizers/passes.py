@@ -19,6 +19,19 @@ class HasStrength(Protocol):
     def strength_at(self, progress: float | None) -> float: ...
 
 
+class HasObjective(HasStrength, Protocol):
+    """A `harness.regularizers.base.Regularizer` that changes the loss."""
+
+    @property
+    def draws_per_batch(self) -> bool: ...
+
+    def passes_at(self, progress: float | None) -> int: ...
+
+    def prepare(self, passes: Passes) -> None: ...
+
+    def objective(self, passes: Passes) -> Tensor | None: ...
+
+
 class Passes:
     """The forward passes of one micro-batch.
 
@@ -66,3 +79,24 @@ class Passes:
         finally:
             for site, previous in zip(self.sites, before, strict=True):
                 site.ratio = previous
+
+
+def loss_of_passes(regularizer: HasObjective, passes: Passes, repeat: Callable[[Any, int], Any] | None) -> Tensor:
+    """Return the loss of a micro-batch, the mean over the regularizer's passes, plus its objective.
+
+    Several passes are one pass of a larger batch, which `repeat` makes, unless the regularizer draws once per batch.
+    Penalties of passes before them (`Regularizer.prepare`) are no part of the loss.
+    """
+    regularizer.prepare(passes)
+    for site in passes.sites:
+        for part in (site, *site.parts):
+            part.penalties.clear()
+    number = regularizer.passes_at(passes.progress)
+    if number == 1 or repeat is None or regularizer.draws_per_batch:
+        losses, logits = zip(*(passes.run(passes.batch) for _ in range(number)), strict=True)
+        passes.loss, passes.logits = torch.stack(losses).mean(), logits
+    else:
+        passes.loss, joined = passes.run(repeat(passes.batch, number))
+        passes.logits = joined.chunk(number)
+    term = regularizer.objective(passes)
+    return passes.loss if term is None else passes.loss + term

@@ -46,7 +46,7 @@ class StepShape(NamedTuple):
 
 
 STEP_SCHEDULES: dict[str, StepShape] = {
-    # Early and late dropout (Liu et al. 2023, Section 4): active before or after the point.
+    # Early and late dropout (Liu et al. 2023): active before or after the point.
     "early": StepShape(lambda progress, point: float(progress < point), 0.5),
     "late": StepShape(lambda progress, point: float(progress >= point), 0.5),
     "increasing": StepShape(lambda progress, point: min(1.0, progress / point), 1.0),
@@ -55,7 +55,7 @@ STEP_SCHEDULES: dict[str, StepShape] = {
     "v": StepShape(
         lambda progress, point: 1.0 - progress / point if progress < point else (progress - point) / (1.0 - point), 0.5
     ),
-    # Curriculum dropout (Morerio et al. 2017, Eq. 3): 1 - exp(-γ·t) with γ = point / number of steps.
+    # Curriculum dropout (Morerio et al. 2017): 1 - exp(-γ·t) with γ = point / number of steps.
     "curriculum": StepShape(lambda progress, point: 1.0 - math.exp(-point * progress), 10.0, math.inf),
 }
 

@@ -35,8 +35,9 @@ Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 class RegularizerSpec(StrictModel):
     """A registered name with all of its parameters, defaults filled in.
 
-    In a composition, the name joins those of the parts by ``+``, in the order in which they are applied, and each
-    parameter has the name of its part before it: ``dropkey.ratio``. A part's schedule over layers is one of them.
+    In a composition, also a registered one, the name joins those of the parts by ``+``, in the order in which they are
+    applied, and each parameter has the name of its part before it: ``dropkey.ratio``. A part's schedule over layers is
+    one of them.
     """
 
     name: str
@@ -66,8 +67,9 @@ def spec_label(name: str, params: Mapping[str, Any]) -> str:
 
 
 def part_names(name: str) -> list[str]:
-    """Return the names of the regularizers that a name joins; that of a single regularizer alone."""
-    return [part.strip() for part in name.split(SEPARATOR)]
+    """Return the names of the regularizers that a name joins, or that a registered composition consists of."""
+    names = [(part, _composition(part)) for part in _written_names(name)]
+    return [each for part, text in names for each in (part_names(parse_spec(text).name) if text else [part])]
 
 
 def strengths(name: str) -> set[str]:
@@ -85,7 +87,7 @@ def same_regularizer(first: str, second: str) -> bool:
 
 def split_params(name: str, params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the parameters of each part by its name; raise InputError for a parameter of none, or a repeated part."""
-    names = part_names(name)
+    names = _written_names(name)
     if len(names) == 1:
         return {name: dict(params)}
     values: dict[str, dict[str, Any]] = {part: {} for part in names}
@@ -99,12 +101,39 @@ def split_params(name: str, params: Mapping[str, Any]) -> dict[str, dict[str, An
     return values
 
 
+def _written_names(name: str) -> list[str]:
+    return [part.strip() for part in name.split(SEPARATOR)]
+
+
+def _composition(name: str) -> str | None:
+    """Return the parts of a registered composition, with their parameters as on the command line; None for others."""
+    return REGULARIZERS.entry(name).facts.get("parts") if name in REGULARIZERS else None
+
+
+def expand(name: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Replace registered compositions, such as ``hiddenkey``, by their parts; raise as `split_params`."""
+    if not any(map(_composition, _written_names(name))):
+        return name, dict(params)
+    names: list[str] = []
+    joined: dict[str, Any] = {}
+    for part, values in split_params(name, params).items():
+        if text := _composition(part):
+            spec = parse_spec(text)
+            names.append(spec.name)
+            joined |= {**spec.params, **values}
+        else:
+            names.append(part)
+            joined |= {f"{part}.{key}": value for key, value in values.items()}
+    return SEPARATOR.join(names), joined
+
+
 def build_regularizer(name: str, /, **params: Any) -> Regularizer:
     """Build a registered regularizer or a composition.
 
     Raises:
         InputError: a name or parameter is unknown, a value is impossible, or parts do not go together.
     """
+    name, params = expand(name, params)
     if SEPARATOR in name:
         parts = []
         for part, values in split_params(name, params).items():
@@ -125,9 +154,8 @@ def parameters(name: str) -> tuple[str, ...]:
 
 def fields(name: str) -> dict[str, FieldInfo]:
     """Return the parameters of a regularizer with their types; raises InputError if the regularizer is unknown."""
-    if SEPARATOR in name:
-        parts = {part: fields(part) for part in part_names(name)}
-        return {f"{part}.{key}": field for part, own in parts.items() for key, field in own.items()}
+    if len(names := part_names(name)) > 1:
+        return {f"{part}.{key}": field for part in names for key, field in fields(part).items()}
     return {} if REGULARIZERS.entry(name).name == "none" else dict(_class(name).model_fields)
 
 
@@ -135,9 +163,13 @@ def describe_parameters(name: str) -> dict[str, dict[str, Any]]:
     """Return each parameter's default, and what it is in words; raises InputError if the regularizer is unknown."""
     if REGULARIZERS.entry(name).name == "none":
         return {}
-    defaults = build_regularizer(name).model_dump(mode="json")
-    fields = _class(name).model_fields
-    return {key: {"default": value, "help": fields[key].description or ""} for key, value in defaults.items()}
+    built = build_regularizer(name)
+    defaults = built.model_dump(mode="json")
+    if isinstance(built, Composition):
+        parts = [(part.name, part.regularizer.model_dump(mode="json")) for part in built.parts]
+        defaults = {f"{part}.{key}": value for part, values in parts for key, value in values.items()}
+    own = fields(name)
+    return {key: {"default": value, "help": own[key].description or ""} for key, value in defaults.items()}
 
 
 def _class(name: str) -> type[Regularizer]:
@@ -167,7 +199,7 @@ def complete_spec(name: str, params: Mapping[str, Any] | None = None) -> Regular
 
 def _all_params(built: Regularizer) -> dict[str, Any]:
     params = built.model_dump(mode="json")
-    return {key: value for key, value in params.items() if CONSTANT.get(key) != value}
+    return {key: value for key, value in params.items() if {**CONSTANT, **built.implied}.get(key) != value}
 
 
 _PLUS = re.compile(r"\s*\+\s*(?=[A-Za-z])")  # not the sign of an exponent: 1e+5

@@ -14,6 +14,7 @@ from harness.files import read_yaml
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import build_regularizer, parameters, parse_spec
 from harness.settings import Settings
+from harness.suites.card_rows import with_card_rows
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row, TrialFields
 from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
@@ -43,6 +44,8 @@ class Suite(FiniteModel, strict=True):
             takes precedence.
         search: how the space is searched.
         plugin_rows: whether each regularizer of a plug-in gets a row.
+        card_rows: whether rows take what they do not set from the card of their regularizer, and each of DropBench's
+            other regularizers gets a row.
         figure: how the table is drawn, if the suite reproduces a figure.
         notes: details that the source leaves open, and how the suite resolves them.
     """
@@ -58,6 +61,7 @@ class Suite(FiniteModel, strict=True):
     sweep: Space | None = None
     search: Search | None = None
     plugin_rows: bool = False
+    card_rows: bool = False
     figure: FigureSpec | None = None
     notes: list[str] = Field(default_factory=list)
 
@@ -230,6 +234,8 @@ def parse_suite(content: Any, name: str, where: str | Path) -> Suite:
             regularizer = fields.get("regularizer", "none")
             if over and regularizer in REGULARIZERS and over not in (parameters(regularizer) or [over]):
                 raise error(f"figure.over: {regularizer} has no parameter {over}", "figure", "over")
+    if suite.card_rows:
+        suite = suite.model_copy(update={"rows": with_card_rows(suite.rows)})
     for kind, axes in (("rows", suite.rows), ("columns", suite.columns)):
         labels = [axis.label for axis in axes]
         for label in {label for label in labels if labels.count(label) > 1}:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from harness.errors import InputError
+from harness.errors import UnsuitableError
 from harness.regularizers.base import Regularizer, Site
-from harness.regularizers.passes import Passes
+from harness.regularizers.passes import Passes, loss_of_passes
 from harness.trials.task import Task
 
 
 def check_objective(regularizer: Regularizer, task: type[Task], name: str) -> None:
-    """Raise InputError if the loss of a task cannot be regularized."""
+    """Raise UnsuitableError if the loss of a task cannot be regularized."""
     if regularizer.has_objective and not task.gives_logits():
-        raise InputError(
+        raise UnsuitableError(
             f"regularizer {name}: it needs class scores, which task '{task.name}' does not give: choose another task"
         )
 
@@ -42,14 +41,4 @@ def regularized_loss(
     def forward(part: Any) -> tuple[Tensor, Tensor]:
         return task.loss_and_logits(model, part)
 
-    passes = Passes(forward, batch, sites, progress, epoch)
-    regularizer.prepare(passes)
-    number = regularizer.passes_at(progress)
-    if number == 1 or regularizer.draws_per_batch:
-        losses, logits = zip(*(passes.run(batch) for _ in range(number)), strict=True)
-        passes.loss, passes.logits = torch.stack(losses).mean(), logits
-    else:
-        passes.loss, joined = passes.run(task.repeat(batch, number))
-        passes.logits = joined.chunk(number)
-    term = regularizer.objective(passes)
-    return passes.loss if term is None else passes.loss + term
+    return loss_of_passes(regularizer, Passes(forward, batch, sites, progress, epoch), task.repeat)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -64,6 +63,7 @@ class Trainer(Processes):
         if settings.compile:
             self.raw_model.compile()
         self.model: nn.Module = self.accelerator.prepare(self.raw_model)
+        self.averages_gradients = not self.alone and self.regularizer.leaves_parameters_unused
         self.optimizer = task.build_optimizer(self.raw_model)
         if self.accelerator.scaler is not None:  # accelerate's wrapper is needed for its scaler alone, and slow
             self.optimizer = self.accelerator.prepare(self.optimizer)
@@ -135,12 +135,14 @@ class Trainer(Processes):
             # Seeded here and not once per run: all that a model draws depends on (seed, step, micro-batch, rank) alone.
             rank = self.accelerator.process_index
             seed_all(derive(self.seed, "step", self.state.step, micro, rank))
-            last = micro == len(batch) - 1
-            with self.accelerator.autocast(), nullcontext() if last else self.accelerator.no_sync(self.model):
+            synchronizes = micro == len(batch) - 1 and not self.averages_gradients
+            with self.micro_batch(derive(self.seed, "shared", self.state.step, micro), synchronizes=synchronizes):
                 loss = with_penalty(self.loss(part), self.aux_loss_modules, self.state.step)
                 loss = loss * terms[micro] / divide_loss
             self.accelerator.backward(loss)
             total += loss.detach()
+        if self.averages_gradients:
+            self.average_gradients(self.raw_model)
         if divide_grads != 1.0:
             divide_gradients(self.raw_model, divide_grads)
         if self.recipe.clip_norm is not None:

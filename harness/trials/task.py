@@ -139,7 +139,7 @@ class Task(ABC):
 
     @classmethod  # noqa: B027 - a task may have nothing to check
     def check(cls, trial: Trial) -> None:
-        """Check a trial that is about to be queued for the first time; raises InputError."""
+        """Check a trial that is about to be queued; raises InputError, UnsuitableError if a suite should skip it."""
 
     @abstractmethod
     def setup(self) -> None:

@@ -83,7 +83,8 @@ def run(
             typer.echo(f"Stopped: {done} of {trials} done. Resume with `{command}`", err=True)
             raise typer.Exit(130)
         if not summary.trained:
-            typer.echo(f"nothing to train: {trials} already done", err=True)
+            skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
+            typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
         if request.suite is None:
             print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
     complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
@@ -111,6 +112,7 @@ def enqueue(
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.reconcile import collect
     from jobs.queue.search import Searches
+    from jobs.queue.status import explain_skipped
 
     settings = RuntimeOptions().to_settings(options.data)
     requests = [resolve_request(name, options, settings) for name in suites]
@@ -125,11 +127,12 @@ def enqueue(
             searches.ask()
         enqueued = searches.enqueued
         queued = store.counts([*enqueued.added, *enqueued.present])["queued"]
+        reasons = [row.reason for row in store.states(enqueued.skipped).values()]
     if as_json:
         typer.echo(json.dumps({**asdict(enqueued), "unasked": searches.remaining}))
         return
     counts = f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)"
-    typer.echo(f"{counts}. {queued} queued; run `dropbench submit`.")
+    typer.echo("\n".join([f"{counts}. {queued} queued; run `dropbench submit`.", *explain_skipped(reasons)]))
     if searches.remaining:
         typer.echo(
             f"{count_of(searches.remaining, 'candidate')} of searches remaining: "

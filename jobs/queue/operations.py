@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from db.store.store import Enqueued, Store
-from harness.errors import InputError
+from harness.errors import InputError, UnsuitableError
 from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.task import TASKS
@@ -31,13 +31,13 @@ class Cancelled:
 def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]]) -> Enqueued:
     """Enqueue trials, each with its suite; import the results of those that are trained already in `settings.runs`.
 
+    A trial of a suite whose regularizer cannot work with its task or model is skipped with the reason. It is checked
+    again when it is enqueued again, as a later version may be able to run it.
+
     Raises:
         InputError: the database or a run directory cannot be written, or a new trial is impossible.
     """
-    present = store.states([trial.id for trial, _ in items])
-    new = {trial.config_id: trial for trial, _ in items if trial.id not in present}
-    for trial in new.values():  # one per configuration: seeds make no difference
-        TASKS.get(trial.task).check(trial)
+    unsuitable = _check_new(store, items)
     directories = [(Runs(settings.runs)[trial.id], suite) for trial, suite in items]
     directories = [(directory, suite) for directory, suite in directories if directory.path.is_dir()]
     if directories:
@@ -46,9 +46,25 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
                 _withdraw_cancellation(directory)
                 with contextlib.suppress(InputError):  # reported when the trial is dispatched
                     directory.add_suites([suite] if suite else [])
-    enqueued = store.enqueue(items)
+    enqueued = store.enqueue(items, unsuitable)
     import_results(store, settings, [trial.id for trial, _ in items])
     return enqueued
+
+
+def _check_new(store: Store, items: Sequence[tuple[Trial, str | None]]) -> dict[str, str]:
+    """Check the new and skipped trials; return why configurations are skipped, by their ids."""
+    present = store.states([trial.id for trial, _ in items])
+    new = [item for item in items if item[0].id not in present or present[item[0].id].state == "skipped"]
+    alone = {trial.config_id for trial, suite in new if suite is None}
+    unsuitable: dict[str, str] = {}
+    for trial in {trial.config_id: trial for trial, _ in new}.values():  # seeds make no difference
+        try:
+            TASKS.get(trial.task).check(trial)
+        except UnsuitableError as error:
+            if trial.config_id in alone:
+                raise
+            unsuitable[trial.config_id] = str(error)
+    return unsuitable
 
 
 def requeue_exhausted(store: Store, ids: Sequence[str]) -> list[str]:

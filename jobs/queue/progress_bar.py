@@ -67,9 +67,11 @@ class ProgressBar:
         if self.bars is not None:
             self.bars.stop()
 
-    def start(self, workers: int) -> None:
-        """Report how many trials are to be trained, and by how many workers."""
-        done = f" ({len(self.done)} already done)" if self.done else ""
+    def start(self, workers: int, skipped: int = 0) -> None:
+        """Report how many trials are to be trained, and by how many workers; `skipped` trials are among `done`."""
+        counts = {"already done": len(self.done) - skipped, "skipped": skipped}
+        done = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        done = f" ({done})" if done else ""
         self.print_line(f"{count_of(len(self.trials), 'trial')}{done}, {count_of(workers, 'worker')}")
 
     def update(self, rows: Mapping[str, TrialRow]) -> None:

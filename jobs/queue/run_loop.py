@@ -83,7 +83,8 @@ def run(
     if summary.trained:
         slots.check_writable(settings.runs)
         with bar(settings.runs, trials, done, bars=plan.executor != "debug") as progress:
-            progress.start(min(1 if plan.executor == "debug" else plan.parallel, summary.trained))
+            workers = min(1 if plan.executor == "debug" else plan.parallel, summary.trained)
+            progress.start(workers, len(summary.in_states("skipped")))
             try:
                 _run_until_done(store, settings, trials, plan, progress, searches)
                 # Idle workers exit, so that no submission of this process is open when it ends.

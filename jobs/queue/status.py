@@ -32,6 +32,7 @@ class Status:
         inspected: number of run directories read.
         ahead: number of trials whose run directory is newer than the database.
         reasons: why the last attempts of queued trials ended.
+        skipped: why the skipped trials are skipped.
     """
 
     counts: dict[TrialState, int]
@@ -39,6 +40,7 @@ class Status:
     inspected: int
     ahead: int
     reasons: Sequence[str | None] = ()
+    skipped: Sequence[str | None] = ()
 
     def to_json(self) -> dict[str, int | str]:
         """Return the counts, and ``as_of``."""
@@ -50,7 +52,9 @@ def read_status(store: Store, settings: Settings) -> Status:
     queued = store.states([*store.attempted("queued")])
     status, active = observe(store, settings)
     reasons = [trial.observed.reason for trial in active.values() if trial.observed.state == "queued"]
-    return replace(status, reasons=[*reasons, *(row.reason for row in queued.values())])
+    skipped = store.states(store.find("skipped")) if status.counts["skipped"] else {}
+    reasons += [row.reason for row in queued.values()]
+    return replace(status, reasons=reasons, skipped=[row.reason for row in skipped.values()])
 
 
 def observe(store: Store, settings: Settings) -> tuple[Status, dict[str, ActiveTrial]]:
@@ -72,7 +76,7 @@ def render(status: Status) -> str:
     lines.append(f"As of {status.as_of}: {inspected} of active trials inspected.")
     if status.ahead:
         lines.append(f"{status.ahead} of them are newer than the database: run `dropbench collect` to update it.")
-    return "\n".join([*lines, *explain_waiting(status.reasons)])
+    return "\n".join([*lines, *explain_waiting(status.reasons), *explain_skipped(status.skipped)])
 
 
 def explain_waiting(reasons: Iterable[str | None]) -> list[str]:
@@ -83,6 +87,12 @@ def explain_waiting(reasons: Iterable[str | None]) -> list[str]:
         f"{count_of(count, 'trial')} queued again ({cause}): {remedy.get(cause, '')}run `dropbench submit`."
         for cause, count in causes.items()
     ]
+
+
+def explain_skipped(reasons: Iterable[str | None]) -> list[str]:
+    """Return a line per reason for which trials are skipped."""
+    causes = Counter(filter(None, reasons))
+    return [f"{count_of(count, 'trial')} skipped: {cause}." for cause, count in causes.items()]
 
 
 def print_usage(store: Store, by: str, *, as_json: bool) -> None:

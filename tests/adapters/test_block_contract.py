@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from dropbench import InputError, Site, unregularize
 from harness.models.regularize import ATTENTION_KINDS, bind, sites
+from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import PlainAttention, SiteKind
-from harness.regularizers.spec import build_regularizer
+from harness.regularizers.spec import build_regularizer, parse_spec, part_names
 from tests.adapters.families import SAMPLES, Family
 from tests.adapters.test_contract import DIFFERENT, FAMILIES, TOLERANCE
 
@@ -61,6 +62,8 @@ METHODS: dict[str, SiteKind] = {
     "mixout": "weight",
     "weight-orthogonality": "weight",
     "sigma-reparam": "weight",
+    "hiddenkey": "feed-forward",
+    "unidrop": "embedding",
 }
 """Methods, each with a kind of site without which it cannot be used."""
 TRAINING_ONLY = [
@@ -126,7 +129,7 @@ def supports(family: Family, name: str) -> bool:
 def regularized(model: nn.Module, family: Family, name: str, **params: Any) -> nn.Module:
     """Bind a method, or skip the test if a family has no site for it, which must be an error with a reason."""
     if not supports(family, name):
-        with pytest.raises(InputError, match=name):
+        with pytest.raises(InputError, match=r"token-dropout" if name == "unidrop" else name):
             bind(model, name, **params)
         pytest.skip(f"no {METHODS[name]} site")
     bind(model, name, **params)
@@ -184,6 +187,8 @@ def test_a_method_trains_with_finite_gradients_and_is_removed(family: Family, mo
         before = family.run(model.eval())
     dicts = [set(vars(module)) for module in model.modules()]
     strong = {} if name in ("sigma-reparam", "weight-orthogonality") else {"ratio": 0.5}
+    if parts := REGULARIZERS.entry(name).facts.get("parts"):
+        strong = {f"{part}.ratio": 0.5 for part in part_names(parse_spec(parts).name) if part != "r-drop"}
     regularized(model, family, name, **strong)
     with torch.no_grad():
         torch.testing.assert_close(family.run(model), before, atol=1e-4, rtol=1e-4)

@@ -201,8 +201,9 @@ def incomplete(result: CellResult) -> str | None:
             if seed.state == "succeeded":
                 reason = f"the run reported no finite {result.metric.name}"
             groups.setdefault((seed.state, reason), []).append(seed.seed)
-    if not groups or (result.n == 0 and len(groups) == 1 and next(iter(groups))[1] is None):
-        return None
+    (state, reason), *others = groups or [("", None)]
+    if result.n == 0 and not others and (reason is None or state == "skipped"):
+        return reason  # the state is in the table
     parts = []
     for (state, reason), seeds in groups.items():
         numbers = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "drop_bits.h"
+#include "logits.h"
 #include "mask.h"
 #include "threads.h"
-#include "vectors.h"
 
 enum { Q, K, V, OUT, D_OUT, DQ, DK, DV, NUM_TENSORS };
 
@@ -24,6 +24,7 @@ typedef struct {
     int64_t strides[NUM_TENSORS][4]; /* part, batch, head, row, in elements */
     float *tensors[NUM_TENSORS];     /* dk and dv: one sum per part; without gradients, forward */
     float *row_max, *row_scale; /* (batch, heads, seqlen_q): the softmax is exp(logit - row_max) * row_scale */
+    float *full_max, *full_scale; /* detached: the same of the softmax over all keys */
     float *scratch;
     Sgemm sgemm;
     int64_t num_bh, num_heads, seqlen_q, head_dim, head_dim_v;
@@ -33,6 +34,9 @@ typedef struct {
     int64_t logits_numel, bits_numel;  /* scratch memory of a thread: logits, bits, and logits again for backward */
     float softmax_scale, keep_scale; /* factors of logits, and of kept weights */
     int32_t renormalize; /* whether keys are dropped before the softmax; a row without any other keeps them */
+    int32_t detached;    /* whether, in addition, no gradient flows through the sum of the kept weights */
+    int32_t top;         /* above 0: a key is dropped only if its logit is among so many largest of a row, and its logit
+                            becomes 0; all keys are in one block */
     int32_t causal;      /* whether query i attends to keys 0 to i only */
     int32_t num_threads;
 } FusedArgs;
@@ -55,16 +59,6 @@ static inline void matmul(Sgemm sgemm, char trans_a, char trans_b, int64_t m, in
     int sizes[] = {(int)n, (int)m, (int)k}, strides[] = {(int)stride_b, (int)stride_a, (int)stride_c};
     sgemm(&trans_b, &trans_a, &sizes[0], &sizes[1], &sizes[2], &scale, b, &strides[0], a, &strides[1], &beta, c,
           &strides[2]);
-}
-
-static inline float dot(const float *a, const float *b, int64_t count) {
-    Floats lanes = {0};
-    float sum = 0.0f;
-    int64_t n = 0;
-    for (; n + WIDTH <= count; n += WIDTH) lanes += load(a + n) * load(b + n);
-    for (; n < count; n++) sum += a[n] * b[n];
-    for (int l = 0; l < WIDTH; l++) sum += lanes[l];
-    return sum;
 }
 
 /* Row stride of a tensor. */
@@ -105,49 +99,28 @@ static void compute_logits(const Block *block) {
             const float *bias = (const float *)mask + block->key * key_stride;
             for (int64_t j = 0; j < keys; j++) logits[j] += bias[j * key_stride];
         }
-        if (args->renormalize) {
-            const uint8_t *bits = block->bits + i * ((args->spec.seqlen_k + 7) / 8);
-            for (int64_t j = 0; j < keys; j += WIDTH)
-                store(logits + j, load(logits + j) + where(dropped_from(bits, block->key + j), splat(-INFINITY),
-                                                           splat(0.0f)));
-        }
+        uint8_t *bits = block->bits + i * ((args->spec.seqlen_k + 7) / 8);
+        if (args->renormalize && !args->detached) drop(logits, bits, block->key, keys);
         int64_t allowed_keys = args->causal ? min(keys, block->row + i + 1 - block->key) : keys;
         for (int64_t j = allowed_keys > 0 ? allowed_keys : 0; j % WIDTH || j < keys; j++) logits[j] = -INFINITY;
+        if (args->top) zero_top(logits, bits, keys, args->top);
     }
-}
-
-/* Overwrite a row of logits with their exponentials, 0 for dropped keys; update the row's maximum and sum. Returns the
-   factor of what was summed with the old maximum. */
-static float exponentiate(float *logits, const uint8_t *bits, int64_t key, int64_t keys, float *row_max,
-                          float *row_sum) {
-    Floats lane_max = splat(*row_max), lane_sum = {0};
-    for (int64_t j = 0; j < keys; j += WIDTH) {
-        Floats x = load(logits + j);
-        lane_max = where(x > lane_max, x, lane_max);
-    }
-    float new_max = -INFINITY, sum = 0.0f;
-    for (int l = 0; l < WIDTH; l++) new_max = lane_max[l] > new_max ? lane_max[l] : new_max;
-    float origin = new_max == -INFINITY ? 0.0f : new_max;
-    float rescale = exponential(splat(*row_max - origin))[0];
-    for (int64_t j = 0; j < keys; j += WIDTH) {
-        Floats p = exponential(load(logits + j) - origin);
-        lane_sum += p;
-        store(logits + j, (Floats)(~dropped_from(bits, key + j) & (Ints)p));
-    }
-    for (int l = 0; l < WIDTH; l++) sum += lane_sum[l];
-    *row_max = new_max;
-    *row_sum = *row_sum * rescale + sum;
-    return rescale;
 }
 
 /* Add a block of keys to the output, which is the sum over the keys of exponential times value. */
-static void forward(const Block *block, float *row_max, float *row_sum) {
+static void forward(const Block *block, float *row_max, float *row_sum, float *full_max, float *full_sum) {
     const FusedArgs *args = block->args;
     int64_t ld = args->keys_per_block, head_dim = args->head_dim_v, blocks = (args->spec.seqlen_k + 7) / 8;
     compute_logits(block);
     for (int64_t i = 0; i < block->rows; i++) {
-        float rescale = exponentiate(block->logits + i * ld, block->bits + i * blocks, block->key, block->keys,
-                                     row_max + i, row_sum + i);
+        float *logits = block->logits + i * ld;
+        const uint8_t *bits = args->top ? 0 : block->bits + i * blocks;
+        if (args->detached) {
+            memcpy(block->dp, logits, (size_t)(block->keys + WIDTH - 1) / WIDTH * WIDTH * sizeof *logits);
+            exponentiate(block->dp, 0, block->key, block->keys, full_max + i, full_sum + i);
+            drop(logits, bits, block->key, block->keys);
+        }
+        float rescale = exponentiate(logits, bits, block->key, block->keys, row_max + i, row_sum + i);
         float *out = block->matrix[OUT] + i * stride(block, OUT);
         if (block->key && rescale != 1.0f)
             for (int64_t e = 0; e < head_dim; e++) out[e] *= rescale;
@@ -157,14 +130,14 @@ static void forward(const Block *block, float *row_max, float *row_sum) {
 }
 
 /* Scale the output, and store the statistics of the softmax. */
-static void finish_forward(const Block *block, const float *row_max, const float *row_sum) {
+static void finish_forward(const Block *block, const float *row_max, const float *row_sum, const float *full_max,
+                           const float *full_sum) {
     const FusedArgs *args = block->args;
     int64_t stat = block->off_bh * args->seqlen_q + block->row;
     for (int64_t i = 0; i < block->rows; i++) {
-        /* A row without an allowed key has no weights; NaN is not equal to 0. */
-        float row_scale = row_sum[i] == 0.0f ? 0.0f : 1.0f / row_sum[i];
-        args->row_max[stat + i] = row_max[i] == -INFINITY ? 0.0f : row_max[i];
-        args->row_scale[stat + i] = row_scale;
+        float row_scale = store_stats(args->row_max + stat + i, args->row_scale + stat + i, row_max[i], row_sum[i]);
+        if (args->detached)
+            store_stats(args->full_max + stat + i, args->full_scale + stat + i, full_max[i], full_sum[i]);
         float *out = block->matrix[OUT] + i * stride(block, OUT);
         for (int64_t e = 0; e < args->head_dim_v; e++) out[e] *= row_scale * args->keep_scale;
     }
@@ -183,6 +156,26 @@ static void backward(const Block *block, const float *delta) {
     for (int64_t i = 0; i < rows; i++) {
         float *logits = block->logits + i * ld, *dp = block->dp + i * ld;
         float row_max = args->row_max[stat + i], row_scale = args->row_scale[stat + i];
+        if (args->detached) {
+            float full_max = args->full_max[stat + i], full_scale = args->full_scale[stat + i];
+            for (int64_t j = 0; j < keys; j += WIDTH) {
+                Floats x = load(logits + j), weight = exponential(x - full_max) * full_scale;
+                Floats kept = where(dropped_from(block->bits + i * blocks, block->key + j), splat(-INFINITY), x);
+                Floats p = exponential(kept - row_max) * row_scale;
+                store(dp + j, p * load(dp + j) - weight * delta[i]);
+                store(logits + j, p);
+            }
+            continue;
+        }
+        if (args->top) {
+            for (int64_t j = 0; j < keys; j += WIDTH) {
+                Floats p = exponential(load(logits + j) - row_max) * row_scale;
+                Floats ds = p * (load(dp + j) - delta[i]);
+                store(dp + j, (Floats)(~dropped_from(block->bits + i * blocks, j) & (Ints)ds));
+                store(logits + j, p);
+            }
+            continue;
+        }
         for (int64_t j = 0; j < keys; j += WIDTH) {
             Floats p = exponential(load(logits + j) - row_max) * row_scale;
             Floats factors = (Floats)(~dropped_from(block->bits + i * blocks, block->key + j) & (Ints)keep);
@@ -219,6 +212,7 @@ static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
     Block block = {args, .logits = scratch, .dp = scratch + args->logits_numel,
                    .bits = (uint8_t *)(scratch + 2 * args->logits_numel)};
     float row_max[args->rows_per_block], row_sum[args->rows_per_block]; /* backward: row_sum is delta */
+    float full_max[args->rows_per_block], full_sum[args->rows_per_block];
     uint64_t valid[(seqlen_k + 63) / 64];
     if (args->spec.unit == BLOCK || args->spec.unit == CROSS) valid_starts(&args->spec, valid, (seqlen_k + 63) / 64);
     for (int64_t n = first; n < last; n++) {
@@ -230,8 +224,8 @@ static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
             locate(&block, part);
             draw(&block, valid);
             for (int64_t i = 0; i < block.rows; i++) {
-                row_max[i] = -INFINITY;
-                row_sum[i] = 0.0f;
+                row_max[i] = full_max[i] = -INFINITY;
+                row_sum[i] = full_sum[i] = 0.0f;
                 if (!args->tensors[DQ]) continue;
                 row_sum[i] = dot(block.matrix[OUT] + i * stride(&block, OUT),
                                  block.matrix[D_OUT] + i * stride(&block, D_OUT), args->head_dim_v);
@@ -243,11 +237,11 @@ static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
                 if (args->tensors[DQ])
                     backward(&block, row_sum);
                 else
-                    forward(&block, row_max, row_sum);
+                    forward(&block, row_max, row_sum, full_max, full_sum);
             }
             block.key = 0;
             locate(&block, part);
-            if (!args->tensors[DQ]) finish_forward(&block, row_max, row_sum);
+            if (!args->tensors[DQ]) finish_forward(&block, row_max, row_sum, full_max, full_sum);
         }
     }
 }

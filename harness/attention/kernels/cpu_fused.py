@@ -24,11 +24,11 @@ class _FusedArgs(ctypes.Structure):
     _fields_ = (
         ("spec", cpu_masks.DropBits), ("mask", cpu_masks.MaskView), ("strides", ctypes.c_int64 * 4 * NUM_TENSORS),
         ("tensors", ctypes.c_void_p * NUM_TENSORS),
-        *cpu_masks.struct_fields(void_p="row_max row_scale scratch sgemm"),
+        *cpu_masks.struct_fields(void_p="row_max row_scale full_max full_scale scratch sgemm"),
         *cpu_masks.struct_fields(
             int64="num_bh num_heads seqlen_q head_dim head_dim_v rows_per_part rows_per_block keys_per_block "
             "logits_numel bits_numel",
-            float="softmax_scale keep_scale", int32="renormalize causal num_threads",
+            float="softmax_scale keep_scale", int32="renormalize detached top causal num_threads",
         ),
     )  # fmt: skip
 
@@ -37,38 +37,40 @@ class FusedAttention:
     """One call, forward or backward with the same spec. Half precision is computed in float32.
 
     Arguments are those of `harness.attention.dispatch.drop_attention`, except `keep_scale`: 1 / (1 − ratio)
-    for `inverse` and None for `renormalize`.
+    for `inverse` and None otherwise; and `detached`: whether that is the rescaling mode.
     """
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *,
-        causal: bool, scale: float,
+        causal: bool, scale: float, detached: bool = False, top: int = 0,
     ) -> None:  # fmt: skip
         self.dtype, self.inputs = q.dtype, (q.float(), k.float(), v.float())
         batch, heads, seqlen_q, head_dim = q.shape
         seqlen_k = k.shape[2]
         view, self._mask = cpu_masks.mask_view(mask, (batch, heads, seqlen_q, seqlen_k))
-        self.blocks = -(-seqlen_q // MAX_ROWS)
-        rows, keys = -(-seqlen_q // self.blocks), min(MAX_KEYS, _align(seqlen_k))
+        keys = _align(seqlen_k) if top else min(MAX_KEYS, _align(seqlen_k))
+        self.blocks = -(-seqlen_q // min(MAX_ROWS, MAX_ROWS * MAX_KEYS // keys))
+        rows = -(-seqlen_q // self.blocks)
         self.args = _FusedArgs(
             spec=cpu_masks.drop_bits(spec, seqlen_k), mask=view, sgemm=SGEMM, num_bh=batch * heads, num_heads=heads,
             seqlen_q=seqlen_q, head_dim=head_dim, head_dim_v=v.shape[-1], rows_per_block=rows, keys_per_block=keys,
             logits_numel=_align(rows * keys), bits_numel=_align(rows * -(-seqlen_k // 8) // 4 + 16),
-            softmax_scale=scale, keep_scale=keep_scale or 1.0, renormalize=keep_scale is None, causal=causal,
-            num_threads=torch.get_num_threads(),
+            softmax_scale=scale, keep_scale=keep_scale or 1.0, renormalize=keep_scale is None and not top,
+            detached=detached, top=top, causal=causal, num_threads=torch.get_num_threads(),
         )  # fmt: skip
 
     def forward(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the output (B, H, T, e), the softmax statistics (2, B, H, T), and an empty tensor.
+        """Return the output (B, H, T, e), the softmax statistics (2 or 4, B, H, T), and an empty tensor.
 
         The statistics are each row's maximum and scale, such that the softmax is exp(logit − maximum) · scale. The
-        log-sum-exp, which combines them, would lose all digits for masks that add −10⁹.
+        log-sum-exp, which combines them, would lose all digits for masks that add −10⁹. If `detached`, those of the
+        softmax over all keys follow.
         """
         q, _, v = self.inputs
         batch, heads, seqlen_q, _ = q.shape
         # SDPA's layout, in which models merge the heads without a copy.
         out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
-        stats = q.new_empty(2, batch, heads, seqlen_q)
+        stats = q.new_empty(4 if self.args.detached else 2, batch, heads, seqlen_q)
         self._run(stats, 1, *self.inputs, out)
         return out.to(self.dtype), stats, torch.empty(0, dtype=self.dtype)
 
@@ -94,7 +96,8 @@ class FusedAttention:
     def _run(self, stats: Tensor, blocks_per_part: int, *tensors: Tensor) -> None:
         args = self.args
         args.rows_per_part = blocks_per_part * args.rows_per_block
-        args.row_max, args.row_scale = (stat.data_ptr() for stat in stats)
+        args.row_max, args.row_scale, *full = (stat.data_ptr() for stat in stats)
+        args.full_max, args.full_scale = full or (None, None)
         rows = [_with_rows(tensor) for tensor in tensors]  # keeps copies alive
         for index, tensor in enumerate(rows):
             args.tensors[index] = tensor.data_ptr()
@@ -105,6 +108,10 @@ class FusedAttention:
         scratch = cpu_masks.BUFFERS.take(args.num_threads * (2 * args.logits_numel + args.bits_numel) + 16)
         args.scratch = scratch.data_ptr() + -scratch.data_ptr() % 64  # aligned to vectors
         load_function("cpu_fused", "attend")(ctypes.byref(args), cpu_masks.gomp_parallel())
+
+
+MAX_TOP_KEYS = MAX_ROWS * MAX_KEYS
+"""Keys of a row with `top`, whose logits a thread holds."""
 
 
 def supports(q: Tensor) -> bool:

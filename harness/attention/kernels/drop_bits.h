@@ -22,8 +22,8 @@ typedef struct {
    `bytes` needs space for LANES - 1 more. */
 static void window_starts(const DropSpec *spec, int64_t off_bh, int64_t row, int64_t rows, uint8_t *bytes) {
     int64_t blocks = (spec->seqlen_k + 7) / 8;
-    if (spec->threshold > 0xFFFFu) {
-        memset(bytes, 0xFF, (size_t)(rows * blocks));
+    if (spec->threshold == 0 || spec->threshold > 0xFFFFu) {
+        memset(bytes, spec->threshold ? 0xFF : 0, (size_t)(rows * blocks));
         return;
     }
     union {

@@ -51,6 +51,32 @@ def drop_attention(
     return out.to(q.dtype)
 
 
+def zero_top_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_mask: Tensor, top: int, *, mask: Tensor | None, scale: float | None
+) -> Tensor:
+    """Return attention with the dropped of the `top` largest logits of each row set to 0; see `zero_top`."""
+    q, k, v = autocast(q, k, v)
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        logits = attention_logits(q.to(dtype), k.to(dtype), mask=mask, scale=scale)
+        allowed = None if mask is None else allowed_keys(mask)
+        out = masked_softmax(zero_top(logits, keep_mask, top, allowed)) @ v.to(dtype)
+    return out.to(q.dtype)
+
+
+def zero_top(logits: Tensor, keep_mask: Tensor, top: int, allowed: Tensor | None) -> Tensor:
+    """Return logits (B, H, T, S), 0 where a key is not kept and its logit is among the largest of its row.
+
+    The largest are the `top` largest of the keys that are `allowed`, boolean and broadcastable; None: all.
+    """
+    allowed = torch.ones_like(keep_mask) if allowed is None else allowed.expand(logits.shape)
+    ranked = logits.detach().masked_fill(~allowed, float("-inf"))
+    largest = ranked.topk(min(top, logits.shape[-1]), dim=-1).indices
+    among = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device).scatter(-1, largest, True)
+    # Multiply by 0 instead of filling with 0: filling would hide a NaN.
+    return logits * (keep_mask | ~(among & allowed))
+
+
 def _detached_weights(logits: Tensor, keep_mask: Tensor) -> Tensor:
     """Return the weights of the kept keys divided by their sum, through which no gradient flows; mask applied.
 

@@ -10,15 +10,13 @@ from torch import Tensor, nn
 
 from harness.attention.reference.sdpa import sdpa, with_causal
 from harness.errors import InputError
-from harness.regularizers.auxiliary_loss import coefficient
+from harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, recomputing
 from harness.regularizers.output import SiteModule
 
 if TYPE_CHECKING:
     from harness.regularizers.learned_dropout.options import MaskOptions
 
 INIT_STD = 0.02
-MAX_PENDING = 32
-"""Forward passes whose penalty may wait to be collected."""
 
 
 @dataclass
@@ -141,7 +139,7 @@ class LearnedMask(SiteModule):
         l1_norm = zero if options.l1_norm_penalty == "none" else self.l1_norm(values)
         record = (l1_norm, entropy(values) if options.entropy_penalty else zero)
         # Activation checkpointing runs the forward pass again, but the loss has its penalty already.
-        if not _recomputing():
+        if not recomputing():
             self.records.append(record)
 
     def penalty(self, step: int) -> Tensor | None:
@@ -218,8 +216,3 @@ def _initialize(linear: nn.Linear) -> None:
     nn.init.normal_(linear.weight, std=INIT_STD)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
-
-
-def _recomputing() -> bool:
-    """Return whether a backward pass is under way: activation checkpointing then runs the forward pass again."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1

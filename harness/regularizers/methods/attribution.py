@@ -1,4 +1,4 @@
-"""Regularizers that choose what they drop by its share in the prediction."""
+"""Regularizers that choose what they drop by further passes of the batch through the model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field, PrivateAttr
 
 from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import Site, Stage
+from harness.regularizers.base import Site, Stage, drop_ratio
+from harness.regularizers.methods.heads import HeadMask
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from harness.regularizers.passes import Passes
 
@@ -18,20 +19,28 @@ if TYPE_CHECKING:
 class ADDrop(AroundAttention):
     """Drops keys with a high attribution: the gradient of the predicted class's logit by the attention weight.
 
-    (Yang et al. 2022, "AD-DROP", Section 3). A first pass without drops gives predictions and attributions. In each
-    row, the keys from the threshold on, a share `region` of those allowed, are dropped with probability `ratio`. Epochs
-    alternate with plain training ("cross-tuning"); the first one is plain.
+    (Yang et al. 2022, "AD-DROP"). A first pass without drops gives predictions and attributions. In each row, the keys
+    from the threshold on, a share `region` of those allowed, are dropped with probability `ratio`. Epochs alternate
+    with plain training ("cross-tuning", Algorithm 1); the first one is plain.
+
+    With m = `integral_steps` above 0, attributions are integrated gradients (Eq. 3): A ⊙ Σ_k ∂F(k/m · A)/∂A / m, by m
+    more passes for each layer, in which the weights A of this layer are multiplied by k/m.
     """
 
     stage: ClassVar[Stage] = "keys"
+    needs_all_heads: ClassVar[bool] = True
 
     ratio: float = Field(default=0.2, ge=0.0, lt=1.0, description="drop ratio within the region")
     region: float = Field(default=0.3, gt=0.0, le=1.0, description="share of keys of the highest attribution")
     alternate: bool = Field(default=True, description="train without drops in every other epoch, the first included")
+    integral_steps: int = Field(default=0, ge=0, description="steps of integrated gradients; 0: plain gradients")
 
-    _attributing: bool = PrivateAttr(default=False)
+    _factors: dict[Site, float] | None = PrivateAttr(default=None)
+    """While attributions are computed: the factors of the weights of sites, where they are not 1."""
     _weights: dict[Site, tuple[Tensor, Tensor | None]] = PrivateAttr(default_factory=dict)
     _regions: dict[Site, Tensor] = PrivateAttr(default_factory=dict)
+    _recomputed: dict[Site, Tensor] = PrivateAttr(default_factory=dict)
+    """The regions of the last micro-batch, for activation checkpointing, which runs its forward pass again."""
 
     def prepare(self, passes: Passes) -> None:
         """Attribute the predictions of a first pass, and find the region of each row."""
@@ -40,22 +49,47 @@ class ADDrop(AroundAttention):
         self._regions.clear()
         if self.alternate and passes.epoch % 2 == 0:
             return
-        self._attributing = True
         try:
             with torch.enable_grad():
-                _, logits = passes.run(passes.batch)
-                inputs = [weights for weights, _ in self._weights.values()]
-                gradients = torch.autograd.grad(logits.amax(dim=-1).sum(), inputs, allow_unused=True)
-            for (site, (_, allowed)), gradient in zip(self._weights.items(), gradients, strict=True):
-                if gradient is not None:
-                    self._regions[site] = high_region(gradient, allowed, self.region)
+                logits = self._attributing_pass(passes, {})
+                predicted = logits.detach().argmax(dim=-1, keepdim=True)
+                inputs = dict(self._weights)
+                found: dict[Site, Tensor | None]
+                if self.integral_steps:
+                    found = {site: self._integral(passes, site, own, predicted) for site, (own, _) in inputs.items()}
+                else:
+                    weights = [own for own, _ in inputs.values()]
+                    gradients = torch.autograd.grad(logits.gather(-1, predicted).sum(), weights, allow_unused=True)
+                    found = dict(zip(inputs, gradients, strict=True))
+            for site, attributions in found.items():
+                if attributions is not None:
+                    self._regions[site] = high_region(attributions, inputs[site][1], self.region)
         finally:
-            self._attributing = False
+            self._factors = None
             self._weights.clear()
 
     def objective(self, passes: Passes) -> None:
         """Add nothing to the loss; forget the regions of the micro-batch."""
-        self._regions.clear()
+        self._recomputed, self._regions = self._regions, {}
+
+    def _attributing_pass(self, passes: Passes, factors: dict[Site, float]) -> Tensor:
+        self._factors = factors
+        self._weights.clear()
+        return passes.run(passes.batch)[1]
+
+    def _integral(self, passes: Passes, site: Site, unscaled: Tensor, predicted: Tensor) -> Tensor:
+        """Return the integrated gradients of the predicted logits by the weights of a site."""
+        import torch
+
+        total = torch.zeros((), device=unscaled.device)
+        for step in range(1, self.integral_steps + 1):
+            logits = self._attributing_pass(passes, {site: step / self.integral_steps})
+            if site in self._weights:  # else its layer is skipped
+                weights, _ = self._weights[site]
+                score = logits.gather(-1, predicted).sum()
+                gradient = torch.autograd.grad(score, [weights], allow_unused=True, materialize_grads=True)[0]
+                total = total.to(gradient) + gradient
+        return unscaled.detach() * total / self.integral_steps
 
     def around(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
@@ -66,17 +100,163 @@ class ADDrop(AroundAttention):
 
         from harness.attention.reference.eager import merge_keep_mask
         from harness.attention.reference.sdpa import allowed_keys, attention_weights, with_causal
+        from harness.regularizers.auxiliary_loss import recomputing
 
         merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        if self._attributing:
-            weights = attention_weights(q, k, mask=merged, scale=scale)
+        if self._factors is not None:
+            weights = self._factors.get(site, 1.0) * attention_weights(q, k, mask=merged, scale=scale)
             self._weights[site] = weights, None if merged is None else allowed_keys(merged)
             return weights @ v
-        region = self._regions.get(site)
+        region = (self._recomputed if recomputing() else self._regions).get(site)
         if region is None or region.shape[-2:] != (q.shape[-2], k.shape[-2]):  # tokens were left out since
             return inner(q, k, v, mask=mask, causal=causal, scale=scale)
         region = region.repeat(q.shape[0] // region.shape[0], 1, 1, 1)  # a batch may hold several passes
         drop_mask = region & (torch.rand(region.shape, device=q.device) < site.ratio)
+        return inner(q, k, v, mask=merge_keep_mask(~drop_mask, merged, q.dtype), causal=False, scale=scale)
+
+
+class HeadMaskImportant(HeadMask):
+    """Sets the output of the most important heads of each site to 0 (Sun et al. 2022, "HeadMask", Mask-Important).
+
+    The importance of a head is the mean over samples of |∂L/∂ξ_h|, with its output o_h multiplied by ξ_h = 1 (Michel et
+    al. 2019): |Σ o_h ⊙ ∂L/∂o_h| over tokens and channels, from a first pass of the batch. With `draw=sample`, each
+    sample has heads of its own. The outputs of the others are not rescaled.
+    """
+
+    _attributing: bool = PrivateAttr(default=False)
+    _outputs: dict[Site, Tensor] = PrivateAttr(default_factory=dict)
+    _importance: dict[Site, Tensor] = PrivateAttr(default_factory=dict)
+    _recomputed: dict[Site, Tensor] = PrivateAttr(default_factory=dict)
+
+    def prepare(self, passes: Passes) -> None:
+        """Find the importance of the heads in a first pass."""
+        import torch
+
+        self._importance.clear()
+        self._attributing = True
+        try:
+            with torch.enable_grad():
+                loss, _ = passes.run(passes.batch)
+                outputs = list(self._outputs.values())
+                gradients = torch.autograd.grad(loss, outputs, allow_unused=True)
+            for site, out, gradient in zip(self._outputs, outputs, gradients, strict=True):
+                if gradient is not None:
+                    samples = (out.detach() * gradient).sum(dim=(-2, -1)).abs()
+                    own = samples.mean(dim=0, keepdim=True) if self.draw == "batch" else samples
+                    self._importance[site] = own.cpu()
+        finally:
+            self._attributing = False
+            self._outputs.clear()
+
+    def objective(self, passes: Passes) -> None:
+        """Add nothing to the loss; forget the importance of the heads in this micro-batch."""
+        self._recomputed, self._importance = self._importance, {}
+
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Keep the outputs of heads in the first pass, and mask heads in the others; shapes as in `HeadMask`."""
+        if not self._attributing:
+            return super().around(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
+        out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        self._outputs[site] = out
+        return out
+
+    def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
+        """Return 0 for the round(`Site.ratio`) most important heads, and 1 for the others."""
+        import torch
+
+        from harness.regularizers.auxiliary_loss import recomputing
+
+        importance = (self._recomputed if recomputing() else self._importance).get(site)
+        if importance is None:  # outside of a training step
+            return torch.ones(rows, heads)
+        order = importance.argsort(dim=1, descending=True).argsort(dim=1)
+        return (order >= round(site.ratio)).to(torch.float32).repeat(rows // len(order), 1)
+
+
+class AttendOut(AroundAttention):
+    """Drops keys that a module learns to choose (Wu et al. 2021, "Not All Attention Is All You Need", AttendOut).
+
+    The module is ours: `weight_modules.DropGenerator`. A first pass without drops gives the reward of a micro-batch, by
+    how much its loss exceeds that of the pass with drops, and the module learns by the policy gradient −reward · log P,
+    the mean over keys and layers. The value of this term is left out of the loss.
+    """
+
+    stage: ClassVar[Stage] = "keys"
+    needs_all_heads: ClassVar[bool] = True
+
+    ratio: float = drop_ratio(0.1)
+
+    _plain: bool = PrivateAttr(default=False)
+    _plain_loss: Tensor | None = PrivateAttr(default=None)
+    """The loss without drops; None: no step of training is under way."""
+    _log_probs: list[Tensor] = PrivateAttr(default_factory=list)
+
+    @property
+    def leaves_parameters_unused(self) -> bool:
+        """True: its module learns only in steps with drops."""
+        return True
+
+    def skip(self, site: Site) -> str | None:
+        """Return why it cannot work at a site, or None."""
+        if site.kind not in ("encoder-self", "decoder-self"):
+            return f"it does not regularize {site.kind} sites"
+        return "its width is unknown" if site.width is None else None
+
+    def site_module(self, site: Site) -> nn.Module | None:
+        """Return the module that learns what to drop."""
+        from harness.regularizers.methods.weight_modules import DropGenerator  # which needs torch
+
+        return DropGenerator(site.heads)
+
+    def prepare(self, passes: Passes) -> None:
+        """Compute the loss of a pass without drops, and begin to record the log-probabilities of drops."""
+        import torch
+
+        self._plain, self._log_probs = True, []
+        try:
+            with torch.no_grad():
+                self._plain_loss, _ = passes.run(passes.batch)
+        finally:
+            self._plain = False
+
+    def objective(self, passes: Passes) -> Tensor | None:
+        """Return 0, with the policy gradient as its gradient."""
+        import torch
+
+        log_probs, plain_loss = self._log_probs, self._plain_loss
+        self._log_probs, self._plain_loss = [], None
+        if not log_probs or plain_loss is None:
+            return None
+        term = (passes.loss.detach() - plain_loss) * torch.stack(log_probs).mean()
+        return term - term.detach()
+
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Drop the keys that the site's module chooses; shapes as in `AroundAttention.around`."""
+        import torch
+
+        from harness.attention.reference.eager import merge_keep_mask
+        from harness.attention.reference.sdpa import allowed_keys, attention_weights, with_causal
+        from harness.regularizers.auxiliary_loss import recomputing
+        from harness.regularizers.methods.weight_modules import DropGenerator
+
+        if self._plain or not isinstance(site.module, DropGenerator):
+            return inner(q, k, v, mask=mask, causal=causal, scale=scale)
+        merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+        with torch.no_grad():
+            dtype = torch.promote_types(q.dtype, torch.float32)
+            weights = attention_weights(q.to(dtype), k.to(dtype), mask=merged, scale=scale)
+        allowed = torch.ones_like(weights, dtype=torch.bool)
+        if merged is not None:
+            allowed = allowed & allowed_keys(merged)
+        drop_mask, log_prob = site.module.draw(weights, allowed, site.ratio)
+        if self._plain_loss is not None and not recomputing():
+            self._log_probs.append(log_prob)
         return inner(q, k, v, mask=merge_keep_mask(~drop_mask, merged, q.dtype), causal=False, scale=scale)
 
 

@@ -38,7 +38,7 @@ class TwoPasses(PlainAttention):
 class RDrop(TwoPasses):
     """Two passes with different dropout, and α times the symmetric KL divergence of their outputs.
 
-    (Liang et al. 2021, "R-Drop", Eq. 1 to 4). The paper and its training code add the two cross entropies to α times
+    (Liang et al. 2021, "R-Drop"). The paper and its training code add the two cross entropies to α times
     the mean of both divergences. The loss here is half of that: the mean cross entropy, so that α = 0 is plain
     training, plus α / 2 times the mean divergence.
     """

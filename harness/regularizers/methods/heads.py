@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from harness.regularizers.around import AroundAttention, Attention
-from harness.regularizers.base import RATIO, Site, Stage
+from harness.regularizers.base import Site, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,8 @@ DRAW: Draw = Field(default="batch", description="whether a batch shares its head
 class HeadSelection(AroundAttention):
     """Keeps some heads of each site and sets the output of the others to 0.
 
-    If a batch shares its heads (`draw=batch`), attention is computed for the kept heads only.
+    If a batch shares its heads (`draw=batch`), attention and, in models that project by `harness.models.kept_heads`,
+    queries, keys, values and outputs are computed for the kept heads only.
     """
 
     stage: ClassVar[Stage] = "heads"
@@ -36,6 +37,16 @@ class HeadSelection(AroundAttention):
     def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
         """Return factors of the heads' outputs: floats (rows, H) on the CPU, 0 for a dropped head."""
 
+    def draw_heads(self, site: Site) -> Tensor | None:
+        """Draw the heads that a batch shares; None if it does not, or if the number of heads must not change."""
+        import torch
+
+        from harness.attention.reference.sdpa import is_transformed
+
+        if self.draw == "batch" and not (torch.compiler.is_compiling() or is_transformed()):
+            site.drawn_heads = self.keep_heads(1, site.heads, site)[0]
+        return site.drawn_heads
+
     def around(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
         scale: float | None,
@@ -46,8 +57,12 @@ class HeadSelection(AroundAttention):
         from harness.attention.reference.sdpa import is_transformed
 
         batch, heads = q.shape[:2]
+        drawn, site.drawn_heads = site.drawn_heads, None
+        if drawn is not None and heads < len(drawn):  # the others are not projected
+            mask = _of_heads(mask, drawn.nonzero().flatten().to(q.device))
+            return inner(q, k, v, mask=mask, causal=causal, scale=scale)
         # Drawn on the CPU, so that no GPU has to be waited for to know which heads are kept.
-        factors = self.keep_heads(1 if self.draw == "batch" else batch, heads, site)
+        factors = self.keep_heads(1 if self.draw == "batch" else batch, heads, site) if drawn is None else drawn[None]
         if self.draw == "sample" or torch.compiler.is_compiling() or is_transformed():
             out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
             return out * factors[..., None, None].to(out.device, out.dtype)
@@ -55,24 +70,28 @@ class HeadSelection(AroundAttention):
         factor = factors[0, kept][:, None, None]
         if len(kept) == heads:
             out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
-            return out * factor.to(out.device, out.dtype)
+            return out if bool((factor == 1.0).all()) else out * factor.to(out.device, out.dtype)
         kept = kept.to(q.device)
         q, k, v = (tensor.index_select(1, kept) for tensor in (q, k, v))
-        if mask is not None and mask.dim() >= 3 and mask.shape[-3] > 1:
-            mask = mask.index_select(-3, kept)
+        mask = _of_heads(mask, kept)
         out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
         # Heads are the third axis in memory, so that models join them without a copy.
         whole = out.new_zeros(batch, out.shape[2], heads, out.shape[3]).transpose(1, 2)
         return whole.index_copy(1, kept, out * factor.to(out.device, out.dtype))
 
 
+def _of_heads(mask: Tensor | None, kept: Tensor) -> Tensor | None:
+    """Return the mask of the kept heads, given by their indices."""
+    return mask.index_select(-3, kept) if mask is not None and mask.dim() >= 3 and mask.shape[-3] > 1 else mask
+
+
 class DropHead(HeadSelection):
-    """Drops whole heads: o_h · ξ_h · H / Σξ (Zhou et al. 2020, "Scheduled DropHead", Section 3.1).
+    """Drops whole heads: o_h · ξ_h · H / Σξ (Zhou et al. 2020, "Scheduled DropHead").
 
     If all heads would be dropped, it keeps all of them.
     """
 
-    ratio: float = RATIO
+    ratio: float = drop_ratio(0.2)
 
     def skip(self, site: Site) -> str | None:
         """Return why it cannot work: a single head is never dropped."""

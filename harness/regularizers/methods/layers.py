@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from harness.regularizers.base import RATIO, PlainAttention, Site, SiteKind, Stage
+from harness.regularizers.base import PlainAttention, Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class LayerDrop(PlainAttention):
-    """Skips each layer with probability `ratio`, for the whole batch (Fan et al. 2020, Section 3.2)."""
+    """Skips each layer with probability `ratio`, for the whole batch (Fan et al. 2020, "LayerDrop").
+
+    Processes that train together skip the same layers.
+    """
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"layer"})
     stage: ClassVar[Stage] = "layer"
     draws_per_batch: ClassVar[bool] = True
 
-    ratio: float = RATIO
+    ratio: float = drop_ratio(0.2)
 
     def run_layer(self, layer: Callable[[], Tensor], x: Tensor, site: Site) -> Tensor:
         """Return the hidden states before the layer if it is skipped, else those after it."""
         import torch
 
-        return x if float(torch.rand(())) < site.ratio else layer()
+        from harness.seeding import shared_generator  # which needs torch
+
+        return x if float(torch.rand((), generator=shared_generator())) < site.ratio else layer()

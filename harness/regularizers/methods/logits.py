@@ -13,6 +13,8 @@ from harness.regularizers.base import RATIO, Site, Stage
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from harness.attention.reference.drop_masks import DropSpec
+
 
 class LogitNoise(AroundAttention):
     """Adds Gaussian noise to the logits: a_j + ε_j with ε_j ~ N(0, σ²), independent for every query and key."""
@@ -77,18 +79,35 @@ class ChangedLogits(AroundAttention):
         """Attend with changed logits; shapes as in `AroundAttention.around`."""
         import torch
 
-        from harness.attention.reference.sdpa import allowed_keys, attention_logits, autocast, with_causal
+        from harness.attention.reference.sdpa import autocast
 
         q, k, v = autocast(q, k, v)
-        dtype = torch.promote_types(q.dtype, torch.float32)
+        dtype, half = torch.promote_types(q.dtype, torch.float32), q.dtype
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        with torch.autocast(q.device.type, enabled=False):
+            return self.in_float(q, k, v, site, inner, mask=mask, causal=causal, scale=scale).to(half)
+
+    def in_float(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Attend as `around` does, with q, k and v at least in float32."""
+        from harness.attention.reference.sdpa import (
+            allowed_keys,
+            attention_logits,
+            masked_softmax,
+            plain_attention,
+            with_causal,
+        )
+
         if causal:
             mask = with_causal(mask, q.shape[-2], k.shape[-2], q.device)
-        with torch.autocast(q.device.type, enabled=False):
-            logits = attention_logits(q.to(dtype), k.to(dtype), mask=mask, scale=scale)
-            allowed = allowed_keys(mask) if mask is not None else logits.new_ones(1, dtype=torch.bool)
-            logits = self.change(logits, allowed.expand(logits.shape), site)
-            out = inner(q.to(dtype), k.to(dtype), v.to(dtype), mask=logits, causal=False, scale=0.0)
-        return out.to(q.dtype)
+        logits = attention_logits(q, k, mask=mask, scale=scale)
+        allowed = allowed_keys(mask) if mask is not None else logits.new_ones(1).bool()
+        logits = self.change(logits, allowed.expand(logits.shape), site)
+        if inner is plain_attention:
+            return masked_softmax(logits) @ v
+        return inner(q, k, v, mask=logits, causal=False, scale=0.0)
 
 
 class AttentionDropTopK(ChangedLogits):
@@ -99,14 +118,30 @@ class AttentionDropTopK(ChangedLogits):
 
     def change(self, logits: Tensor, allowed: Tensor, site: Site) -> Tensor:
         """Return the logits, 0 where dropped."""
-        import torch
+        from harness.attention.reference.drop_masks import drop_mask
+        from harness.attention.reference.eager import zero_top
 
-        ranked = logits.detach().masked_fill(~allowed, float("-inf"))
-        largest = ranked.topk(min(self.top, logits.shape[-1]), dim=-1).indices
-        drop_mask = torch.rand(largest.shape, device=logits.device) < site.ratio
-        drop_mask = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device).scatter(-1, largest, drop_mask)
-        # Multiply by 0 instead of filling with 0: filling would hide a NaN.
-        return logits * ~(drop_mask & allowed)
+        spec = self._sample_spec(logits.shape[-1], site)
+        return zero_top(logits, ~drop_mask(spec, logits.shape, logits.device), self.top, allowed)
+
+    def attend_fused(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
+    ) -> Tensor | None:
+        """Compute `attend` without stored logits where `harness.attention.backends` can."""
+        if type(self).change is not AttentionDropTopK.change:
+            return super().attend_fused(q, k, v, site, mask=mask, causal=causal, scale=scale)
+        from harness.attention.dispatch import drop_attention  # which needs torch
+
+        spec, top = self._sample_spec(k.shape[-2], site), self.top
+        return drop_attention(
+            q, k, v, spec, "renormalize", site.ratio, mask=mask, causal=causal, scale=scale, top=top
+        )
+
+    def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
+        """Draw for all keys: only decisions on the largest logits count."""
+        from harness.attention.reference.drop_masks import sample_spec  # which needs torch
+
+        return sample_spec("element", site.ratio, 1, seqlen_k, stream=site.layer)
 
 
 class AttentionDropBlur(ChangedLogits):
@@ -131,13 +166,44 @@ class AttentionDropBlur(ChangedLogits):
 
     def change(self, logits: Tensor, allowed: Tensor, site: Site) -> Tensor:
         """Return the weighted mean of neighbouring logits."""
+        return self._blur(logits, allowed, self._gauss(logits, logits.shape[-1], site))
+
+    def in_float(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Blur the keys if all queries may attend to the same ones: q · Σ g k is Σ g (q · k), without stored logits."""
+        from harness.attention.reference.sdpa import allowed_keys
+
+        if causal or (mask is not None and max(mask.shape[-3:-1], default=1) > 1):
+            return super().in_float(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
+        gauss = self._gauss(k, k.shape[-2], site)
+        keys = k.transpose(1, 2).flatten(2)  # (B, S, H·d): one matrix product for all heads
+        if mask is None:
+            keys = (gauss / gauss.sum(dim=0)).T @ keys
+        else:
+            allowed = allowed_keys(mask).view(-1, 1, mask.shape[-1]).expand(-1, 1, k.shape[-2])
+            keys = self._blur(keys.transpose(1, 2), allowed, gauss).transpose(1, 2)
+            if mask.is_floating_point():
+                added = mask.to(k.dtype).view(-1, 1, mask.shape[-1]).expand_as(allowed)
+                mask = self._blur(added, allowed, gauss).unsqueeze(1)
+        k = keys.unflatten(2, (k.shape[1], -1)).transpose(1, 2)
+        return inner(q, k, v, mask=mask, causal=False, scale=scale)
+
+    def _gauss(self, like: Tensor, keys: int, site: Site) -> Tensor:
+        """Return the Gaussian of a random width for each pair of keys, (S, S)."""
         import torch
 
         width = max(site.ratio * float(torch.rand(())), 1e-3)  # narrower: no neighbour has weight
-        keys = torch.arange(logits.shape[-1], dtype=logits.dtype, device=logits.device)
-        offsets = (keys[:, None] - keys).abs()
+        position = torch.arange(keys, dtype=like.dtype, device=like.device)
+        offsets = (position[:, None] - position).abs()
+        return torch.exp(-0.5 * (offsets / width).square()) * (offsets <= self.window // 2)
+
+    def _blur(self, x: Tensor, allowed: Tensor, gauss: Tensor) -> Tensor:
+        """Return the weighted mean of x over neighbouring allowed keys, its last axis."""
+        import torch
+
+        weights = (allowed.to(x.dtype) @ gauss).clamp_min(torch.finfo(x.dtype).tiny)
         # A product with a banded matrix is many times faster than a convolution of one channel.
-        gauss = torch.exp(-0.5 * (offsets / width).square()) * (offsets <= self.window // 2)
-        weights = (allowed.to(logits.dtype) @ gauss).clamp_min(torch.finfo(logits.dtype).tiny)
         # A NaN of a key that is not allowed stays where it is.
-        return torch.where(allowed, logits.masked_fill(~allowed, 0.0) @ gauss / weights, logits)
+        return torch.where(allowed, x.masked_fill(~allowed, 0.0) @ gauss / weights, x)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.regularizers.base import RATIO, PlainAttention, Site, SiteKind, Stage
+from harness.regularizers.base import RATIO, PlainAttention, Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 class StochasticDepth(PlainAttention):
     """Drops the branch of a residual connection for each sample: x + b · f(x) / (1 − p), b ~ Bernoulli(1 − p).
 
-    (Huang et al. 2016, "Deep Networks with Stochastic Depth", Section 3). Feed-forward networks and attention are two
+    (Huang et al. 2016, "Deep Networks with Stochastic Depth"). Feed-forward networks and attention are two
     branches with draws of their own. With `schedule=increasing` the ratio is the paper's linear one.
     """
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward", "attention-output"})
     stage: ClassVar[Stage] = "output"
 
-    ratio: float = RATIO
+    ratio: float = drop_ratio(0.5)
 
     def output(self, x: Tensor, site: Site) -> Tensor:
         """Return the branch f(x), 0 or divided by 1 − p in each sample; shape as in `Regularizer.output`."""
@@ -33,23 +34,28 @@ class StochasticDepth(PlainAttention):
 
 
 class HiddenCut(PlainAttention):
-    """Sets a span of tokens to 0 after the feed-forward network, in each sample (Chen et al. 2021, Section 3).
+    """Sets a span of tokens to 0 after the feed-forward network, in each sample (Chen et al. 2021).
 
-    The span has the share `ratio` of all tokens, and starts at random. Nothing is rescaled.
+    The span has the share `ratio` of all tokens, and starts at random. `unit=element` drops each number independently
+    instead, as HiddenKey does (Wang et al. 2024). Nothing is rescaled.
     """
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset({"feed-forward"})
     stage: ClassVar[Stage] = "output"
+    implied: ClassVar[Mapping[str, Any]] = {"unit": "span"}
 
     ratio: float = RATIO
+    unit: Literal["span", "element"] = Field(default="span", description="one span of tokens, or independent elements")
 
     def output(self, x: Tensor, site: Site) -> Tensor:
-        """Return the output without a span of tokens; shape as in `Regularizer.output`.
+        """Return the output without a span of tokens, or without some elements; shape as in `Regularizer.output`.
 
         Tokens on a grid (B, H, W, C) are a sequence of rows.
         """
         import torch
 
+        if self.unit == "element":
+            return x.masked_fill(torch.rand(x.shape, device=x.device) < site.ratio, 0.0)
         batch = x.shape[site.batch_axis]
         drop_mask = _spans(torch.rand(batch, device=x.device), x.shape[:-1].numel() // batch, site.ratio)
         drop_mask = drop_mask.T if site.batch_axis == 1 else drop_mask
@@ -83,7 +89,7 @@ class DropDim(PlainAttention):
 
 
 class TokenDropout(PlainAttention):
-    """Sets the embeddings of whole tokens to 0: the data dropout of UniDrop (Wu et al. 2021, Section 3.1).
+    """Sets the embeddings of whole tokens to 0: the data dropout of UniDrop (Wu et al. 2021).
 
     A sample is left unchanged with probability `unchanged`; otherwise each of its tokens is dropped with probability
     `ratio`. Nothing is rescaled.

@@ -92,6 +92,7 @@ class AttentionPenalty(AroundAttention):
         import torch
 
         from harness.attention.reference.sdpa import with_causal
+        from harness.regularizers.auxiliary_loss import add_penalty
 
         out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
         if not torch.is_grad_enabled():
@@ -100,15 +101,15 @@ class AttentionPenalty(AroundAttention):
         merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         with torch.autocast(q.device.type, enabled=False):
             seen = _seen_keys(merged, k).to(dtype)
-            counted = seen if q.shape[-2] == k.shape[-2] and site.kind != "cross" else seen.new_ones(1, q.shape[-2])
+            counted = _counted_queries(seen, q, k, site)
             q, k, v, head_out = (tensor.to(dtype) for tensor in (q, k, v, out))
             observed = Observed(q, k, v, head_out, merged, scale, seen, counted)
-            site.penalties.append(site.ratio * self.term(observed, site))
+            add_penalty(site, site.ratio * self.term(observed, site))
         return out
 
 
 class Disagreement(AttentionPenalty):
-    """The similarity of heads: their values, attended positions, or outputs (Li et al. 2018, Section 3.2).
+    """The similarity of heads: their values, attended positions, or outputs (Li et al. 2018).
 
     With vectors x_h of the heads, it is Σ_i Σ_j cos(x_i, x_j) / H², the mean over tokens. For positions it is
     Σ_i Σ_j |A_i ⊙ A_j| / H², the sum over queries and keys and the mean over samples.
@@ -132,7 +133,7 @@ class Disagreement(AttentionPenalty):
 class AttentionEntropy(AttentionPenalty):
     """Minus the entropy of attention rows, in nats, which keeps attention from collapsing to single keys.
 
-    The entropy is that of Zhai et al. 2023 ("σReparam", Section 3): −Σ_j A_j log A_j, the mean over queries and heads.
+    The entropy is that of Zhai et al. 2023 ("σReparam"): −Σ_j A_j log A_j, the mean over queries and heads.
     """
 
     weight: float = Field(default=0.01, ge=0.0, description="weight of the penalty in the loss")
@@ -146,11 +147,31 @@ class AttentionEntropy(AttentionPenalty):
         entropy = torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum(dim=-1)
         return -_weighted_mean(entropy.mean(dim=1), observed.counted)
 
+    def around(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Attention, *, mask: Tensor | None, causal: bool,
+        scale: float | None,
+    ) -> Tensor:  # fmt: skip
+        """Attend and observe in one pass where a kernel can; shapes as in `AroundAttention.around`."""
+        import torch
+
+        from harness.attention.dispatch import attention_and_entropy
+        from harness.attention.reference.sdpa import plain_attention, with_causal
+
+        if inner is plain_attention and torch.is_grad_enabled() and type(self).term is AttentionEntropy.term:
+            observed = attention_and_entropy(q, k, v, mask=mask, causal=causal, scale=scale)
+            if observed is not None:
+                out, entropy = observed
+                merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
+                counted = _counted_queries(_seen_keys(merged, k).to(q.dtype), q, k, site)
+                site.penalties.append(-site.ratio * _weighted_mean(entropy.mean(dim=1), counted))
+                return out
+        return super().around(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
+
 
 class DiverseAttention(AttentionPenalty):
     """The mean cosine between the attention maps of heads, or between tokens (Chen et al. 2022, "Diverse-ViT").
 
-    Section 4: over all pairs, each with itself included, as in the authors' code.
+    Over all pairs, each with itself included, as in the authors' code.
     """
 
     weight: float = Field(default=1e-4, ge=0.0, description="weight of the penalty in the loss")
@@ -188,6 +209,11 @@ def _weighted_mean(x: Tensor, weights: Tensor) -> Tensor:
     """Return the mean of x (B, n) with weights (B or 1, n)."""
     weights = weights.expand(x.shape)
     return (x * weights).sum() / weights.sum().clamp_min(1.0)
+
+
+def _counted_queries(seen: Tensor, q: Tensor, k: Tensor, site: Site) -> Tensor:
+    """Return `Observed.counted` from `Observed.seen`."""
+    return seen if q.shape[-2] == k.shape[-2] and site.kind != "cross" else seen.new_ones(1, q.shape[-2])
 
 
 def _seen_keys(mask: Tensor | None, k: Tensor) -> Tensor:

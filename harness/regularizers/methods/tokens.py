@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PatchDropout(PlainAttention):
-    """Keeps a random subset of the patches of each image, and all prefix tokens (Liu et al. 2022, Section 3).
+    """Keeps a random subset of the patches of each image, and all prefix tokens (Liu et al. 2022).
 
     Positions are embedded before. The rest of the model computes fewer tokens, which no longer form a grid.
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ValueDropout(AroundAttention):
-    """Dropout of the elements of the values: v · m / (1 − p) (Srivastava et al. 2014, "Dropout", Section 4)."""
+    """Dropout of the elements of the values: v · m / (1 − p) (Srivastava et al. 2014, "Dropout")."""
 
     stage: ClassVar[Stage] = "values"
 

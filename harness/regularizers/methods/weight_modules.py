@@ -1,19 +1,20 @@
-"""The modules of the regularizers in `weights`, one per weight matrix."""
+"""The modules of the regularizers in `weights`, one per weight matrix, and of `attribution`, one per site."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from harness.regularizers.auxiliary_loss import recomputing
 from harness.regularizers.base import Site
-from harness.regularizers.output import WeightModule
+from harness.regularizers.output import SiteModule, WeightModule
 
 
 class SigmaReparamWeight(WeightModule):
-    """γ · W / σ(W) (Zhai et al. 2023, Section 3); σ by power iteration from the last right singular vector u."""
+    """γ · W / σ(W) (Zhai et al. 2023); σ by power iteration from the last right singular vector u."""
 
     u: Tensor | None
 
@@ -41,15 +42,20 @@ class SigmaReparamWeight(WeightModule):
         """
         assert self.u is not None
         with torch.no_grad():
-            v = normalize(weight @ self.u, dim=0)
-            u = normalize(weight.T @ v, dim=0)
+            if recomputing():  # a forward pass of activation checkpointing must equal the first one
+                v: Tensor = vars(self)["v"]
+                u = self.u
+            else:
+                v = normalize(weight @ self.u, dim=0)
+                u = normalize(weight.T @ v, dim=0)
             if self.training:
                 self.u = u  # a new tensor: the graph of an earlier pass may hold the last one
+                vars(self)["v"] = v
         return weight * (self.gamma / (v @ (weight @ u)))
 
 
 class MixoutWeight(WeightModule):
-    """A mix of a weight with its initial values (Lee et al. 2020, Section 3)."""
+    """A mix of a weight with its initial values (Lee et al. 2020)."""
 
     initial: Tensor | None
 
@@ -97,3 +103,36 @@ class OrthogonalityPenalty(WeightModule):
             self.penalized_site.ratio
             * (gram - torch.eye(len(rows), dtype=gram.dtype, device=gram.device)).square().mean()
         )
+
+
+class DropGenerator(SiteModule):
+    """Chooses the keys that `attribution.AttendOut` drops, by one learned number w per head, at first 0.
+
+    A key s of n allowed ones is dropped with probability p · n · softmax_s(w · A_s / max A), at most `MAXIMUM`, where A
+    are the attention weights of a row. At w = 0 all keys are dropped with probability p.
+    """
+
+    MAXIMUM = 0.95
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(heads))
+
+    def forward(self, x: Tensor, **unused: Any) -> Tensor:
+        """Return the output of attention as it is."""
+        return x
+
+    def draw(self, weights: Tensor, allowed: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
+        """Return the dropped keys, boolean (B, H, T, S), and the mean log-probability of these decisions, a scalar.
+
+        `weights` are the attention weights (B, H, T, S), `allowed` the keys that a query may attend to, boolean.
+        """
+        relative = weights / weights.amax(dim=-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+        scores = (self.weight.to(weights.dtype)[:, None, None] * relative).masked_fill(~allowed, float("-inf"))
+        empty = ~allowed.any(dim=-1, keepdim=True)
+        share = scores.masked_fill(empty, 0.0).softmax(dim=-1)
+        number = allowed.sum(dim=-1, keepdim=True).to(weights.dtype)
+        probability = (ratio * number * share).clamp(torch.finfo(weights.dtype).tiny, self.MAXIMUM)
+        drop_mask = (torch.rand_like(probability) < probability) & allowed
+        log_probs = torch.where(drop_mask, probability.log(), torch.log1p(-probability)) * allowed
+        return drop_mask, log_probs.sum() / allowed.sum().clamp_min(1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.regularizers.base import RATIO, PlainAttention, Site, SiteKind, Stage
+from harness.regularizers.base import PlainAttention, Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class SigmaReparam(PlainAttention):
     """Reparametrizes weight matrices: Ŵ = γ · W / σ(W) with a learned scalar γ, in evaluation too.
 
-    (Zhai et al. 2023, "Stabilizing Transformer Training by Preventing Attention Entropy Collapse", Section 3). σ(W) is
+    (Zhai et al. 2023, "Stabilizing Transformer Training by Preventing Attention Entropy Collapse"). σ(W) is
     the largest singular value, by one step of power iteration per forward pass.
     """
 
@@ -32,7 +32,7 @@ class SigmaReparam(PlainAttention):
 
 
 class Mixout(PlainAttention):
-    """Replaces the weights of random inputs by their initial values (Lee et al. 2020, "Mixout", Section 3).
+    """Replaces the weights of random inputs by their initial values (Lee et al. 2020, "Mixout").
 
     In training, W becomes (m ⊙ W + (1 − m) ⊙ W₀ − p · W₀) / (1 − p), with m ~ Bernoulli(1 − p) for each input of the
     matrix, and the initial weights W₀.
@@ -42,7 +42,7 @@ class Mixout(PlainAttention):
     stage: ClassVar[Stage] = "weight"
     draws_per_batch: ClassVar[bool] = True
 
-    ratio: float = RATIO
+    ratio: float = drop_ratio(0.9)
 
     def site_module(self, site: Site) -> nn.Module | None:
         """Return the module that mixes, for a weight site."""

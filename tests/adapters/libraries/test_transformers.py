@@ -187,7 +187,7 @@ def test_a_model_that_bypasses_the_interface_is_refused_with_a_reason() -> None:
     with pytest.raises(InputError) as error:
         regularize(model, "dropkey", ratio=0.3)
     assert str(error.value) == (
-        "regularize: 'dropkey' fits none of the 2 attention sites of DebertaV2Model:"
+        "'dropkey' fits none of the 2 attention sites of DebertaV2Model:"
         " DebertaV2Model bypasses transformers' AttentionInterface"
     )
 

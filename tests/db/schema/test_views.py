@@ -19,7 +19,7 @@ from db.store.store import Store
 from db.transfer.export import query
 from db.transfer.source import open_source
 from harness.errors import InputError
-from harness.regularizers.spec import RegularizerSpec
+from harness.regularizers.spec import RegularizerSpec, complete_spec
 from harness.trials.trial import Trial
 from tests.paths import DOCS
 
@@ -70,6 +70,16 @@ def filled(store: Store, make_trial: Make, attempt: Callable[..., dict[str, Any]
 def ask(url: str, statement: str) -> list[dict[str, Any]]:
     names, rows = query(url, statement)
     return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def test_the_ratio_of_a_composition_is_the_largest_of_its_parts(store: Store, make_trial: Make, url: str) -> None:
+    composed = complete_spec("dropkey+drophead+r-drop", {"dropkey.ratio": 0.3, "drophead.ratio": 0.1})
+    without = complete_spec("r-drop+disagreement")
+    odd = RegularizerSpec(name="mine+dropkey", params={"mine.ratio": "a lot", "dropkey.ratio": 0.25})
+    trials = [make_trial(0, regularizer=spec) for spec in (composed, without, odd)]
+    store.enqueue([(trial, None) for trial in trials])
+    ratios = {row["trial_id"]: row["ratio"] for row in ask(url, "SELECT trial_id, ratio FROM v_trials")}
+    assert [ratios[trial.id] for trial in trials] == [0.3, None, 0.25]
 
 
 def test_views(filled: Store, url: str) -> None:

@@ -23,6 +23,7 @@ from harness.regularizers.spec import (
     complete_spec,
     describe_parameters,
     parse_spec,
+    part_names,
     same_regularizer,
     spec_label,
     strengths,
@@ -233,7 +234,45 @@ def test_compositions_are_the_same_in_any_order() -> None:
 
 
 def test_parameters_are_described_with_their_defaults() -> None:
-    assert describe_parameters("drophead")["ratio"] == {"default": 0.1, "help": "drop ratio"}
+    assert describe_parameters("drophead")["ratio"] == {"default": 0.2, "help": "drop ratio"}
     assert describe_parameters("none") == {}
     with pytest.raises(InputError, match="unknown regularizer 'dropky'"):
         describe_parameters("dropky")
+
+
+def test_a_registered_composition_is_its_parts() -> None:
+    written = "r-drop:alpha=1.0 + hiddencut:unit=element,ratio=0.1 + dropkey:unit=column,ratio=0.1"
+    assert complete_spec("hiddenkey") == complete_spec(*parse_spec(written)[:2])
+    assert part_names("hiddenkey + drophead") == ["dropkey", "hiddencut", "r-drop", "drophead"]
+    assert same_regularizer("hiddenkey", "hiddencut+r-drop+dropkey")
+    assert strengths("unidrop") == {"dropout.ratio", "layerdrop.ratio", "token-dropout.ratio"}
+    assert {*describe_parameters("hiddenkey")} >= {"dropkey.ratio", "hiddencut.unit", "r-drop.alpha"}
+
+
+def test_parts_of_a_registered_composition_have_parameters() -> None:
+    alone = parse_spec("unidrop:layerdrop.ratio=0.4,layerdrop.schedule=increasing")
+    assert complete_spec(*alone[:2]).params["layerdrop.ratio"] == 0.4
+    assert complete_spec(*alone[:2]).params["layerdrop.schedule"] == "increasing"
+    assert complete_spec(*alone[:2]).params["dropout.ratio"] == 0.1
+    joined = parse_spec("drophead + hiddenkey:dropkey.ratio=0.2")
+    assert complete_spec(*joined[:2]).params["dropkey.ratio"] == 0.2
+    assert complete_spec(*joined[:2]).name == "drophead+dropkey+hiddencut+r-drop"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hiddenkey:ratio=0.3", "parameter ratio: expected PART.PARAMETER, such as dropkey.ratio"),
+        ("hiddenkey:drophead.ratio=0.3", "parameter drophead.ratio: expected PART.PARAMETER, such as dropkey.ratio"),
+        ("hiddenkey:dropkey.raito=0.3", "unknown parameter of dropkey 'raito': did you mean ratio"),
+        ("hiddenkey + dropkey", "'dropkey' is given twice"),
+    ],
+)
+def test_a_wrong_registered_composition_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        complete_spec(*parse_spec(text)[:2])
+
+
+def test_elements_of_hiddencut_are_another_trial_than_spans_which_keep_their_ids() -> None:
+    assert complete_spec("hiddencut").params == complete_spec("hiddencut", {"unit": "span"}).params == {"ratio": 0.1}
+    assert complete_spec("hiddencut", {"unit": "element"}).params == {"ratio": 0.1, "unit": "element"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import signal
 import subprocess
@@ -14,18 +14,25 @@ from typing import Any
 import pytest
 import torch
 
-from harness.errors import InputError
+from harness.errors import InputError, Interrupted
 from harness.regularizers.spec import parse_spec
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training.engine import run_trial
+from harness.training.trainer import Trainer
 from harness.trials.task import TASKS, Task
 from harness.trials.trial import Trial, TrialRequest
 from tests.patience import PATIENCE
 
 COMPOSITION = "dropkey:ratio=0.3 + drophead:ratio=0.1 + r-drop:alpha=1"
 CERTAIN = "ad-drop:ratio=0.999999999,alternate=false"
-REGULARIZERS = (COMPOSITION, "r-drop", "dropkey:ratio=0.3,over=late@0.5")
+REGULARIZERS = (
+    COMPOSITION,
+    "r-drop",
+    "dropkey:ratio=0.3,over=late@0.5",
+    "attendout:ratio=0.3 + headmask-important:draw=sample",
+    "ad-drop:integral_steps=2,alternate=false + layerdrop",
+)
 SMALL: dict[str, Any] = {"model.layers": 1, "model.dim": 24, "model.heads": 2}
 LANGUAGE: dict[str, Any] = {"context": 16, "vocabulary": 300, "batch_size": 8, "evaluation_batches": 2, **SMALL}
 LANGUAGE["model.heads"] = 3
@@ -108,6 +115,37 @@ def test_a_run_resumes_bit_for_bit_after_sigkill(tmp_path: Path, regularizer: st
     assert curve(tmp_path / "killed", trial) == curve(tmp_path / "whole", trial)
 
 
+@pytest.mark.parametrize(
+    ("regularizer", "factors"),
+    [
+        ("dropkey:ratio=0.4,over=curriculum@5", [1 - math.exp(-5 * step / 8) for step in range(8)]),
+        ("drophead:ratio=0.4,over=v@0.5", [1.0, 0.75, 0.5, 0.25, 0.0, 0.25, 0.5, 0.75]),
+        ("dropkey:ratio=0.4,over=early@0.5", [1.0] * 4 + [0.0] * 4),
+    ],
+)
+def test_a_schedule_over_steps_is_followed_in_a_run_and_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regularizer: str, factors: list[float]
+) -> None:
+    ratios, step = [], Trainer.step
+
+    def noted(trainer: Trainer, batch: list[Any]) -> torch.Tensor:
+        loss = step(trainer, batch)
+        ratios.append(trainer.bound_sites[0].ratio)
+        return loss
+
+    monkeypatch.setattr(Trainer, "step", noted)
+    trial = small(regularizer)
+    result = run(tmp_path / "whole", trial)
+    assert ratios == pytest.approx([0.4 * factor for factor in factors])
+    for calls in (3, 2):  # stops after steps 3 and 5
+        counted = iter(range(10**6))
+        with pytest.raises(Interrupted):
+            run(tmp_path / "stopped", trial, lambda counted=counted, calls=calls: next(counted) == calls - 1)  # type: ignore[misc]
+    assert run(tmp_path / "stopped", trial) == result
+    assert curve(tmp_path / "stopped", trial) == curve(tmp_path / "whole", trial)
+    assert ratios[8:] == ratios[:8]
+
+
 def test_a_composition_trains_on_real_texts(tmp_path: Path) -> None:
     """On the questions of TREC, if DROPBENCH_DATA has them: better than the most frequent of the six classes."""
     root = Path(os.environ.get("DROPBENCH_DATA", ""))
@@ -143,31 +181,6 @@ def test_micro_batches_and_their_splits_train_what_whole_batches_do(tmp_path: Pa
     ):
         result = run(tmp_path / name, trial, **changes)
         assert result["metrics"]["train/loss"] == pytest.approx(whole["metrics"]["train/loss"], rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("regularizer", [COMPOSITION, CERTAIN])
-def test_two_processes_train(tmp_path: Path, regularizer: str) -> None:
-    trial = make(regularizer, task="image-classification", data="digits", model="vit-digits", steps=6, **VISION)
-    directory = RunDirectory.create(tmp_path / "pair", trial)
-    script = tmp_path / "pair.py"
-    script.write_text(
-        "import sys, json; from pathlib import Path; from harness.training.engine import run_trial\n"
-        "from harness.runs.run_directory import RunDirectory; from harness.settings import Settings\n"
-        "d = RunDirectory(Path(sys.argv[1]))\n"
-        "r = run_trial(d, Settings(runs=d.path.parent, device='cpu', threads=1))\n"
-        "import torch.distributed as dist\n"
-        "dist.get_rank() == 0 and (d.path / 'out.json').write_text(json.dumps(r)); dist.destroy_process_group()\n"
-    )
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*launch, script, directory.path], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr[-2000:]
-    pair = json.loads((directory.path / "out.json").read_text())
-    alone = run(tmp_path / "alone", trial)
-    exact = regularizer == CERTAIN  # nothing is drawn by chance
-    loss = alone["metrics"]["train/loss"]
-    assert pair["metrics"]["train/loss"] == pytest.approx(loss, rel=1e-4 if exact else 0.1)
-    assert exact or pair["metrics"]["train/loss"] != pytest.approx(loss, rel=1e-6)  # each process draws on its own
 
 
 BATCHES: dict[str, dict[str, Any]] = {

@@ -18,6 +18,14 @@ NUMBERS = {
 }
 """A parameter of the regularizer if it is a number; a plug-in's may be anything."""
 
+LARGEST_RATIO = {
+    "sqlite": "SELECT max(value) FROM json_each(configs.params) "
+    "WHERE substr(key, -6) = '.ratio' AND type IN ('integer', 'real')",
+    "postgresql": "SELECT max(value::text::double precision) FROM json_each(configs.params) "
+    "WHERE right(key, 6) = '.ratio' AND json_typeof(value) = 'number'",
+}
+"""The largest ratio of a composition's parts, whose parameters are such as ``dropkey.ratio``."""
+
 HOURS = {
     "sqlite": "max(0.0, (julianday(coalesce(attempts.ended_at, 'now')) - julianday(attempts.started_at)) * 24)",
     "postgresql": "greatest(0.0, extract(epoch FROM coalesce(attempts.ended_at::timestamptz, now()) "
@@ -44,7 +52,8 @@ def create_views(last: str = "") -> None:
     dialect = op.get_bind().dialect.name
     trial = f"""
         trials.id AS trial_id, trials.config_id, configs.task, configs.data, configs.model, configs.regularizer,
-        {NUMBERS[dialect].format("ratio")} AS ratio, {NUMBERS[dialect].format("window")} AS window_size,
+        coalesce({NUMBERS[dialect].format("ratio")}, ({LARGEST_RATIO[dialect]})) AS ratio,
+        {NUMBERS[dialect].format("window")} AS window_size,
         configs.schedule, configs.align, configs.preset, configs.params, configs.overrides, trials.seed, trials.state
     """
     joined = "FROM trials JOIN configs ON configs.id = trials.config_id"

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.regularizers.learned_dropout.mask import LearnedMask
 from harness.regularizers.learned_dropout.regularizer import LearnedDropout
+from tests.harness.regularizers.methods.reference import check
 
 Array = npt.NDArray[np.float64]
 
@@ -203,15 +203,15 @@ def test_values_and_gradients_are_the_formulas(
     assert (extra is not None) == training
     total = (out * torch.from_numpy(upstream)).sum()
     if extra is not None:
-        assert extra.item() == pytest.approx(slow.loss(), abs=1e-10)
+        check("learned-dropout", extra, slow.loss())
         total = total + extra
     total.backward()
 
-    np.testing.assert_allclose(out.detach().numpy(), expected, rtol=0, atol=1e-10)
+    check("learned-dropout", out, expected)
     gradients = {name: parameter.grad for name, parameter in ours.named_parameters()} | {"x": x.grad}
     for name, gradient in gradients.items():
         assert gradient is not None
-        np.testing.assert_allclose(gradient.numpy(), slow.gradients[name], rtol=1e-10, atol=1e-10, err_msg=name)
+        check("learned-dropout", gradient, slow.gradients[name])
 
 
 def test_straight_through_gives_the_mask_the_gradient_of_its_rounding() -> None:

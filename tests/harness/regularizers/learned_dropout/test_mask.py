@@ -12,8 +12,8 @@ import torch
 
 from harness.errors import InputError
 from harness.models.mask_recorder import mean_statistics
-from harness.regularizers.auxiliary_loss import coefficient, penalty, with_penalty
-from harness.regularizers.learned_dropout.mask import MAX_PENDING, LearnedMask, MaskStatistics, entropy
+from harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, penalty, with_penalty
+from harness.regularizers.learned_dropout.mask import LearnedMask, MaskStatistics, entropy
 from harness.regularizers.learned_dropout.regularizer import LearnedDropout
 from harness.regularizers.spec import build_regularizer, complete_spec
 

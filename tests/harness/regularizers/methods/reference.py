@@ -1,4 +1,4 @@
-"""Attention in float64, one head at a time, for the references of the methods."""
+"""Attention in float64, one head at a time, for the references of the methods, and the errors of the methods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.base import Regularizer
+
 TOKENS, SIZE = 6, 4
+TOLERANCE = 1e-10
+ERRORS: dict[str, float] = {}
+"""The largest difference from its reference by name of a regularizer, in values and gradients, in the tests so far."""
 
 
 def qkv(batch: int, heads: int, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tensor]:
@@ -50,12 +56,26 @@ def weights(q: Tensor, k: Tensor, mask: Tensor | None = None, *, causal: bool = 
     return a.exp() / a.exp().sum(dim=-1, keepdim=True)
 
 
-def assert_equal(out: Tensor, expected: Tensor, leaves: Sequence[Tensor]) -> None:
-    """Compare values and gradients within 1e-10."""
-    torch.testing.assert_close(out, expected, rtol=0, atol=1e-10)
+def check(name: str, ours: object, expected: object) -> None:
+    """Compare numbers of a regularizer with its reference within `TOLERANCE`, and note the largest difference."""
+    own, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (ours, expected))
+    assert own.shape == other.shape
+    difference = float((own - other).abs().max()) if own.numel() else 0.0
+    assert difference <= TOLERANCE, f"{name}: {difference}"
+    ERRORS[name] = max(ERRORS.get(name, 0.0), difference)
+
+
+def name_of(regularizer: Regularizer) -> str:
+    """Return the registered name of a regularizer's class."""
+    return next(name for name in REGULARIZERS if REGULARIZERS.get(name) is type(regularizer))
+
+
+def assert_equal(name: str, out: Tensor, expected: Tensor, leaves: Sequence[Tensor]) -> None:
+    """Compare values and gradients of a regularizer with its reference."""
+    check(name, out, expected)
     direction = torch.linspace(-1.0, 2.0, out.numel(), dtype=out.dtype).view(out.shape)
     grads, expected_grads = (
         torch.autograd.grad(x, leaves, direction, allow_unused=True, materialize_grads=True) for x in (out, expected)
     )
     for grad, expected_grad in zip(grads, expected_grads, strict=True):
-        torch.testing.assert_close(grad, expected_grad, rtol=0, atol=1e-10)
+        check(name, grad, expected_grad)

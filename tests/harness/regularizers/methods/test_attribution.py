@@ -8,55 +8,29 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.regularizers.methods.attribution import ADDrop, high_region
 from harness.regularizers.passes import Passes
 from harness.regularizers.schedules import constant
+from harness.regularizers.spec import build_regularizer
+from tests.harness.regularizers.methods.one_layer import (
+    BATCH,
+    HEADS,
+    SIZE,
+    TOKENS,
+    OneLayer,
+    make,
+    passes_of,
+    plain_weights,
+)  # fmt: skip
+from tests.harness.regularizers.methods.reference import check
 
-BATCH, TOKENS, HEADS, SIZE, CLASSES = 3, 10, 2, 4, 3
 CERTAIN = 1 - 1e-12
-
-
-class OneLayer(nn.Module):
-    """One layer of attention, the mean over tokens, and a classifier."""
-
-    def __init__(self, regularizer: ADDrop, lengths: list[int]) -> None:
-        super().__init__()
-        self.site = Site("attention", "encoder-self", 0, 1, HEADS)
-        regularizer.bind_to(self.site, constant)
-        self.qkv = nn.Linear(HEADS * SIZE, 3 * HEADS * SIZE)
-        self.head = nn.Linear(HEADS * SIZE, CLASSES)
-        self.mask = torch.arange(TOKENS) < torch.tensor(lengths)[:, None, None, None]
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.7)
-
-    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.qkv(x).view(len(x), TOKENS, 3, HEADS, SIZE).permute(2, 0, 3, 1, 4)
-        return q, k, v
-
-    def forward(self, x: Tensor) -> Tensor:
-        mask = self.mask.repeat(len(x) // BATCH, 1, 1, 1)
-        out = attend(*self.split(x), self.site, training=self.training, mask=mask)
-        logits: Tensor = self.head(out.transpose(1, 2).flatten(2).mean(1))
-        return logits
-
-
-def make(regularizer: ADDrop, lengths: list[int] | None = None) -> tuple[OneLayer, Tensor, Tensor]:
-    torch.manual_seed(0)
-    model = OneLayer(regularizer, lengths or [TOKENS, 7, 4]).double()
-    return model, torch.randn(BATCH, TOKENS, HEADS * SIZE, dtype=torch.float64), torch.tensor([0, 2, 1])
-
-
-def passes_of(model: OneLayer, x: Tensor, labels: Tensor, epoch: int = 1) -> Passes:
-    def forward(batch: Any) -> tuple[Tensor, Tensor]:
-        logits = model(batch)
-        return cross_entropy(logits, labels.repeat(len(batch) // BATCH)), logits
-
-    return Passes(forward, x, [model.site], 0.0, epoch)
 
 
 def slow_regions(model: OneLayer, x: Tensor, share: float) -> Tensor:
@@ -90,12 +64,12 @@ def test_loss_and_gradients_are_those_of_a_slow_reference(share: float) -> None:
     powers = (q @ k.mT / math.sqrt(SIZE)).exp() * (model.mask & ~regions)
     out = (powers / powers.sum(-1, keepdim=True)) @ v
     expected = cross_entropy(model.head(out.transpose(1, 2).flatten(2).mean(1)), labels)
-    torch.testing.assert_close(loss, expected, rtol=0.0, atol=1e-10)
+    check("ad-drop", loss, expected)
     parameters = list(model.parameters())
     for own, reference in zip(
         torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True
     ):
-        torch.testing.assert_close(own, reference, rtol=0.0, atol=1e-10)
+        check("ad-drop", own, reference)
     regularizer.objective(passes)
     assert not regularizer._regions
 
@@ -127,6 +101,73 @@ def test_even_epochs_are_plain_unless_they_do_not_alternate() -> None:
         assert torch.allclose(model.train()(x), plain) is not drops
 
 
+class TwoLayers(OneLayer):
+    """Attention, tanh, and attention with the same weights, so that predictions are no linear function of them."""
+
+    def __init__(self, regularizer: ADDrop, lengths: list[int]) -> None:
+        super().__init__(regularizer, lengths)
+        self.second = Site("second", "encoder-self", 0, 1, HEADS)
+        regularizer.bind_to(self.second, constant)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for site in (self.site, self.second):
+            out = attend(*self.split(x), site, training=self.training, mask=self.mask)
+            x = out.transpose(1, 2).flatten(2).tanh()
+        logits: Tensor = self.head(x.mean(1))
+        return logits
+
+
+def predict(model: TwoLayers, x: Tensor, layer: int, factor: float) -> tuple[Tensor, Tensor]:
+    """Return the logits with the weights of a layer multiplied by a factor, and these weights."""
+    chosen = x
+    for number in range(2):
+        weights = plain_weights(model, x) * (factor if number == layer else 1.0)
+        chosen = weights if number == layer else chosen
+        x = (weights @ model.split(x)[2]).transpose(1, 2).flatten(2).tanh()
+    logits: Tensor = model.head(x.mean(1))
+    return logits, chosen
+
+
+def slow_integral(model: TwoLayers, x: Tensor, layer: int, steps: int) -> Tensor:
+    """Return A ⊙ Σ_k ∂F(k/m · A)/∂A / m of a layer, with the predicted class of each sample."""
+    logits, whole = predict(model, x, layer, 1.0)
+    predicted: list[int] = logits.argmax(-1).tolist()
+    total = torch.zeros_like(whole)
+    for step in range(1, steps + 1):
+        logits, weights = predict(model, x, layer, step / steps)
+        own = torch.stack([logits[b, c] for b, c in enumerate(predicted)]).sum()
+        total += torch.autograd.grad(own, weights)[0]
+    return (whole * total / steps).detach()
+
+
+def test_integrated_gradients_are_those_of_a_slow_reference() -> None:
+    steps, number = 5, 0
+    regularizer = ADDrop(region=0.4, integral_steps=steps)
+    torch.manual_seed(0)
+    model = TwoLayers(regularizer, [TOKENS, 7, 4]).double()
+    x = torch.randn(BATCH, TOKENS, HEADS * SIZE, dtype=torch.float64)
+
+    def forward(batch: Any) -> tuple[Tensor, Tensor]:
+        nonlocal number
+        number += 1
+        logits = model(batch)
+        return logits.sum(), logits
+
+    passes = Passes(forward, x, [model.site, model.second], 0.0, 1)
+    regularizer.prepare(passes)
+    assert number == 1 + 2 * steps
+    different = []
+    for layer, site in enumerate((model.site, model.second)):
+        logits, unscaled = predict(model, x, layer, 1.0)
+        attributions = slow_integral(model, x, layer, steps)
+        own = regularizer._integral(passes, site, unscaled, logits.argmax(-1, keepdim=True))
+        check("ad-drop", own, attributions)
+        region = high_region(attributions, model.mask, 0.4)
+        assert torch.equal(regularizer._regions[site], region)
+        different.append(not torch.equal(region, high_region(slow_integral(model, x, layer, 1), model.mask, 0.4)))
+    assert any(different)
+
+
 def test_rows_with_tokens_left_out_since_are_plain() -> None:
     regularizer = ADDrop(ratio=CERTAIN)
     model, x, labels = make(regularizer)
@@ -144,6 +185,14 @@ def test_regions_are_of_allowed_keys(allowed: list[int], expected: list[int]) ->
     attributions = torch.tensor([[[[0.2, -1.0, 0.5, 0.6, 0.7]]]])
     found = high_region(attributions, torch.tensor(allowed, dtype=torch.bool).view(1, 1, 1, 5), 0.4)
     assert found[0, 0, 0].nonzero().flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["ad-drop+drophead", "attendout+headmask-important"])
+def test_parts_that_leave_heads_out_are_refused(name: str) -> None:
+    own, other = name.split("+")
+    with pytest.raises(InputError, match=f"{own} needs all heads: set {other}.draw=sample"):
+        build_regularizer(name)
+    assert not build_regularizer(name, **{f"{other}.draw": "sample"}).draws_per_batch
 
 
 def test_ratio_0_equals_none(monkeypatch: pytest.MonkeyPatch) -> None:

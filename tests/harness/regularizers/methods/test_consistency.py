@@ -16,9 +16,9 @@ from harness.regularizers.base import Regularizer
 from harness.regularizers.methods.consistency import AttentionDropConsistency, MaskSub, RDrop
 from harness.regularizers.passes import Passes
 from harness.regularizers.spec import build_regularizer
+from tests.harness.regularizers.methods.reference import check, name_of
 
 BATCH, CLASSES, PATCHES = 5, 4, 16
-TOLERANCE: dict[str, Any] = {"rtol": 0.0, "atol": 1e-10}
 
 
 def logits(number: int) -> tuple[Tensor, ...]:
@@ -73,9 +73,9 @@ def test_the_divergence_is_that_of_a_slow_reference(
             parts = zip(forward, backward, strict=True)
             terms = [(forward_weight * a + backward_weight * b) / BATCH for a, b in parts]
             gradient[row] = torch.tensor(terms, dtype=torch.float64)
-    assert float(term.detach()) == pytest.approx(value, abs=1e-10)
+    check(name_of(regularizer), term, value)
     for own, gradient in zip((first, second), gradients, strict=True):
-        torch.testing.assert_close(own.grad, gradient, **TOLERANCE)
+        check(name_of(regularizer), own.grad, gradient)
 
 
 def test_equal_passes_have_no_divergence_and_schedules_multiply_it() -> None:
@@ -149,12 +149,13 @@ def test_masksub_is_that_of_a_slow_reference(ratio: float) -> None:
         normalizer = second[row].exp().sum().log()
         total = total - (first[row, labels[row]] - first[row].exp().sum().log()) / (2 * BATCH)
         total = total - sum(targets[c] * (second[row, c] - normalizer) for c in range(CLASSES)) / (2 * BATCH)
-    torch.testing.assert_close(loss, total, **TOLERANCE)
+    check("masksub", loss, total)
     for own, expected in zip(
         gradients, torch.autograd.grad(total, list(plain.parameters()), allow_unused=True), strict=True
     ):
         assert (own is None) == (expected is None)
-        torch.testing.assert_close(own, expected, **TOLERANCE)
+        if own is not None:
+            check("masksub", own, expected)
 
 
 def test_masksub_keeps_every_patch_equally_often_and_never_masks_the_first_pass() -> None:

@@ -49,7 +49,7 @@ def test_values_and_gradients_equal_the_paper_formula(name: str, ratio: float, d
                 factor = HEADS / int(kept[b].sum()) if name == "drophead" else 1.0
                 weights = reference.weights(q[b, h], k[b, h], reference.of_head(given, b, h), causal=True)
                 expected[b, h] = weights @ v[b, h] * (factor if kept[b, h] else 0.0)
-        reference.assert_equal(out, expected, (q, k, v))
+        reference.assert_equal(name, out, expected, (q, k, v))
 
 
 @pytest.mark.parametrize("draw", DRAWS)

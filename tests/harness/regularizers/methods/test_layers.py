@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
 from harness.models.regularize import bind
+from tests.harness.regularizers.methods.reference import check
 
 
 class Layer(nn.Module):
@@ -57,6 +60,35 @@ def test_layers_are_skipped_as_often_as_the_ratio_and_computed_as_before_otherwi
     for (a, b), count in counts.items():
         p = (0.7 if a else 0.3) * (0.7 if b else 0.3)
         assert abs(count - 600 * p) < 4 * (600 * p * (1 - p)) ** 0.5
+
+
+def test_values_and_gradients_are_those_of_the_kept_layers() -> None:
+    torch.manual_seed(0)
+    model, x = Model().double(), torch.randn(2, 3, 4).double()
+    plain = copy.deepcopy(model)
+    bind(model, "layerdrop", ratio=0.5)
+    upstream, seen = torch.randn(2, 3, 4).double(), set()
+    for seed in range(8):
+        for each in (model, plain):
+            each.zero_grad()
+        torch.manual_seed(seed)
+        out = model(x)
+        torch.manual_seed(seed)
+        expected, kept = x, []
+        for layer in plain.layers:
+            kept.append(float(torch.rand(())) >= 0.5)
+            if kept[-1]:
+                expected = layer(expected)[0]
+        seen.add(tuple(kept))
+        check("layerdrop", out, expected)
+        if any(kept):
+            out.backward(upstream)
+            expected.backward(upstream)
+        for own, other in zip(model.parameters(), plain.parameters(), strict=True):
+            assert (own.grad is None) == (other.grad is None)
+            if own.grad is not None:
+                check("layerdrop", own.grad, other.grad)
+    assert len(seen) == 4
 
 
 def test_a_skipped_layer_does_not_run_again_and_changes_no_random_number() -> None:

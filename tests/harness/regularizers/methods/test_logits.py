@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from harness.attention.reference.drop_masks import drop_mask, sample_spec
 from harness.errors import InputError
 from harness.models.attention import attend
 from harness.regularizers.base import Regularizer, Site
@@ -41,7 +42,7 @@ def compare(regularizer: Regularizer, mask: str, change: Any, *, causal: bool, s
             a = reference.logits(q[b, h], k[b, h], reference.of_head(given, b, h), causal=causal)
             changed = change(a, b, h)
             expected[b, h] = changed.exp() / changed.exp().sum(dim=-1, keepdim=True) @ v[b, h]
-    reference.assert_equal(out, expected, (q, k, v))
+    reference.assert_equal(reference.name_of(regularizer), out, expected, (q, k, v))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -84,14 +85,14 @@ def test_temperature_falls_to_1_by_a_schedule() -> None:
 def test_topk_equals_the_paper_formula(mask: str, causal: bool, top: int) -> None:
     """L'_j = M_j L_j for the k largest logits that the query may attend to, more of them than there are included."""
     torch.manual_seed(3)
-    dropped = torch.rand(BATCH, HEADS, TOKENS, min(top, TOKENS)) < 0.5
+    dropped = drop_mask(sample_spec("element", 0.5, 1, TOKENS), (BATCH, HEADS, TOKENS, TOKENS))
 
     def change(a: Tensor, b: int, h: int) -> Tensor:
         changed = a.clone()
         for row in range(TOKENS):
             order = a[row].detach().argsort(descending=True)
-            for rank, key in enumerate(order[:top].tolist()):
-                if dropped[b, h, row, rank] and a[row, key] > -math.inf:
+            for key in order[:top].tolist():
+                if dropped[b, h, row, key] and a[row, key] > -math.inf:
                     changed[row, key] = 0.0
         return changed
 

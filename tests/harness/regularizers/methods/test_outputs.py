@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from harness.regularizers.base import Regularizer, Site
 from harness.regularizers.methods.outputs import DropDim, HiddenCut, StochasticDepth, TokenDropout
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer
+from tests.harness.regularizers.methods.reference import check, name_of
 
 BATCH, TOKENS, WIDTH, RATIO = 5, 11, 8, 0.3
 METHODS: dict[str, Regularizer] = {
     "stochastic-depth": StochasticDepth(ratio=RATIO),
     "hiddencut": HiddenCut(ratio=RATIO),
+    "hiddencut-element": HiddenCut(ratio=RATIO, unit="element"),
     "dropdim": DropDim(ratio=RATIO),
     "dropdim-span": DropDim(ratio=RATIO, unit="span"),
     "token-dropout": TokenDropout(ratio=RATIO),
@@ -42,6 +45,10 @@ def reference(name: str, x: Tensor) -> Tensor:
         for b in range(BATCH):
             start = int(draws[b] * (TOKENS - span + 1))
             factors[b, start : start + span] = 0.0
+    elif name == "hiddencut-element":
+        draws = torch.rand(BATCH, TOKENS, WIDTH)
+        for b, t, c in product(range(BATCH), range(TOKENS), range(WIDTH)):
+            factors[b, t, c] = 0.0 if draws[b, t, c] < RATIO else 1.0
     elif name == "dropdim":
         draws = torch.rand(BATCH, WIDTH)
         for b in range(BATCH):
@@ -75,7 +82,7 @@ def test_values_and_gradients_equal_the_formula(name: str, seed: int) -> None:
         out.backward(upstream)
         results.append((out, leaf.grad))
     for value, expected in zip(*results, strict=True):
-        torch.testing.assert_close(value, expected, atol=1e-10, rtol=1e-10)
+        check(name_of(METHODS[name]), value, expected)
     assert not torch.equal(results[0][0], x)
 
 
@@ -106,6 +113,7 @@ def test_tokens_may_form_a_grid(name: str) -> None:
         ("stochastic-depth", RATIO),
         ("dropdim", RATIO),
         ("hiddencut", 3 / 11),
+        ("hiddencut-element", RATIO),
         ("dropdim-span", 2 / 8),
         ("token-dropout", RATIO / 2),
     ],

@@ -71,7 +71,7 @@ def test_disagreement_equals_the_paper_formula(of: str, mask: str, causal: bool)
                 else:
                     x = outs[b] if of == "outputs" else leaves[2][b]
                     total = total + cosine(x[i, t], x[j, t]) / HEADS**2
-    reference.assert_equal(term, 0.5 * total / (BATCH if of == "positions" else count), leaves)
+    reference.assert_equal("disagreement", term, 0.5 * total / (BATCH if of == "positions" else count), leaves)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -84,7 +84,9 @@ def test_entropy_equals_the_paper_formula(mask: str, causal: bool) -> None:
         for h in range(HEADS)
         for t in tokens_of(mask, b)
     ]
-    reference.assert_equal(term, -0.2 * torch.stack([torch.as_tensor(e) for e in entropies]).mean(), leaves)
+    reference.assert_equal(
+        "attention-entropy", term, -0.2 * torch.stack([torch.as_tensor(e) for e in entropies]).mean(), leaves
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -103,14 +105,16 @@ def test_diversity_equals_the_paper_formula(of: str, mask: str, causal: bool) ->
         else:
             items = [outs[b][:, t].flatten() for t in rows if t >= prefix]
         samples.append(torch.stack([cosine(x, y) for x, y in itertools.product(items, repeat=2)]).mean())
-    reference.assert_equal(term, 2.0 * torch.stack(samples).mean(), leaves)
+    reference.assert_equal("diverse-attention", term, 2.0 * torch.stack(samples).mean(), leaves)
 
 
 def test_queries_of_cross_attention_are_all_counted() -> None:
     """Its keys are other tokens: padding among them says nothing about the queries."""
     term, weights, _, leaves = run(site_of("attention-entropy", weight=1.0, kind="cross"), "padding", causal=False)
     entropies = [-sum(p * p.log() for p in row if p > 0) for heads in weights for a in heads for row in a]
-    reference.assert_equal(term, -torch.stack([torch.as_tensor(e) for e in entropies]).mean(), leaves)
+    reference.assert_equal(
+        "attention-entropy", term, -torch.stack([torch.as_tensor(e) for e in entropies]).mean(), leaves
+    )
 
 
 def test_identical_heads_disagree_least() -> None:

@@ -13,6 +13,7 @@ from harness.models.regularize import bind
 from harness.regularizers.base import Site
 from harness.regularizers.methods.tokens import PatchDropout
 from harness.regularizers.schedules import SCHEDULES
+from tests.harness.regularizers.methods.reference import check
 
 BATCH, PREFIX, PATCHES, WIDTH = 6, 2, 20, 4
 
@@ -37,10 +38,10 @@ def test_values_and_gradients_equal_a_reference(ratio: float) -> None:
         chosen = sorted(range(PATCHES), key=lambda n: float(noise[b, n]))[:kept]
         rows.append(torch.stack([x[b, n] for n in [*range(PREFIX), *(PREFIX + n for n in sorted(chosen))]]))
     expected = torch.stack(rows)
-    assert torch.equal(out, expected)
+    check("patchdropout", out, expected)
     upstream = torch.randn_like(out)
     ours = torch.autograd.grad(out, x, upstream)[0]
-    torch.testing.assert_close(ours, torch.autograd.grad(expected, x, upstream)[0], atol=1e-10, rtol=0)
+    check("patchdropout", ours, torch.autograd.grad(expected, x, upstream)[0])
 
 
 def test_every_patch_is_kept_equally_often() -> None:

@@ -32,7 +32,7 @@ def test_values_and_gradients_equal_the_formula(mask: str) -> None:
         for h in range(HEADS):
             weights = reference.weights(q[b, h], k[b, h], reference.of_head(given, b, h), causal=True)
             expected[b, h] = weights @ torch.where(kept[b, h], v[b, h] / (1 - RATIO), 0.0)
-    reference.assert_equal(out, expected, (q, k, v))
+    reference.assert_equal("value-dropout", out, expected, (q, k, v))
 
 
 def test_each_element_is_dropped_with_the_ratio() -> None:

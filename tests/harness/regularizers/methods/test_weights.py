@@ -13,6 +13,7 @@ from harness.errors import InputError
 from harness.models.regularize import bind, set_progress, unregularize
 from harness.regularizers.auxiliary_loss import penalty
 from harness.regularizers.spec import build_regularizer
+from tests.harness.regularizers.methods.reference import check
 
 
 def encoder(layers: int = 1) -> Any:
@@ -35,14 +36,14 @@ def test_sigma_reparam_equals_its_formula_with_exact_singular_values(gamma: str)
     inner = linear.parametrizations.weight
     u, s, vh = torch.linalg.svd(original)
     start = s[0] if gamma == "spectral-norm" else torch.ones((), dtype=torch.float64)
-    torch.testing.assert_close(linear.weight, start * original / s[0], atol=1e-10, rtol=1e-10)
+    check("sigma-reparam", linear.weight, start * original / s[0])
     upstream = torch.randn(original.shape, dtype=torch.float64)
     grad_w, grad_gamma = torch.autograd.grad(linear.weight, [inner.original, inner[0].gamma], upstream)
     # dŴ = γ (dW / σ − W dσ / σ²) with dσ = u₁ᵀ dW v₁
     inner_product = (upstream * original).sum()
     expected = start * (upstream / s[0] - inner_product / s[0] ** 2 * torch.outer(u[:, 0], vh[0]))
-    torch.testing.assert_close(grad_w, expected, atol=1e-10, rtol=1e-10)
-    torch.testing.assert_close(grad_gamma, inner_product / s[0], atol=1e-10, rtol=1e-10)
+    check("sigma-reparam", grad_w, expected)
+    check("sigma-reparam", grad_gamma, inner_product / s[0])
 
 
 def test_sigma_reparam_iterates_in_training_and_acts_in_evaluation() -> None:
@@ -58,7 +59,7 @@ def test_sigma_reparam_iterates_in_training_and_acts_in_evaluation() -> None:
         v = weight @ u / (weight @ u).norm()
         u = weight.T @ v / (weight.T @ v).norm()
         expected = inner[0].gamma * weight / (v @ weight @ u)
-        torch.testing.assert_close(linear.weight, expected, atol=1e-10, rtol=1e-10)
+        check("sigma-reparam", linear.weight, expected)
         torch.testing.assert_close(inner[0].u, u, atol=1e-10, rtol=0)
     model.eval()
     assert torch.equal(linear.weight, linear.weight)
@@ -84,10 +85,10 @@ def test_mixout_equals_its_formula_and_changes_training_alone() -> None:
     torch.manual_seed(5)
     m = (torch.rand(1, 6) >= 0.4).double().expand_as(start)
     expected = ((1 - m) * start + m * w - 0.4 * start) / 0.6
-    torch.testing.assert_close(mixed, expected, atol=1e-10, rtol=1e-10)
+    check("mixout", mixed, expected)
     upstream = torch.randn_like(start)
     ours = torch.autograd.grad(mixed, w, upstream)[0]
-    torch.testing.assert_close(ours, upstream * m / 0.6, atol=1e-10, rtol=1e-10)
+    check("mixout", ours, upstream * m / 0.6)
     torch.manual_seed(0)
     mean = torch.stack([linear.weight.detach() for _ in range(3000)]).mean(0)
     assert ((mean - w).abs() < 5 * (w - start).abs() * (0.4 / 0.6 / 3000) ** 0.5 + 1e-9).all()
@@ -135,12 +136,12 @@ def test_weight_orthogonality_equals_the_mean_of_its_formula() -> None:
     assert len(names) == 8
     values = dict(plain.named_parameters())
     expected = 0.7 * torch.stack([orthogonality(values[name]) for name in names]).mean()
-    torch.testing.assert_close(term, expected, atol=1e-10, rtol=1e-10)
+    check("weight-orthogonality", term, expected)
     term.backward()
     expected.backward()
     linear, reference = model.layers[1].linear2, plain.layers[1].linear2
     ours = linear.parametrizations.weight.original.grad
-    torch.testing.assert_close(ours, reference.weight.grad, atol=1e-10, rtol=1e-10)
+    check("weight-orthogonality", ours, reference.weight.grad)
     assert penalty(model, 0) is None  # it is forgotten until the next forward pass
     model.eval()(inputs())
     assert penalty(model, 0) is None

@@ -1,0 +1,98 @@
+"""Projections of attention for the heads that a regularizer keeps: dropped heads cost nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from harness.regularizers.base import Site
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True)
+class KeptHeads:
+    """The heads of one forward pass of an attention module that are not dropped.
+
+    Attributes:
+        heads: heads of the module.
+        index: indices of the kept heads.
+        factors: factors of the outputs of the kept heads; None: all are 1.
+    """
+
+    heads: int
+    index: Tensor
+    factors: Tensor | None
+
+    def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, parts: int = 1) -> Tensor:
+        """Project x (…, C) to the kept heads: (…, parts · kept · d).
+
+        The rows of `weight` (parts · H · d, C) are in the order of parts, heads, d: the parts are q, k and v.
+        """
+        rows = weight.view(parts, self.heads, -1, weight.shape[-1]).index_select(1, self.index).flatten(0, 2)
+        kept_bias = None if bias is None else bias.view(parts, self.heads, -1).index_select(1, self.index).flatten()
+        return linear(x, rows, kept_bias)
+
+    def merge(self, out: Tensor, projection: nn.Linear) -> Tensor:
+        """Project the joined outputs of the kept heads (…, kept · d), times their factors: (…, C)."""
+        columns = projection.weight.view(len(projection.weight), self.heads, -1).index_select(1, self.index)
+        if self.factors is not None:
+            columns = columns * self.factors[:, None].to(columns)
+        return linear(out, columns.flatten(1), projection.bias)
+
+
+def draw_kept_heads(site: Site, *projections: nn.Module, training: bool) -> KeptHeads | None:
+    """Draw the heads of a site before they are projected; None if all are projected.
+
+    If nothing but attention itself needs the dropped heads, a module projects by the result and calls `attend` with the
+    kept heads. `projections` are the linear maps that it replaces: other classes and hooks need all heads.
+    """
+    regularizer = site.regularizer
+    if not training or regularizer is None or site.ratio <= 0.0 or site.probe is not None or site.module is not None:
+        return None
+    if not all(_is_plain(projection) for projection in projections):
+        return None
+    drawn = regularizer.draw_heads(site)
+    if drawn is None or bool(drawn.all()) or not bool(drawn.any()):
+        return None
+    index = drawn.nonzero().flatten()
+    factors = drawn[index]
+    scaled = bool((factors != 1.0).any())
+    device = next(projections[0].parameters()).device
+    return KeptHeads(len(drawn), index.to(device), factors.to(device) if scaled else None)
+
+
+class JointProjections:
+    """The projections of self-attention in one forward pass, those of q, k and v in one linear map.
+
+    They are computed for the heads that `draw_kept_heads` returns, if any.
+    """
+
+    def __init__(self, site: Site, qkv: nn.Linear, out: nn.Linear, *, training: bool) -> None:
+        self.heads, self.qkv, self.out = site.heads, qkv, out
+        self.kept = draw_kept_heads(site, qkv, out, training=training)
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Project x (B, N, C) to q, k and v, each (B, heads, N, d)."""
+        if self.kept is None:
+            qkv, heads = self.qkv(x), self.heads
+        else:
+            qkv, heads = self.kept.project(x, self.qkv.weight, self.qkv.bias, 3), len(self.kept.index)
+        q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    def merge(self, out: Tensor) -> Tensor:
+        """Project the output of attention (B, heads, N, d) to (B, N, C)."""
+        joined = out.transpose(1, 2).flatten(2)
+        projected: Tensor = self.out(joined) if self.kept is None else self.kept.merge(joined, self.out)
+        return projected
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Return whether a module computes nothing but its linear map."""
+    plain = type(module) in (nn.Linear, NonDynamicallyQuantizableLinear) and "forward" not in vars(module)
+    return plain and not any(vars(module).get(hooks) for hooks in HOOKS)

@@ -1,0 +1,37 @@
+"""`training_loss`: the loss of a regularized model in a training loop of your own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from harness.models.regularize import OBJECTIVE, set_progress, sites
+from harness.regularizers.auxiliary_loss import with_penalty
+from harness.regularizers.passes import Forward, Passes, loss_of_passes
+
+
+def training_loss(
+    model: nn.Module, forward: Forward, batch: Any, *, step: int = 0, progress: float | None = None, epoch: int = 0
+) -> Tensor:
+    """Return the loss of a batch, with all terms that the model's regularizer adds to it.
+
+    `forward` is called once, or as often as the regularizer compares passes. Other regularizers need no such loss.
+
+    Args:
+        model: a model after `regularize`, in training; not wrapped.
+        forward: batch → the loss, and the class scores (N, C) of its N terms. It may call a wrapped model.
+        batch: whatever `forward` accepts.
+        step: the optimizer step, from 0, for coefficients of penalties.
+        progress: the share of all steps that are done, from 0 to 1, for schedules over steps; None: at full strength.
+        epoch: the epoch of the batch, from 0, for regularizers that alternate.
+    """
+    if progress is not None:
+        set_progress(model, progress)
+    regularizer = vars(model).get(OBJECTIVE)
+    if regularizer is None or regularizer.strength_at(progress) == 0.0:
+        loss, _ = forward(batch)
+    else:
+        bound = [site for site in sites(model) if site.regularizer is regularizer]
+        loss = loss_of_passes(regularizer, Passes(forward, batch, bound, progress, epoch), None)
+    return with_penalty(loss, model, step)

@@ -1,0 +1,151 @@
+"""Test the contract of every registered regularizer, alone, on models that together have all kinds of sites."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from dropbench import REGULARIZERS, InputError, training_loss, unregularize
+from harness.models.regularize import OBJECTIVE, bind
+from harness.regularizers.spec import build_regularizer, fields, strengths
+from tests.adapters.families import Family
+from tests.adapters.test_contract import FAMILIES
+
+MODELS = ("timm-vit", "text-transformer", "transformers-bert")
+NAMES = [name for name in REGULARIZERS if name != "none"]
+STRONG: dict[str, dict[str, Any]] = {"ad-drop": {"alternate": False}, "attentiondrop-blur": {"sigma": 3.0}}
+IN_EVALUATION = {"learned-dropout"}
+"""Regularizers that change what a model computes in evaluation before it is trained."""
+COMPARES_PASSES = {"r-drop", "attentiondrop-consistency"}
+
+
+def fits(family: Family, name: str) -> bool:
+    try:
+        bind(family.model(), name)
+    except InputError as error:
+        return "fits none of the" not in str(error)
+    return True
+
+
+def bound(family: Family, name: str, **params: Any) -> nn.Module:
+    """Return a regularized model, or skip the test if the regularizer fits none of its sites."""
+    if not fits(family, name):
+        pytest.skip(f"{name} fits no site of {family.name}")
+    model = family.model()
+    regularizer = build_regularizer(name, **{**STRONG.get(name, {}), **params})
+    bind(model, regularizer)
+    if regularizer.has_objective:
+        vars(model)[OBJECTIVE] = regularizer
+    return model
+
+
+def loss_of(model: nn.Module, family: Family, seed: int) -> Tensor:
+    """Return the loss of a seed; the output of a model, or of its first token, has the class scores."""
+
+    def forward(batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        out = family.output(model(**batch))
+        scores = out if out.dim() == 2 else out[:, 0]
+        return cross_entropy(scores, torch.arange(len(scores)) % scores.shape[1]), scores
+
+    torch.manual_seed(seed)
+    return training_loss(model, forward, family.inputs(), epoch=1)
+
+
+def gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
+
+
+def named_gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    """Return the gradients of the parameters that have one, by their names without parametrizations."""
+    loss.backward()
+    named = {key: parameter.grad for key, parameter in model.named_parameters()}
+    plain = {re.sub(r"parametrizations\.(.*)\.original", r"\1", key): gradient for key, gradient in named.items()}
+    return {key: gradient for key, gradient in plain.items() if gradient is not None}
+
+
+@pytest.fixture(params=MODELS)
+def family(request: pytest.FixtureRequest) -> Family:
+    return FAMILIES[request.param]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_fits_one_of_these_models(name: str) -> None:
+    assert any(fits(FAMILIES[each], name) for each in MODELS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evaluation_is_as_before_and_removal_restores_the_model(family: Family, name: str) -> None:
+    plain, model = family.model(), bound(family, name)
+    with torch.no_grad():
+        expected = family.run(plain)
+        if name not in IN_EVALUATION:
+            torch.testing.assert_close(family.run(model), expected, atol=1e-4, rtol=1e-4)
+            assert name == "sigma-reparam" or torch.equal(family.run(model), expected)
+        unregularize(model)
+        assert torch.equal(family.run(model), expected)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    assert OBJECTIVE not in vars(model)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_changes_the_loss_with_finite_gradients(family: Family, name: str) -> None:
+    plain, model = family.model().train(), bound(family, name).train()
+    if name == "mixout":  # it acts once the weights differ from the initial ones
+        for each in (plain, model):
+            torch.manual_seed(0)
+            with torch.no_grad():
+                for parameter in each.parameters():
+                    parameter.add_(torch.randn_like(parameter) * 0.2)
+    differs = False
+    for seed in range(8):
+        loss = loss_of(model, family, seed)
+        assert torch.isfinite(loss)
+        own = gradients(model, loss)
+        assert all(torch.isfinite(gradient).all() for gradient in own)
+        expected = loss_of(plain, family, seed)
+        difference = abs(float(loss.detach()) - float(expected.detach()))
+        if name == "sigma-reparam":  # γ is σ at first: the gradients differ
+            norms = [sum(float(gradient.norm()) for gradient in each) for each in (own, gradients(plain, expected))]
+            difference = abs(norms[0] - norms[1])
+        differs |= difference > 1e-6
+    assert differs == (name not in COMPARES_PASSES)  # these models have no dropout: passes are equal
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_strength_0_equals_none(family: Family, name: str) -> None:
+    zero = dict.fromkeys(strengths(name) & {*fields(name)}, 0)
+    if not zero:
+        assert name in ("learned-dropout", "sigma-reparam")
+        return
+    model, plain = bound(family, name, **zero).train(), family.model().train()
+    bind(plain, "none")
+    loss, expected = loss_of(model, family, 0), loss_of(plain, family, 0)
+    assert torch.equal(loss, expected)
+    own, others = named_gradients(model, loss), named_gradients(plain, expected)
+    assert {*own} == {*others}
+    assert all(torch.equal(own[key], others[key]) for key in others)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("architecture", ["timm-vit", "transformers-bert"])
+def test_activation_checkpointing_changes_no_gradient(architecture: str, name: str) -> None:
+    family, results = FAMILIES[architecture], []
+    for checkpoints in (False, True):
+        model: Any = bound(family, name).train()
+        if checkpoints and architecture == "timm-vit":
+            model.set_grad_checkpointing()
+        elif checkpoints:
+            model.activation_checkpointing_enable()
+        steps = []
+        for seed in range(2):  # the second step finds what the first one has left
+            loss = loss_of(model, family, seed)
+            steps += [loss, *gradients(model, loss)]
+        results.append(steps)
+    for plain, own in zip(*results, strict=True):
+        torch.testing.assert_close(own, plain)

@@ -1,0 +1,36 @@
+"""Every registered regularizer has a card, an error of its reference, a section of the gallery and a row to choose it.
+
+Its contract is tested by `tests.adapters.test_every_regularizer`, for whatever is registered.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from docs.draw_gallery import section
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.cards import find_card
+from tests.harness.regularizers.methods.reference import TOLERANCE
+from tests.paths import DOCS
+from tests.reference_errors import FILE, with_table
+
+ERRORS: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8"))
+GALLERY, CHOOSE, PARITY = (
+    (DOCS / f"{page}.md").read_text(encoding="utf-8") for page in ("gallery", "choose", "parity")
+)
+
+
+@pytest.mark.parametrize("name", list(REGULARIZERS))
+def test_it_has_a_card_a_reference_and_its_sections_of_the_pages(name: str) -> None:
+    assert find_card(name) is not None
+    assert name in ERRORS, "test it against a reference that calls `reference.check`: python -m tests.reference_errors"
+    assert ERRORS[name] <= TOLERANCE
+    assert section(name).strip() in GALLERY, "python docs/draw_gallery.py"
+    assert f"](gallery.md#{name})" in CHOOSE
+
+
+def test_the_table_of_errors_is_that_of_the_tests() -> None:
+    assert set(ERRORS) <= {*REGULARIZERS}
+    assert with_table(PARITY) == PARITY, "python -m tests.reference_errors"

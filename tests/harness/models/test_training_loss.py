@@ -1,0 +1,116 @@
+"""Test `training_loss`: what it computes, and that `regularize` names it for regularizers that need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, kl_div
+from torch.utils.checkpoint import checkpoint
+
+from dropbench import regularize, training_loss, unregularize
+from harness.errors import InputError
+from harness.regularizers.auxiliary_loss import MAX_PENDING
+from harness.regularizers.spec import build_regularizer
+
+WARNING = r"r-drop, alpha 1, constant changes the loss: .* by `dropbench.training_loss\(model, forward, batch\)`"
+
+
+def classifier(dropout: float) -> nn.Sequential:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=dropout, batch_first=True)
+    return nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 3)).train()
+
+
+def forward_of(model: nn.Module) -> Any:
+    def forward(batch: Tensor) -> tuple[Tensor, Tensor]:
+        scores: Tensor = model(batch)[:, 0]
+        return cross_entropy(scores, torch.tensor([0, 1, 2, 0])), scores
+
+    return forward
+
+
+X = torch.randn(4, 5, 8, generator=torch.Generator().manual_seed(1))
+
+
+def test_regularize_names_it_for_a_regularizer_of_the_loss() -> None:
+    with pytest.warns(UserWarning, match=WARNING):
+        regularize(classifier(0.1), "r-drop", alpha=1.0, quiet=True)
+    with pytest.warns(UserWarning, match="training_loss"):
+        regularize(classifier(0.1), build_regularizer("dropkey+ad-drop"), quiet=True)
+
+
+def test_it_is_the_loss_of_two_passes_and_their_divergence() -> None:
+    model = classifier(0.3)
+    with pytest.warns(UserWarning, match=WARNING):
+        regularize(model, "r-drop", alpha=1.0, quiet=True)
+    torch.manual_seed(2)
+    loss = training_loss(model, forward_of(model), X)
+    torch.manual_seed(2)
+    (first, one), (second, two) = forward_of(model)(X), forward_of(model)(X)
+    p, q = one.log_softmax(-1), two.log_softmax(-1)
+    divergence = sum(kl_div(a, b, reduction="batchmean", log_target=True) for a, b in ((p, q), (q, p)))
+    torch.testing.assert_close(loss, (first + second) / 2 + divergence / 4)
+    unregularize(model)
+    torch.manual_seed(2)
+    torch.testing.assert_close(training_loss(model, forward_of(model), X), first)
+
+
+def test_schedules_and_penalties_are_part_of_it() -> None:
+    model = classifier(0.0)
+    parameters: dict[str, Any] = {"dropkey.ratio": 0.5, "dropkey.over": "late@0.5"}
+    regularize(model, "dropkey+disagreement", **parameters, quiet=True)
+    plain = classifier(0.0)
+    loss, expected = training_loss(model, forward_of(model), X, progress=0.0), forward_of(plain)(X)[0]
+    penalty = float((loss - expected).detach())
+    assert penalty > 0.01
+    torch.manual_seed(3)
+    late = training_loss(model, forward_of(model), X, progress=0.9)
+    torch.manual_seed(3)
+    assert abs(float((late - forward_of(model)(X)[0]).detach()) - penalty) < 0.5
+    assert not torch.allclose(late, loss)
+
+
+def test_while_the_strength_is_0_there_is_one_pass() -> None:
+    model, calls = classifier(0.3), 0
+    with pytest.warns(UserWarning, match="changes the loss"):
+        regularize(model, "r-drop", alpha=1.0, over="late@0.5", quiet=True)
+
+    def forward(batch: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal calls
+        calls += 1
+        return forward_of(model)(batch)  # type: ignore[no-any-return]
+
+    training_loss(model, forward, X, progress=0.1)
+    assert calls == 1
+    training_loss(model, forward, X, progress=0.6)
+    assert calls == 3
+
+
+def test_penalties_of_a_pass_that_only_chooses_what_to_drop_do_not_count() -> None:
+    model = classifier(0.0)
+    parameters: dict[str, Any] = {"ad-drop.alternate": False, "ad-drop.ratio": 0.9}
+    with pytest.warns(UserWarning, match="changes the loss"):
+        regularize(model, "ad-drop+disagreement", **parameters, quiet=True)
+    training_loss(model, forward_of(model), X).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_checkpointing_that_would_lose_a_penalty_is_refused() -> None:
+    model = classifier(0.0)
+    regularize(model, "disagreement", quiet=True)
+    encoder, inputs = model[0], X.clone().requires_grad_()
+    loss = training_loss(model, lambda batch: (checkpoint(encoder, batch, use_reentrant=True).sum(), batch), inputs)
+    with pytest.raises(InputError, match="its penalty has no gradient: checkpoint with use_reentrant=False"):
+        loss.backward()
+
+
+def test_penalties_that_nothing_collects_are_an_error() -> None:
+    model = classifier(0.0)
+    regularize(model, "disagreement", quiet=True)
+    for _ in range(MAX_PENDING):
+        model(X)
+    with pytest.raises(InputError, match="the penalties of 32 training forward passes were never collected: use"):
+        model(X)

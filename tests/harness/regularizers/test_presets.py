@@ -1,0 +1,59 @@
+"""Compare the presets of `UnitDrop` and `none` with their formulas in float64, one head at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.models.attention import attend
+from harness.regularizers.base import Site
+from harness.regularizers.schedules import constant
+from harness.regularizers.spec import build_regularizer
+from tests.harness.regularizers.methods import reference
+
+BATCH, HEADS, RATIO = 3, 2, 0.5
+DROPS: dict[str, dict[str, int]] = {
+    "dropout": {},
+    "dropkey": {},
+    "dropkey-block": {"window": 2},
+    "dropkey-cross": {},
+    "dropattention-c": {"window": 2},
+    "dropattention-e": {"window": 2},
+    "dropattention-detached": {},
+}
+
+
+def preset_site(name: str) -> Site:
+    site = Site("attention", "encoder-self", 0, 1, HEADS, grid=(2, 3))
+    params = {} if name == "none" else {"ratio": RATIO, **DROPS[name]}
+    build_regularizer(name, **params).bind_to(site, constant)
+    return site
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", ["none", "padding", "bias", "of heads"])
+@pytest.mark.parametrize("name", ["none", *DROPS])
+def test_values_and_gradients_equal_the_formula(name: str, mask: str, causal: bool) -> None:
+    given, site = reference.masks(BATCH, HEADS)[mask], preset_site(name)
+    q, k, v = reference.qkv(BATCH, HEADS)
+
+    def run(values: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        return attend(q, k, values, site, training=True, mask=given, causal=causal)
+
+    kept = run(torch.eye(reference.TOKENS, dtype=torch.float64).expand(BATCH, HEADS, -1, -1)).detach() != 0
+    out, expected, dropped = run(v), [], False
+    for b in range(BATCH):
+        for h in range(HEADS):
+            weights = reference.weights(q[b, h], k[b, h], reference.of_head(given, b, h), causal=causal)
+            dropped |= bool((~kept[b, h] & (weights > 0)).any())
+            if name == "dropout":
+                weights = weights * kept[b, h] / (1 - RATIO)
+            elif name != "none":
+                weights = weights * kept[b, h]
+                total = weights.sum(dim=-1, keepdim=True)
+                weights = weights / (total.detach() if name == "dropattention-detached" else total)
+            expected.append(weights @ v[b, h])
+    reference.assert_equal(name, out, torch.stack(expected).view(out.shape), (q, k, v))
+    assert dropped == (name != "none")

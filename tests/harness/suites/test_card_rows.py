@@ -1,0 +1,66 @@
+"""Rows from cards, and the field suites, which have a row for every regularizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.regularizers import REGULARIZERS
+from harness.regularizers.cards import find_card
+from harness.regularizers.spec import complete_spec, parse_spec
+from harness.suites.card_rows import with_card_rows
+from harness.suites.cell import Cell, SuiteOptions
+from harness.suites.schema import Row
+from harness.suites.suite import load_suite, suite_names
+
+FIELD = [name for name in suite_names() if name.startswith("field/")]
+
+
+def cells(suite: str, preset: str = "mini") -> list[Cell]:
+    return list(load_suite(suite).cells(SuiteOptions(preset=preset, seeds=(0,))))
+
+
+def row(name: str, **trial: Any) -> Row:
+    return Row(label="mine", trial={"regularizer": name, **trial})
+
+
+def test_there_is_a_suite_for_each_domain() -> None:
+    assert [f"field/{domain}" for domain in ("labelling", "language", "text", "translation", "vision")] == FIELD
+
+
+@pytest.mark.parametrize("suite", FIELD)
+@pytest.mark.parametrize("name", list(REGULARIZERS))
+def test_every_regularizer_is_in_every_field_suite(suite: str, name: str) -> None:
+    rows = [row for row in load_suite(suite).rows if row.trial["regularizer"] == name]
+    assert len(rows) == 1
+
+
+def test_the_parameters_are_those_of_the_card() -> None:
+    by_name = {cell.request.regularizer: cell.request for cell in cells("field/text")}
+    for name in REGULARIZERS:
+        card = find_card(name)
+        assert card is not None
+        spec = parse_spec(card.spec(name))
+        assert complete_spec(name, by_name[name].params) == complete_spec(name, spec.params)
+        assert by_name[name].schedule == (spec.schedule or "constant")
+
+
+def test_a_row_keeps_what_it_sets_itself() -> None:
+    first, second, *others = with_card_rows([row("dropkey", params={"window": 2}), row("dropkey-block", schedule="up")])
+    assert first.trial == {"regularizer": "dropkey", "schedule": "decreasing", "params": {"ratio": 0.3, "window": 2}}
+    assert second.trial["schedule"] == "up"
+    assert {first.label, second.label} == {"mine"}
+    assert {"dropkey", "dropkey-block"}.isdisjoint(row.trial["regularizer"] for row in others)
+    assert "dropkey-cross:ratio=0.3,window=1,schedule=decreasing" in {row.label for row in others}
+
+
+def test_a_row_of_a_composition_is_left_alone() -> None:
+    composed = row("dropkey+r-drop", params={"r-drop.alpha": 1.0})
+    assert with_card_rows([composed])[0] == composed
+
+
+def test_rows_of_language_modelling_have_dropout_and_their_own_alpha() -> None:
+    by_name = {cell.request.regularizer: cell.request for cell in cells("field/language")}
+    assert by_name["r-drop"].params == {"alpha": 1.0}
+    assert {request.overrides["model.dropout"] for request in by_name.values()} == {0.1}

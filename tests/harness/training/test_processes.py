@@ -1,0 +1,99 @@
+"""Test training in two processes over gloo: gradients, and parts of the model that a step leaves out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.runs.run_directory import RunDirectory
+from harness.trials.trial import Trial
+from tests.harness.training.test_objective import CERTAIN, COMPOSITION, VISION, make, run
+from tests.patience import PATIENCE
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+import torch.distributed as dist
+from harness.regularizers.methods.layers import LayerDrop
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.engine import run_trial
+
+draws, run_layer = [], LayerDrop.run_layer
+
+def noted(self, layer, x, site):
+    ran = []
+    out = run_layer(self, lambda: ran.append(1) or layer(), x, site)
+    draws.append(bool(ran))
+    return out
+
+LayerDrop.run_layer = noted
+directory = RunDirectory(Path(sys.argv[1]))
+result = run_trial(directory, Settings(runs=directory.path.parent, device="cpu", threads=1))
+(directory.path / f"draws-{dist.get_rank()}.json").write_text(json.dumps(draws))
+dist.get_rank() == 0 and (directory.path / "out.json").write_text(json.dumps(result))
+dist.destroy_process_group()
+"""
+
+
+def run_pair(folder: Path, trial: Trial) -> tuple[dict[str, Any], list[list[bool]]]:
+    """Return the result, and for each process which layers ran in the order of LayerDrop's decisions."""
+    directory = RunDirectory.create(folder, trial)
+    script = folder / "pair.py"
+    script.write_text(PROGRAM)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*launch, script, directory.path], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr[-3000:]
+    draws = [json.loads((directory.path / f"draws-{rank}.json").read_text()) for rank in range(2)]
+    return json.loads((directory.path / "out.json").read_text()), draws
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("regularizer", [COMPOSITION, CERTAIN])
+def test_two_processes_train(tmp_path: Path, regularizer: str) -> None:
+    trial = make(regularizer, task="image-classification", data="digits", model="vit-digits", steps=6, **VISION)
+    pair, _ = run_pair(tmp_path / "pair", trial)
+    alone = run(tmp_path / "alone", trial)
+    exact = regularizer == CERTAIN  # nothing is drawn by chance
+    loss = alone["metrics"]["train/loss"]
+    assert pair["metrics"]["train/loss"] == pytest.approx(loss, rel=1e-4 if exact else 0.1)
+    assert exact or pair["metrics"]["train/loss"] != pytest.approx(loss, rel=1e-6)  # each process draws on its own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "regularizer",
+    [
+        "layerdrop:ratio=0.5",
+        "layerdrop:ratio=0.5 + r-drop:alpha=1 + dropkey:ratio=0.3",
+        "stochastic-depth:ratio=0.5",
+        "patchdropout:ratio=0.5",
+        "drophead:ratio=0.5",
+        "headmask-important",
+        "attendout:ratio=0.3,over=late@0.5",
+    ],
+)
+def test_two_processes_train_with_parts_of_the_model_left_out(tmp_path: Path, regularizer: str) -> None:
+    options = {**VISION, "steps": 6, "accumulate": 2}
+    trial = make(regularizer, task="image-classification", data="digits", model="vit-digits", **options)
+    pair, draws = run_pair(tmp_path / "pair", trial)
+    assert pair["steps"] == 6
+    own = [rank[-len(rank) // 2 :] for rank in draws]  # after the check of the first batch
+    assert own[0] == own[1]
+    assert ("layerdrop" in regularizer) == bool(draws[0])
+    assert "layerdrop" not in regularizer or {True, False} == {*own[0]}
+
+
+@pytest.mark.slow
+def test_two_processes_average_gradients_as_one_does(tmp_path: Path) -> None:
+    """At a ratio that drops nothing, LayerDrop, whose trials average gradients, trains what `none` does."""
+    options = {**VISION, "task": "image-classification", "data": "digits", "model": "vit-digits", "steps": 6}
+    pair, draws = run_pair(tmp_path / "pair", make("layerdrop:ratio=0.000000001", **options))
+    assert all(draws[0][-12:])  # after the check of the first batch: two layers in six steps
+    alone = run(tmp_path / "alone", make("none", **options))
+    assert pair["metrics"]["train/loss"] == pytest.approx(alone["metrics"]["train/loss"], rel=1e-4)
