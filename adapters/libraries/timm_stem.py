@@ -36,7 +36,7 @@ class ConvolutionalStem(nn.Module):
             nn.init.kaiming_normal_(convolution.weight)
             layers += [convolution, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
         # On CPUs, the layers take two thirds of the time with channels last.
-        self.layers = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+        self.layers = cast(Any, nn.Sequential(*layers)).to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, in_chans, rows, columns) → tokens (B, num_patches, embed_dim)."""
