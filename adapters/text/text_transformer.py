@@ -74,8 +74,8 @@ class Encoder(nn.Module):
         self.bigrams = None if options.bigrams is None else word_embedding(1 + options.bigrams, options.dim)
         if options.embedding_std is not None:
             with torch.no_grad():
-                for table in filter(None, (self.embedding, self.bigrams)):
-                    table.weight *= options.embedding_std * math.sqrt(table.embedding_dim)
+                for embedding in filter(None, (self.embedding, self.bigrams)):
+                    embedding.weight *= options.embedding_std * math.sqrt(embedding.embedding_dim)
         self.scale = math.sqrt(options.dim) if options.scale_embeddings else 1.0
         if options.positions == "learnt":
             self.positions = nn.Parameter(torch.randn(max_length, options.dim) * 0.02)

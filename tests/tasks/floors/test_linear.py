@@ -70,11 +70,11 @@ def test_floors_of_images_equal_scikit_learn() -> None:
     pixels = [split.images.reshape(len(split), -1).astype(float) for split in data.splits().values()]
     mean, std = pixels[0].mean(axis=0), pixels[0].std(axis=0)
     train, dev, test = ((images - mean) / np.where(std == 0, 1, std) for images in pixels)
-    scores = {}
+    scores: dict[float, float] = {}
     for inverse_penalty in (0.001, 0.01, 0.1, 1.0):
         classifier = LogisticRegression(C=inverse_penalty).fit(train, data.train.labels)
-        dev_accuracy = np.mean(classifier.predict(dev) == data.dev.labels)
-        scores.setdefault(dev_accuracy, 100 * np.mean(classifier.predict(test) == data.test.labels))
+        dev_accuracy = float(np.mean(classifier.predict(dev) == data.dev.labels))
+        scores.setdefault(dev_accuracy, 100 * float(np.mean(classifier.predict(test) == data.test.labels)))
     assert floors["logistic regression on pixels"] == pytest.approx(scores[max(scores)])
     assert floors["majority class"] < 20 < floors["logistic regression on pixels"]
 
