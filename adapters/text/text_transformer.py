@@ -100,7 +100,9 @@ class Encoder(nn.Module):
         hidden = self.dropout(hidden * self.scale + self.positions[: tokens.shape[1]])
         if self.convolution is not None:
             words = (hidden * real[..., None]).transpose(1, 2)  # without the positions of padding
-            hidden = hidden + self.dropout(self.convolution(words).transpose(1, 2).relu())
+            added = self.convolution(words).transpose(1, 2).relu()
+            # Not the module: as a site, it is called once.
+            hidden = hidden + functional.dropout(added, self.dropout.p, self.training)
         mask = real[:, None, None, :]
         for layer in self.layers:
             hidden = layer(hidden, mask)

@@ -143,6 +143,16 @@ def test_bigrams_embed_a_token_with_the_one_before_it() -> None:
     assert 0 < ids.max() < model.encoder.bigrams.num_embeddings
 
 
+def test_embeddings_are_one_site_that_is_called_once_beside_a_convolution() -> None:
+    model: Any = build("text-transformer", "text", convolution=3)
+    report = bind(model, "token-dropout", ratio=0.5)
+    assert [(site.kind, site.name) for site in report.bound] == [("embedding", "encoder.dropout")]
+    calls: list[Any] = []
+    model.encoder.dropout.register_forward_hook(lambda *call: calls.append(call))
+    model.train()(*inputs("text"))
+    assert len(calls) == 1
+
+
 def test_options_add_parameters_and_keep_the_others() -> None:
     plain: Any = build("text-transformer", "text")
     extended: Any = build("text-transformer", "text", bigrams=9, convolution=5)
