@@ -73,6 +73,11 @@ def as_json(view: View) -> str:
         "rows": list(view.rows),
         "columns": list(view.columns),
         "cells": [_record(result, view) for result in view.cells.values()],
+        "floors": [
+            {"data": data, "metric": metric, "floor": name, "value": value}
+            for (data, metric), values in view.floors.items()
+            for name, value in values.items()
+        ],
         "about": about(view),
         "notes": list(suite.notes),
     }

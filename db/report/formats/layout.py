@@ -249,6 +249,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
         lines += noise_lines(_noises(view), "the baseline")
     if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")
+    lines += floor_lines(view)
     lines += [*selection_lines(results), *recipe_lines(view)]
     if any(result.synthetic for result in results):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
@@ -274,6 +275,18 @@ def _noises(view: View) -> list[Noise]:
             text = partial(format_metric, metric=result.metric)
             noises.append(Noise(result.metric.name, baseline.std, half_width, result.paired, text))
     return noises
+
+
+def floor_lines(view: View) -> list[str]:
+    """Return one line on the floors of each data set, best predictor first."""
+    metrics = {(result.cell.request.data, result.metric.name): result.metric for result in view.cells.values()}
+    lines = []
+    for key, values in view.floors.items():
+        metric = metrics[key]
+        order = sorted(values.items(), key=lambda item: item[1], reverse=metric.higher_is_better is not False)
+        texts = (f"{format_metric(value, metric)} {name}" for name, value in order)
+        lines.append(f"floor: {key[0]}, test {metric.name}: {', '.join(texts)}")
+    return lines
 
 
 def _overrides(view: View) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from db.queries.blocks import condition_versions
@@ -130,9 +130,15 @@ class CellResult:
         return self.cell.request.data.endswith(SYNTHETIC)
 
 
+Floors = Mapping[tuple[str, str], Mapping[str, float]]
+"""Scores of simple predictors on test: (data, metric) → predictor → value."""
+
+
 @dataclass(frozen=True)
 class View:
     """The table of a suite: labels of rows and columns, the selected cells, and library versions if they differ.
+
+    `floors` has the scores that trained models have to beat, if they were computed.
 
     A cell's mean is over trials that were trained with the same versions. The others are ``left out``. `outdated` has a
     note for each result version of the trials that is not the current one.
@@ -145,6 +151,7 @@ class View:
     cells: Mapping[tuple[str, str], CellResult]
     versions: str | None = None
     outdated: tuple[str, ...] = ()
+    floors: Floors = field(default_factory=dict)
 
     def column(self, label: str) -> list[CellResult]:
         """Return the cells of a column from top to bottom."""
