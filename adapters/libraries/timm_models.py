@@ -14,6 +14,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from adapters.libraries.timm_attention import PATCHED
+from adapters.libraries.timm_stem import ConvolutionalStem
 from harness.errors import InputError, unknown_name
 from harness.models.adapter import Adapter, Patch, number_layers, parents_of
 from harness.regularizers.base import Site, SiteKind
@@ -93,7 +94,8 @@ TIMM_NAMES = {
     "swin-tiny": "swin_tiny_patch4_window7_224",
 }
 OPTIONS = ("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "drop_rate", "proj_drop_rate",
-           "drop_path_rate", "class_token", "global_pool", "qkv_bias")  # fmt: skip
+           "drop_path_rate", "class_token", "global_pool", "qkv_bias", "stem")  # fmt: skip
+STEMS = {"patches": {}, "convolutional": {"embed_layer": ConvolutionalStem}}
 
 
 def build_vit(
@@ -121,7 +123,11 @@ def build_vit(
     size = "×".join(map(str, image_size))
     if image_size[0] % patch or image_size[1] % patch:
         raise InputError(f"model {name}: patch_size={patch} does not divide images of {size} pixels")
-    common = {"img_size": image_size, "in_chans": channels, "num_classes": classes}
+    stem = str(options.get("stem", "patches"))
+    if stem not in STEMS:
+        raise unknown_name(f"stem of model {name}", stem, STEMS)
+    options = {key: value for key, value in options.items() if key != "stem"}
+    common = {**STEMS[stem], "img_size": image_size, "in_chans": channels, "num_classes": classes}
     try:
         if name in SMALL:
             return VisionTransformer(**{**common, **SMALL[name], **options})

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
+from torch.nn import functional
 
 from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head, word_embedding
 from harness.errors import InputError
@@ -17,6 +18,8 @@ from harness.models.kept_heads import JointProjections
 from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_output
 from harness.validation import StrictModel, model_options
+
+HASH_PRIME = 1_000_003
 
 
 class TextOptions(StrictModel):
@@ -35,6 +38,22 @@ class TextOptions(StrictModel):
         default=True, description="scale by √dim (Vaswani et al. 2017, 3.4); unscaled, positions have more weight"
     )
     positions: Literal["sinusoid", "learnt", "none"] = "sinusoid"
+    embedding_std: float | None = Field(
+        default=None, gt=0, description="of initial embeddings, before scaling; default: 1/√dim. A rare word keeps them"
+    )
+    convolution: int | None = Field(
+        default=None, ge=3, description="odd width of a convolution that is added to the embeddings; default: none"
+    )
+    bigrams: int | None = Field(
+        default=None, ge=1, description="hash buckets of the embeddings of word bigrams (Joulin et al. 2017, 2.2)"
+    )
+
+    @field_validator("convolution")
+    @classmethod
+    def _odd(cls, width: int | None) -> int | None:
+        if width is not None and width % 2 == 0:
+            raise ValueError("expected an odd width")
+        return width
 
 
 class Encoder(nn.Module):
@@ -52,6 +71,11 @@ class Encoder(nn.Module):
         self.embedding = word_embedding(vocabulary, word_dim)
         self.projection = nn.Identity() if word_dim == options.dim else nn.Linear(word_dim, options.dim, bias=False)
         self.features = FeatureEmbedding(features, options.dim) if features else None
+        self.bigrams = None if options.bigrams is None else word_embedding(1 + options.bigrams, options.dim)
+        if options.embedding_std is not None:
+            with torch.no_grad():
+                for embedding in filter(None, (self.embedding, self.bigrams)):
+                    embedding.weight *= options.embedding_std * math.sqrt(embedding.embedding_dim)
         self.scale = math.sqrt(options.dim) if options.scale_embeddings else 1.0
         if options.positions == "learnt":
             self.positions = nn.Parameter(torch.randn(max_length, options.dim) * 0.02)
@@ -59,6 +83,8 @@ class Encoder(nn.Module):
             table = sinusoids(max_length, options.dim) * (options.positions == "sinusoid")
             self.register_buffer("positions", table, persistent=False)
         self.dropout = nn.Dropout(options.dropout)
+        width = options.convolution
+        self.convolution = None if width is None else nn.Conv1d(options.dim, options.dim, width, padding=width // 2)
         self.layers = nn.ModuleList(EncoderLayer(options, layer) for layer in range(options.layers))
         self.norm = nn.LayerNorm(options.dim)
 
@@ -69,11 +95,25 @@ class Encoder(nn.Module):
         if self.features is not None:
             # Normalized to the scale of embeddings without features, to keep the weight of positions.
             hidden = (hidden + self.features(features or {})) / math.sqrt(1 + len(self.features.tables))
+        if self.bigrams is not None:
+            hidden = (hidden + self.bigrams(self.bigram_ids(tokens))) / math.sqrt(2)
         hidden = self.dropout(hidden * self.scale + self.positions[: tokens.shape[1]])
+        if self.convolution is not None:
+            words = (hidden * real[..., None]).transpose(1, 2)  # without the positions of padding
+            added = self.convolution(words).transpose(1, 2).relu()
+            # Not the module: as a site, it is called once.
+            hidden = hidden + functional.dropout(added, self.dropout.p, self.training)
         mask = real[:, None, None, :]
         for layer in self.layers:
             hidden = layer(hidden, mask)
         return self.norm(hidden), real
+
+    def bigram_ids(self, tokens: Tensor) -> Tensor:
+        """Return a bucket for each token and the one before it: ids (B, T) → (B, T), 0 for padding."""
+        assert self.bigrams is not None
+        before = functional.pad(tokens, (1, -1))
+        buckets = (before * HASH_PRIME + tokens) % (self.bigrams.num_embeddings - 1)
+        return (1 + buckets).masked_fill(tokens == 0, 0)
 
 
 class EncoderLayer(nn.Module):

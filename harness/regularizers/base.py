@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from harness.deprecation import alias_renamed_methods, renamed_fields
+from harness.deprecation import alias_renamed_methods, inherit_field, renamed_fields
 from harness.errors import InputError
 from harness.regularizers.schedules import Schedule, StepSchedule, step_factor
 from harness.validation import FiniteModel
@@ -128,12 +127,14 @@ class Regularizer(FiniteModel, ABC):
         super().__init_subclass__(**kwargs)
         alias_renamed_methods(cls, RENAMED_METHODS)
         if Regularizer in cls.__bases__ and not cls.__module__.startswith(__name__.removesuffix("regularizers.base")):
-            _inherit_ratio(cls)
+            inherit_field(cls, "ratio", float, RATIO, see=__name__)
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
     stage: ClassVar[Stage] = "keys"
     """The target of the regularizer, which defines its place in a composition."""
+    result_version: ClassVar[int] = 1
+    """Raised when a change of the class changes the numbers that training gives."""
     strength: ClassVar[str] = "ratio"
     """The parameter that schedules over layers and steps multiply, if the regularizer has it."""
     num_passes: ClassVar[int] = 1
@@ -287,14 +288,3 @@ class PlainAttention(Regularizer):
         from harness.attention.reference.sdpa import plain_attention  # which needs torch
 
         return plain_attention(q, k, v, mask=mask, scale=scale)
-
-
-def _inherit_ratio(cls: type[Regularizer]) -> None:
-    """Give a plug-in's direct subclass the field `ratio` that every regularizer had up to 0.1, unless it declares one.
-
-    ``ratio: ClassVar[None] = None`` declares that it has none.
-    """
-    if "ratio" not in cls.__annotations__:
-        warnings.warn(f"{cls.__name__} does not declare `ratio`: see {__name__}", DeprecationWarning, stacklevel=4)
-        cls.__annotations__ = {"ratio": float, **cls.__annotations__}
-        setattr(cls, "ratio", RATIO)  # noqa: B010 - a field, which mypy does not see

@@ -37,7 +37,8 @@ class TrialOptions:
     preset: Annotated[
         str,
         typer.Option(
-            help="mini: at most hours on two cores; paper: as published.", autocompletion=one_of("mini", "paper")
+            help="mini: at most hours on two cores; small: tuned for minutes on one; paper: as published.",
+            autocompletion=one_of("mini", "small", "paper"),
         ),
     ] = "mini"
     seeds: Seeds = None

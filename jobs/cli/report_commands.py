@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -17,7 +18,7 @@ from jobs.cli.last_request import last_request
 from jobs.cli.options import TrialOptions, expand_options
 
 if TYPE_CHECKING:
-    from db.report.view.view import View
+    from db.report.view.view import CellTrials, View
     from db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True)
@@ -43,6 +44,9 @@ def report(
     options: TrialOptions,
     last: Annotated[
         bool, typer.Option("--last", help="The suite and options of your last `run` or `enqueue`, without a SUITE.")
+    ] = False,
+    floors: Annotated[
+        bool, typer.Option("--floors", help="Also the scores of simple predictors, computed once per data set.")
     ] = False,
     kind: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
@@ -75,6 +79,8 @@ def report(
         refresh(store, settings)
         resolved = resolve_options(loaded, choice, settings, store)
         view = build_view(loaded, resolved.cells, store, settings)
+        if floors:
+            view = _with_floors(view, resolved.cells, settings)
         page = _html(view, store, settings) if kind == "html" else ""
     if kind == "html":
         emit(page, output)
@@ -93,6 +99,19 @@ def report(
         }  # fmt: skip
         emit(write[kind](view), output)
     typer.echo("".join(f"{note}\n" for note in resolved.notes), nl=False, err=True)
+
+
+def _with_floors(view: View, cells: Iterable[CellTrials], settings: Settings) -> View:
+    """Return the view with the floors of each data set and metric of its cells."""
+    from tasks.floors.floors import floors
+
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for cell in cells:
+        key = cell.cell.request.data, cell.cell.metric
+        if key not in found and cell.trials:
+            computed = floors(cell.trials[0], settings)
+            found[key] = {floor.name: floor.value for floor in computed if floor.metric == cell.cell.metric}
+    return dataclasses.replace(view, floors={key: values for key, values in found.items() if values})
 
 
 def _html(view: View, store: Store, settings: Settings) -> str:

@@ -82,7 +82,11 @@ def test_changed_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: 
         ({"data": "trec-synthetic"}, "belong to task 'text-classification'"),
         ({"schedule": "decresing"}, "did you mean decreasing"),
         ({"align": "fintune"}, "finetune"),
-        ({"preset": "mni"}, "unknown preset of image-classification 'mni'"),
+        ({"preset": "mni"}, "unknown preset of image-classification 'mni'.*mini"),
+        (
+            {"preset": "small", "task": "object-detection", "data": "coco-synthetic", "model": "detr"},
+            "unknown preset of object-detection 'small'.*mini",
+        ),
         ({"overrides": {"model.dept": 1}}, "unknown option of model vit-digits 'dept': did you mean depth"),
         ({"overrides": {"model.num_heads": 7}}, "model vit-digits with {'num_heads': 7}"),
         ({"overrides": {"image_size": 9, "model.depth": 1}}, "9×9"),
@@ -103,8 +107,14 @@ def test_a_model_with_many_tokens_is_reported_once(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == line
 
 
-@pytest.mark.parametrize("task", list(TASKS))
-@pytest.mark.parametrize("preset", ["mini", "paper"])
+SMALL = {"image-classification", "sequence-labelling", "text-classification"}
+"""The tasks with a preset for two cores."""
+
+
+@pytest.mark.parametrize(
+    ("task", "preset"),
+    [(task, preset) for task in TASKS for preset in ("mini", "small", "paper") if preset != "small" or task in SMALL],
+)
 def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset: str) -> None:
     """Every pair of model and data set has a complete recipe without overrides."""
     from harness.trials.recipe import complete_recipe

@@ -147,3 +147,18 @@ def test_unknown_and_impossible_options_are_refused() -> None:
         build_vit("vit-cifar", {"dept": 3}, **shape)
     with pytest.raises(InputError, match=r"^model vit-cifar with .*num_heads.*: "):
         build_vit("vit-cifar", {"num_heads": 5}, **shape)
+    with pytest.raises(InputError, match=r"unknown stem of model vit-cifar 'convolution'.*convolutional"):
+        build_vit("vit-cifar", {"stem": "convolution"}, **shape)
+    with pytest.raises(InputError, match=r"patch_size=1: expected a power of 2 for stem=convolutional"):
+        build_vit("vit-cifar", {"stem": "convolutional", "patch_size": 1}, **shape)
+
+
+def test_convolutional_stem_halves_the_image_until_the_patch_size() -> None:
+    options = {"stem": "convolutional", "class_token": False, "global_pool": "avg", "embed_dim": 24, "num_heads": 2}
+    model: Any = build_vit("vit-cifar", options, image_size=(32, 16), channels=1, classes=10)
+    convolutions = [layer for layer in model.patch_embed.layers if isinstance(layer, nn.Conv2d)]
+    assert [(layer.in_channels, layer.out_channels) for layer in convolutions] == [(1, 12), (12, 24)]
+    assert model.patch_embed(torch.randn(2, 1, 32, 16)).shape == (2, 8 * 4, 24)
+    assert model(torch.randn(2, 1, 32, 16)).shape == (2, 10)
+    sites = bind(model, "dropkey", ratio=0.3).bound
+    assert [(site.grid, site.num_prefix_tokens) for site in sites] == [((8, 4), 0)] * 6

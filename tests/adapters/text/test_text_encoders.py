@@ -59,9 +59,14 @@ def _pad(ids: Tensor, dim: int) -> Tensor:
 
 
 @pytest.mark.parametrize("head", ["text", "words", "pair"])
-@pytest.mark.parametrize("name", SMALL)
-def test_padding_does_not_change_outputs_and_every_site_is_called_once(name: str, head: str) -> None:
-    model = build(name, head, FEATURES if head == "words" else None)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("text-transformer", {}), ("text-transformer", {"bigrams": 50, "convolution": 3}), ("bert-tiny", {})],
+)
+def test_padding_does_not_change_outputs_and_every_site_is_called_once(
+    name: str, options: dict[str, int], head: str
+) -> None:
+    model = build(name, head, FEATURES if head == "words" else None, **options)
     args = inputs(head)
     plain = model.eval()(*args)
     longer = model(*map(more_padding, args))
@@ -128,6 +133,34 @@ def test_attention_of_bert_is_computed_by_attend() -> None:
     assert weights[0, :, :, 4:].abs().max() == 0
 
 
+def test_bigrams_embed_a_token_with_the_one_before_it() -> None:
+    model: Any = build("text-transformer", "words", bigrams=10_000)
+    ids = model.encoder.bigram_ids(torch.tensor([[2, 3, 2, 3, 0], [3, 2, 3, 4, 5]]))
+    assert ids[0, 1] == ids[0, 3] == ids[1, 2]
+    assert ids[0, 0] != ids[0, 2]  # the first token of a text is no bigram of two tokens
+    assert ids[0, 4] == 0
+    assert ids.unique().numel() == 1 + 6
+    assert 0 < ids.max() < model.encoder.bigrams.num_embeddings
+
+
+def test_embeddings_are_one_site_that_is_called_once_beside_a_convolution() -> None:
+    model: Any = build("text-transformer", "text", convolution=3)
+    report = bind(model, "token-dropout", ratio=0.5)
+    assert [(site.kind, site.name) for site in report.bound] == [("embedding", "encoder.dropout")]
+    calls: list[Any] = []
+    model.encoder.dropout.register_forward_hook(lambda *call: calls.append(call))
+    model.train()(*inputs("text"))
+    assert len(calls) == 1
+
+
+def test_options_add_parameters_and_keep_the_others() -> None:
+    plain: Any = build("text-transformer", "text")
+    extended: Any = build("text-transformer", "text", bigrams=9, convolution=5)
+    added = {name.split(".")[1] for name in extended.state_dict().keys() - plain.state_dict().keys()}
+    assert added == {"bigrams", "convolution"}
+    torch.testing.assert_close(plain.encoder.embedding.weight, extended.encoder.embedding.weight)
+
+
 def test_vectors_of_another_width_are_projected() -> None:
     model: Any = build("text-transformer", "text", word_dim=5)
     assert model.encoder.embedding.weight.shape == (VOCABULARY, 5)
@@ -143,6 +176,7 @@ def test_vectors_of_another_width_are_projected() -> None:
         ("bert-base", {"layers": 0}, "layers=0: input should be greater"),
         ("bert-tiny", {"hidden": 3}, "unknown option of model bert-tiny 'hidden'"),
         ("text-transformer", {"pooling": "first"}, "pooling"),
+        ("text-transformer", {"convolution": 4}, "convolution=4: expected an odd width"),
     ],
 )
 def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:

@@ -21,6 +21,7 @@ from harness.trials.task import spec_of
 from harness.trials.trial import DataRef, Trial
 from tasks.data import DATASETS
 from tasks.data.synthetic_cache import ensure_synthetic
+from tasks.floors.floors import floors
 from tests.db.conftest import ENDED, STARTED, Call
 
 Record = Callable[..., list[Trial]]
@@ -102,9 +103,8 @@ def test_trials_with_another_recipe_are_listed_by_results(call: Call, record: Re
         for trial in trials:
             changed = trial.model_copy(update={"recipe": {**trial.recipe, "lr": 0.5}})
             store.record([RunRecord(changed, "succeeded", suites=[FULL])])
-    note = (
-        "8 trials of this suite have another recipe or plug-in than now: `dropbench results quickstart/full` lists all"
-    )
+    other = "8 trials of this suite have another recipe, plug-in or result version than now"
+    note = f"{other}: `dropbench results quickstart/full` lists all"
     assert values(call, FULL) == (0, f"{note} trials\n")
 
 
@@ -142,6 +142,23 @@ def test_no_data_are_needed_for_the_tables_of_a_database(call: Call, record: Rec
     assert call("compare", "regularizer=none", "regularizer=dropattention-c").code == 0
     assert "dropattention-c" in call("rank").out
     assert not Path("runs").exists()
+
+
+def test_floors_are_those_of_the_data_that_the_table_is_of(
+    call: Call, record: Record, trec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    trials = record(TABLE, {"trec": trec}, data=("trec",), seeds=(0,))
+    options = ("report", TABLE, "--data", f"trec={trec}", "--seeds", "1")
+    expected = {floor.name: floor.value for floor in floors(trials[0], Settings(folders={"trec": trec}))}
+    shown = json.loads(call(*options, "--floors", "--json").out)
+    assert {row["floor"]: row["value"] for row in shown["floors"]} == expected
+    assert {(row["data"], row["metric"]) for row in shown["floors"]} == {("trec", "accuracy")}
+    best = max(expected, key=lambda name: expected[name])
+    assert f"floor: trec, test accuracy: {expected[best]:.2f} {best}, " in call(*options, "--floors").out
+    assert "floor" not in call(*options).out
+    shutil.rmtree(trec)
+    assert call(*options, "--floors").code == 2
 
 
 def test_swept_cells_need_no_data_either(call: Call, record: Record, trec: Path) -> None:

@@ -1,0 +1,84 @@
+"""Compute the floors of a trial's data set, once for each version of its files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from harness.errors import InputError
+from harness.files import canonical_json, read_json, write_json
+from harness.settings import Settings
+from harness.trials.trial import Trial
+from tasks.data import Source
+from tasks.data.read import read_any
+from tasks.data.synthetic_cache import cache_folder
+from tasks.floors.floor import Floor
+from tasks.language.spec import LanguageRecipe
+from tasks.trial_factory import resolve_data
+
+# Part of the key of the cache. Raise it when a floor changes.
+RULES = 1
+TOKENIZER = ("tokenizer", "vocabulary", "tokenizer_digest")
+"""Recipe keys on which the floors of a language model depend."""
+
+
+def floors(trial: Trial, settings: Settings) -> list[Floor]:
+    """Return the floors of a trial's data on its own splits; [] for detection, meshes and the data of plug-ins.
+
+    They are cached in ``$XDG_CACHE_HOME/dropbench/floors``.
+
+    Raises:
+        InputError: the data are missing, damaged, or differ from those of the trial.
+    """
+    source = resolve_data(trial, settings)
+    key = {
+        "rules": RULES,
+        "data": trial.data.fingerprint,
+        "kind": source.dataset.kind,
+        "recipe": {name: trial.recipe[name] for name in TOKENIZER if name in trial.recipe},
+        "scikit-learn": version("scikit-learn"),
+    }
+    digest = hashlib.sha256(canonical_json(key).encode()).hexdigest()[:12]
+    file = cache_folder(source.name) / "floors" / f"{source.name}-{digest}.json"
+    with suppress(InputError, OSError, TypeError):
+        return [Floor(**floor) for floor in read_json(file)]
+    computed = compute(source, trial, settings)
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, [asdict(floor) for floor in computed])
+    return computed
+
+
+def compute(source: Source, trial: Trial, settings: Settings) -> list[Floor]:
+    """Return the floors of a source for a trial, without the cache."""
+    kind = source.dataset.kind
+    if kind == "language-modelling":
+        from tasks.floors.sequences import language_floors
+        from tasks.language.token_cache import load_tokens
+
+        recipe = LanguageRecipe.model_validate(trial.recipe)
+        return language_floors(load_tokens(source, recipe, settings.data), recipe.vocabulary)
+    functions = _functions()
+    data = read_any(source) if kind in {cls.kind for cls in functions} else None
+    return next((function(data) for cls, function in functions.items() if isinstance(data, cls)), [])
+
+
+def _functions() -> dict[type[Any], Callable[[Any], list[Floor]]]:
+    """Return the function for each class of data; importing them imports torch and scikit-learn."""
+    from tasks.data.classification import ImageClassificationData, TextClassificationData
+    from tasks.data.text.snli import PairData
+    from tasks.data.text.tagged import TaggedData
+    from tasks.data.translation.parallel import ParallelText
+    from tasks.floors import linear, sequences
+
+    return {
+        TextClassificationData: linear.text_floors,
+        PairData: linear.pair_floors,
+        ImageClassificationData: linear.image_floors,
+        TaggedData: sequences.tag_floors,
+        ParallelText: sequences.translation_floors,
+    }

@@ -1,0 +1,84 @@
+"""Floors of classification: the majority class, and linear classifiers of scikit-learn on TF-IDF or pixels.
+
+The classifiers have scikit-learn's defaults, except for the regularization of pixels, which is chosen on dev.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.sparse import hstack
+from sklearn.dummy import DummyClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from tasks.data.classification import ImageClassificationData, LabeledSplit, TextClassificationData
+from tasks.data.text.snli import PairData
+from tasks.floors.floor import Floor
+from tasks.metrics import ACCURACY
+from tasks.text.tokenizer import split_words
+
+NGRAMS = {"words": 1, "words and bigrams": 2}
+"""The longest n-gram of each TF-IDF floor."""
+INVERSE_PENALTIES = (0.001, 0.01, 0.1, 1.0)
+"""Candidates for `LogisticRegression.C`."""
+
+
+def text_floors(data: TextClassificationData) -> list[Floor]:
+    """Return the majority class, and linear SVMs on TF-IDF."""
+    texts = {name: (split.texts,) for name, split in data.splits().items()}
+    return [_majority(data.splits()), *_tfidf(texts, data.splits())]
+
+
+def pair_floors(data: PairData) -> list[Floor]:
+    """Return the majority class, and linear SVMs on the TF-IDF of the premise beside that of the hypothesis."""
+    texts = {name: (split.premises, split.hypotheses) for name, split in data.splits().items()}
+    return [_majority(data.splits()), *_tfidf(texts, data.splits())]
+
+
+def image_floors(data: ImageClassificationData) -> list[Floor]:
+    """Return the majority class, and logistic regression on standardized pixels if the images have one size."""
+    splits = data.splits()
+    pixels = {name: split.images for name, split in splits.items()}
+    if not all(isinstance(images, np.ndarray) for images in pixels.values()):
+        return [_majority(splits)]  # files of any size
+    flat = {name: np.asarray(images).reshape(len(images), -1) / 255.0 for name, images in pixels.items()}
+    scaler = StandardScaler().fit(flat["train"])
+    scaled = {name: scaler.transform(images) for name, images in flat.items()}
+    with warnings.catch_warnings():
+        # With thousands of pixels, 100 iterations do not converge; stopping there generalizes no worse.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = [LogisticRegression(C=c).fit(scaled["train"], splits["train"].labels) for c in INVERSE_PENALTIES]
+    best = max(fitted, key=lambda classifier: classifier.score(scaled["dev"], splits["dev"].labels))
+    accuracy = best.score(scaled["test"], splits["test"].labels)
+    return [_majority(splits), _floor("logistic regression on pixels", accuracy)]
+
+
+def _majority(splits: Mapping[str, LabeledSplit]) -> Floor:
+    train, test = splits["train"].labels, splits["test"].labels
+    classifier = DummyClassifier(strategy="most_frequent").fit(np.zeros((len(train), 1)), train)
+    return _floor("majority class", classifier.score(np.zeros((len(test), 1)), test))
+
+
+def _tfidf(texts: Mapping[str, Sequence[Sequence[str]]], splits: Mapping[str, LabeledSplit]) -> list[Floor]:
+    """Return floors for texts by split; a split has one sequence of texts, or two for pairs."""
+    floors = []
+    for name, longest in NGRAMS.items():
+        train, test = [], []
+        for fitted, scored in zip(texts["train"], texts["test"], strict=True):
+            vectorizer = TfidfVectorizer(tokenizer=split_words, token_pattern=None, ngram_range=(1, longest))
+            train.append(vectorizer.fit_transform(fitted))
+            test.append(vectorizer.transform(scored))
+        classifier = LinearSVC(random_state=0).fit(hstack(train), splits["train"].labels)
+        accuracy = classifier.score(hstack(test), splits["test"].labels)
+        floors.append(_floor(f"linear SVM on TF-IDF of {name}", accuracy))
+    return floors
+
+
+def _floor(name: str, share: float) -> Floor:
+    return Floor(name, ACCURACY.name, 100.0 * float(share))

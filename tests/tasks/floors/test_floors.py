@@ -1,0 +1,68 @@
+"""Test the floors of trials: one per kind of data, cached by the data's fingerprint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.settings import Settings
+from harness.trials.task import spec_of
+from harness.trials.trial import Trial, TrialRequest
+from tasks.data.read import read_any
+from tasks.floors import floors as module
+from tasks.floors.floors import floors
+
+MODELS = {
+    "trec-synthetic": ("text-classification", "text-transformer"),
+    "conll2000-synthetic": ("sequence-labelling", "text-transformer"),
+    "digits": ("image-classification", "vit-digits"),
+    "wikitext-2-synthetic": ("language-modelling", "learned-dropout-lm"),
+    "multi30k-synthetic": ("translation", "transformer-wmt-en-de"),
+}
+
+
+def trial_of(data: str, **overrides: int) -> Trial:
+    task, model = MODELS[data]
+    return spec_of(task).trial_for(TrialRequest(task=task, data=data, model=model, overrides=overrides), Settings())
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("data", MODELS)
+def test_floors_have_metrics_of_their_task(data: str, cache: Path) -> None:
+    trial = trial_of(data)
+    metrics = {metric.name for metric in spec_of(trial.task).metrics}
+    computed = floors(trial, Settings())
+    assert computed
+    assert {floor.metric for floor in computed} <= metrics
+
+
+def test_bigrams_beat_unigrams(cache: Path) -> None:
+    trial = trial_of("wikitext-2-synthetic")
+    loss = next(floor.value for floor in floors(trial, Settings()) if floor.metric == "loss")
+    from tasks.language.language_modelling import LanguageModelling
+
+    task = LanguageModelling(trial, Settings())
+    task.setup()
+    assert 0 < loss < task.text.sizes["test"].unigram_loss
+
+
+def test_floors_are_computed_once_per_version_of_the_files(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = trial_of("trec-synthetic")
+    first = floors(trial, Settings())
+    monkeypatch.setattr(module, "read_any", lambda source: pytest.fail("read again"))
+    assert floors(trial, Settings()) == first
+    monkeypatch.setattr(module, "read_any", read_any)
+    file = next((cache / "dropbench" / "floors").iterdir())
+    file.write_text("{", encoding="utf-8")
+    assert floors(trial, Settings()) == first
+
+
+def test_vocabularies_have_their_own_floors(cache: Path) -> None:
+    small, large = (floors(trial_of("wikitext-2-synthetic", vocabulary=size), Settings()) for size in (300, 400))
+    assert small != large

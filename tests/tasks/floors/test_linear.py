@@ -1,0 +1,85 @@
+"""Test the floors of classification against scikit-learn called directly, and on sets whose floors are known."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from harness.settings import Settings
+from tasks.data import locate
+from tasks.data.read import read_any
+from tasks.floors.linear import image_floors, pair_floors, text_floors
+from tasks.text.tokenizer import split_words
+
+
+def data_of(name: str) -> Any:
+    settings = Settings()
+    return read_any(locate(name, settings.data, settings.folders))
+
+
+def by_name(floors: Any) -> dict[str, float]:
+    assert {floor.metric for floor in floors} == {"accuracy"}
+    return {floor.name: floor.value for floor in floors}
+
+
+def tfidf(train: Any, test: Any, longest: int) -> tuple[csr_matrix, csr_matrix]:
+    """TF-IDF in two steps; the vocabulary is that of lower-cased words."""
+    counts = CountVectorizer(tokenizer=split_words, token_pattern=None, ngram_range=(1, longest))
+    weights = TfidfTransformer()
+    return weights.fit_transform(counts.fit_transform(train)), weights.transform(counts.transform(test))
+
+
+def svm_accuracy(train: Any, train_labels: Any, test: Any, test_labels: Any) -> float:
+    predicted = LinearSVC(random_state=0).fit(train, train_labels).predict(test)
+    return 100 * float(np.mean(predicted == test_labels))
+
+
+def test_floors_of_texts_equal_scikit_learn() -> None:
+    data = data_of("trec-synthetic")
+    floors = by_name(text_floors(data))
+    majority = np.bincount(data.train.labels).argmax()
+    assert floors["majority class"] == pytest.approx(100 * np.mean(data.test.labels == majority))
+    for name, longest in (("words", 1), ("words and bigrams", 2)):
+        train, test = tfidf(data.train.texts, data.test.texts, longest)
+        expected = svm_accuracy(train, data.train.labels, test, data.test.labels)
+        assert floors[f"linear SVM on TF-IDF of {name}"] == pytest.approx(expected)
+    assert floors["linear SVM on TF-IDF of words"] > floors["majority class"]
+
+
+def test_floors_of_pairs_see_both_texts() -> None:
+    data = data_of("snli-synthetic")
+    floors = by_name(pair_floors(data))
+    parts = [
+        tfidf(getattr(data.train, field), getattr(data.test, field), longest=1) for field in ("premises", "hypotheses")
+    ]
+    train, test = (hstack(part) for part in zip(*parts, strict=True))
+    expected = svm_accuracy(train, data.train.labels, test, data.test.labels)
+    assert floors["linear SVM on TF-IDF of words"] == pytest.approx(expected)
+
+
+def test_floors_of_images_equal_scikit_learn() -> None:
+    data = data_of("digits")
+    floors = by_name(image_floors(data))
+    pixels = [split.images.reshape(len(split), -1).astype(float) for split in data.splits().values()]
+    mean, std = pixels[0].mean(axis=0), pixels[0].std(axis=0)
+    train, dev, test = ((images - mean) / np.where(std == 0, 1, std) for images in pixels)
+    scores: dict[float, float] = {}
+    for inverse_penalty in (0.001, 0.01, 0.1, 1.0):
+        classifier = LogisticRegression(C=inverse_penalty).fit(train, data.train.labels)
+        dev_accuracy = float(np.mean(classifier.predict(dev) == data.dev.labels))
+        scores.setdefault(dev_accuracy, 100 * float(np.mean(classifier.predict(test) == data.test.labels)))
+    assert floors["logistic regression on pixels"] == pytest.approx(scores[max(scores)])
+    assert floors["majority class"] < 20 < floors["logistic regression on pixels"]
+
+
+def test_images_of_any_size_have_only_the_majority_class() -> None:
+    data = data_of("digits")
+    files = {name: dataclasses.replace(split, images=list(split.images)) for name, split in data.splits().items()}
+    assert list(by_name(image_floors(dataclasses.replace(data, **files)))) == ["majority class"]
