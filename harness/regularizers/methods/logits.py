@@ -122,7 +122,8 @@ class AttentionDropTopK(ChangedLogits):
         from harness.attention.reference.eager import zero_top
 
         spec = self._sample_spec(logits.shape[-1], site)
-        return zero_top(logits, ~drop_mask(spec, logits.shape, logits.device), self.top, allowed)
+        batch, heads, rows, keys = logits.shape
+        return zero_top(logits, ~drop_mask(spec, (batch, heads, rows, keys), logits.device), self.top, allowed)
 
     def attend_fused(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None

@@ -125,8 +125,9 @@ def test_weights_of_dropped_heads_have_gradients_of_0() -> None:
 @pytest.mark.parametrize("name", ["drophead:draw=sample", "dropkey", "drophead+disagreement", "drophead+sigma-reparam"])
 def test_where_all_heads_are_needed_all_are_projected(name: str, projected: list[int]) -> None:
     name, _, draw = name.partition(":draw=")
+    params: dict[str, Any] = {"draw": draw} if draw else {}
     model, run = timm()
-    bind(model.double().train(), name, **({"draw": draw} if draw else {}))
+    bind(model.double().train(), name, **params)
     for _ in range(5):
         run(model)
     assert not projected
@@ -137,9 +138,8 @@ def test_observed_modules_project_all_heads(projected: list[int]) -> None:
     bind(model.double().train(), "headmask")
     with watch(model, lambda site, weights: None):
         run(model)
-    handles = [
-        block.attn.qkv.register_forward_hook(lambda *_: None) for block in model.get_submodule("blocks").children()
-    ]
+    paths = [f"blocks.{layer}.attn.qkv" for layer in range(3)]
+    handles = [model.get_submodule(path).register_forward_hook(lambda *_: None) for path in paths]
     run(model)
     assert not projected
     for handle in handles:
