@@ -74,7 +74,9 @@ def measurement(
     """Return the seconds of interleaved calls as a measurement."""
     ratio = statistics.median(a / b for a, b in zip(ours, peer, strict=True))
     mine, theirs = (round(1000 * statistics.median(some), 2) for some in (ours, peer))
-    return Measurement(name, against, round(ratio, 3), limit, mine, theirs, detail={"rounds": len(ours), **(detail or {})})
+    return Measurement(
+        name, against, round(ratio, 3), limit, mine, theirs, detail={"rounds": len(ours), **(detail or {})}
+    )
 
 
 def process(*command: str) -> Callable[[], None]:

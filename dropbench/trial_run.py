@@ -11,7 +11,9 @@ from db.queries.marks import flatten
 from db.report.page.details import differences
 from db.schema.tables import FINAL
 from db.store.run_record import read_run_record
-from harness.errors import InputError, unknown_name
+from dropbench.prediction_frames import evaluated_frame, stored_frame
+from harness.errors import unknown_name
+from harness.runs.predictions import load_predictions
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.trials.task import Split
@@ -20,7 +22,7 @@ from jobs.queue.progress_bar import describe
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from torch import Tensor, nn
+    from torch import nn
 
     from harness.analysis.trained import Trained
 
@@ -93,67 +95,31 @@ class TrialRun:
         return self._trained().model
 
     def predictions(self, split: Split = "test") -> DataFrame:
-        """Evaluate the trained model on a split and return its predictions, in the order of the data.
+        """Return the predictions on a split, in the order of the data.
+
+        Those of "dev" and "test" are stored with the trial. Otherwise (on "train", or of a trial of an earlier version)
+        the trained model is evaluated, for tasks that predict classes.
 
         Args:
             split: "train", "dev" or "test". Samples of "train" are augmented as in training.
 
         Returns:
-            One row per sample: `sample` (index in the split), `target`, `prediction` (names of classes) and
-            `probability` (of the prediction, 0 to 1). For sequence labeling one row per word, with `word` (index in the
-            sample).
+            One row per sample: `sample` (index in the split) and the stored columns (docs/predictions.md), such as
+            `target`, `prediction` (names of classes), `probability` (of the prediction, 0 to 1), `loss` and `correct`.
+            For sequence labeling one row per word, with `word` (index in the sample). The last column is `id`, the same
+            for a sample in every order of the data; predictions that are not stored have none.
 
         Raises:
-            InputError: as `model`; or the task predicts no classes, or has mixed labels on this split.
+            InputError: the stored file is damaged. Without one, as `model`; or the task predicts no classes, or has
+                mixed labels on this split.
         """
-        from pandas import DataFrame
-
-        from harness.analysis.options import Options
-        from tasks.metrics import Classifier
-        from tasks.text.sequence_labelling import UNTAGGED, SequenceLabelling
-
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
-        trained = self._trained()
-        task: Any = trained.task
-        words = type(task).evaluate is SequenceLabelling.evaluate
-        if not words and type(task).evaluate is not Classifier.evaluate:
-            command = f"dropbench analyze {self.id} predictions"
-            raise InputError(f"task '{self.trial.task}' predicts no classes: run `{command}` for pictures")
-        targets: list[list[Any]] = []
-        outputs: list[tuple[list[Any], list[Any]]] = []
-
-        def keep_targets(batch: Any) -> Any:
-            labels = batch["tags"] if words else batch[1]
-            if not words and getattr(labels, "ndim", 0) != 1:
-                raise InputError(f"split '{split}' has mixed labels: use split 'dev' or 'test'")
-            targets.append(labels.tolist())
-            return batch
-
-        def keep_outputs(module: nn.Module, inputs: object, logits: Tensor) -> None:
-            probabilities, classes = logits.float().softmax(dim=-1).max(dim=-1)
-            outputs.append((classes.tolist(), probabilities.tolist()))
-
-        trained.model.register_forward_hook(keep_outputs)
+        stored = load_predictions(self._directory, split)
+        if stored is not None:
+            return stored_frame(stored)
         with _unchanged_generators():
-            trained.evaluate(Options(split), change=keep_targets)
-        samples = iter(trained.indices(Options(split)))
-        rows: list[dict[str, Any]] = []
-        for batch, predicted in zip(targets, outputs, strict=True):
-            for *values, sample in zip(batch, *predicted, samples, strict=False):
-                tags = enumerate(zip(*values, strict=False)) if words else [(0, values)]
-                for word, (target, prediction, probability) in tags:
-                    if target != UNTAGGED:
-                        rows.append(
-                            {
-                                "sample": sample,
-                                **({"word": word} if words else {}),
-                                "target": task.classes[target],
-                                "prediction": task.classes[prediction],
-                                "probability": probability,
-                            }
-                        )
-        return DataFrame(rows).sort_values("sample", kind="stable", ignore_index=True)
+            return evaluated_frame(self._trained(), split)
 
     def _trained(self) -> Trained:
         from harness.analysis.trained import Trained

@@ -73,3 +73,14 @@ def _alias(owner: str, old: str, new: str, definition: Any) -> Any:
 
     call.__dict__.pop("__isabstractmethod__", None)  # subclasses need not define the alias of an abstract method
     return property(call) if isinstance(definition, property) else call
+
+
+def inherit_field(cls: type, name: str, kind: type, default: Any, *, see: str) -> None:
+    """Give a plug-in's direct subclass a field that its base class had up to 0.1, unless it declares one.
+
+    ``ratio: ClassVar[None] = None`` declares that it has none.
+    """
+    if name not in cls.__annotations__:
+        warnings.warn(f"{cls.__name__} does not declare `{name}`: see {see}", DeprecationWarning, stacklevel=4)
+        cls.__annotations__ = {name: kind, **cls.__annotations__}
+        setattr(cls, name, default)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.predictions.recorder import LOSS_DECIMALS, PROBABILITY_DECIMALS, Recorder, rounded
+from harness.predictions.schema import Kind, Ratio
 from harness.trials.metric import Metric
 from harness.trials.task import Split
 from tasks.trial_factory import PresetTask
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 ACCURACY = Metric("accuracy")
+MAX_PROBABILITIES = 20
+"""Largest number of classes of which predictions hold all probabilities."""
 
 
 class Classifier(PresetTask):
@@ -49,10 +53,59 @@ class Classifier(PresetTask):
         """
         correct: float = 0
         total = 0
+        metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
         for inputs, labels in batches:
-            correct += self.correct(model(inputs), labels).sum().item()
+            logits = model(inputs)
+            scores = self.correct(logits, labels)
+            correct += scores.sum().item()
             total += len(labels)
+            if self.recorder is not None:
+                record_classes(self.recorder, metric.name, self.classes, logits, labels, scores)
         if not total:
             raise ValueError("an empty split has no accuracy")
-        metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
         return {metric.name: 100.0 * (correct / total)}
+
+
+def record_classes(
+    recorder: Recorder, metric: str, classes: Sequence[str], logits: Tensor, labels: Tensor, scores: Tensor
+) -> None:
+    """Record a batch of predicted classes: target, prediction, its probability, the cross entropy, and the score.
+
+    Batches with other targets than one class per sample have the score alone.
+
+    Args:
+        recorder: takes the predictions.
+        metric: name of the metric whose value is the mean score, in percent.
+        classes: names of the classes; () if the task does not name them.
+        logits: (B, C).
+        labels: (B,).
+        scores: (B,), from `Classifier.correct`.
+    """
+    import torch
+
+    if scores.ndim != 1:
+        return
+    columns: dict[str, Kind] = {}
+    values: dict[str, list[Any]] = {}
+    if logits.ndim == 2 and labels.ndim == 1 and not labels.is_floating_point():
+        log_probs = logits.float().log_softmax(dim=-1)
+        predicted = logits.argmax(dim=-1)
+        probabilities = log_probs.exp()
+        loss = -log_probs.gather(1, labels[:, None]).squeeze(1)
+        columns = {"target": "class", "prediction": "class", "probability": "number", "loss": "number"}
+        values = {
+            "target": labels.tolist(),
+            "prediction": predicted.tolist(),
+            "probability": rounded(probabilities.gather(1, predicted[:, None]).squeeze(1).cpu(), PROBABILITY_DECIMALS),
+            "loss": rounded(loss.cpu(), LOSS_DECIMALS),
+        }
+        number = logits.shape[1]
+        if len(classes) < number:
+            classes = [*classes, *map(str, range(len(classes), number))]
+        if number <= MAX_PROBABILITIES:
+            columns["probabilities"] = "numbers"
+            values["probabilities"] = rounded(probabilities.cpu().nan_to_num(), PROBABILITY_DECIMALS)
+    columns["correct"] = "number"
+    values["correct"] = (scores.int() if scores.dtype == torch.bool else scores).tolist()
+    recorder.define(columns, {metric: Ratio(sum="correct", scale=100.0)}, classes=tuple(classes))
+    recorder.add(dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))

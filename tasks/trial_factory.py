@@ -21,6 +21,7 @@ from harness.settings import Settings
 from harness.trials.alignment import FINETUNE, FINETUNE_KEYS, validate_alignment
 from harness.trials.plugins import plugin_digests
 from harness.trials.recipe import Recipe, ResolvedRecipe, complete_recipe
+from harness.trials.result_versions import with_current_versions
 from harness.trials.task import TASKS, Split, Task
 from harness.trials.trial import DataRef, Trial, TrialRequest, WeightsRef
 from tasks.data import DATASETS, Source, locate, read
@@ -98,7 +99,7 @@ class PresetTask(Task):
             raise InputError(f"schedule '{schedule}': each part has its own: `{names[0]}:schedule={schedule} + …`")
         align = validate_alignment(request.align, regularizer)
         weights = str(weights_path(request.weights)) if request.weights is not None else None
-        return Trial(
+        draft = Trial(
             task=cls.name,
             data=DataRef(name=request.data, fingerprint=""),
             model=entry.name,
@@ -115,6 +116,7 @@ class PresetTask(Task):
             ),
             seed=request.seed,
         )
+        return with_current_versions(draft)
 
     @classmethod
     def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:

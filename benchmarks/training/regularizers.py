@@ -5,8 +5,8 @@ Each has the values of its card. Schedules are at their full strength, and AD-DR
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,19 +30,30 @@ LEAST = 0.9
 """Steps per second over those of the baseline, per forward pass."""
 LEAST_OF = {"drophead": 1.05, "layerdrop": 1.10, "patchdropout": 1.5, "r-drop": 0.5, "masksub": LEAST / 1.5}
 """The same of methods with a limit of their own. The second pass of MaskSub has half of the tokens."""
+WEIGHTS = ("mixout", "sigma-reparam", "weight-orthogonality")
+"""Methods whose cost does not depend on the batch. They are measured with a larger one, `Model.weights_batch`."""
 RANDOM_COST = ("drophead", "layerdrop")
-"""Methods whose cost depends on the draw, and is therefore measured over more steps."""
-GROUP = 6
+"""Methods whose cost depends on the draw, and is therefore measured over twice as many steps."""
+GROUP = 12
 """Models that are in memory at a time, besides the baseline's."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trial to time: fields, overrides of the recipe, measured steps, and whether the limits apply."""
+    """A trial to time.
+
+    Attributes:
+        fields: of the trial.
+        overrides: of its recipe.
+        rounds: measured steps.
+        weights_batch: samples per step for `WEIGHTS`; None: those of the recipe.
+        limited: whether the limits apply.
+    """
 
     fields: Mapping[str, Any]
     overrides: Mapping[str, Any]
     rounds: int
+    weights_batch: int | None = None
     limited: bool = False
 
 
@@ -50,18 +61,14 @@ MODELS = {
     "ViT-S at 224 px": Model(
         {"task": "image-classification", "data": "imagenet-synthetic", "model": "vit-small"},
         {"batch_size": 8, "image_size": 224},
-        rounds=7,
+        rounds=5,
+        weights_batch=32,  # half of the recipe's
         limited=True,
     ),
     "text Transformer": Model(
-        {
-            "task": "text-classification",
-            "data": "trec-synthetic",
-            "model": "text-transformer",
-            "preset": "paper",
-        },
+        {"task": "text-classification", "data": "trec-synthetic", "model": "text-transformer", "preset": "paper"},
         {},
-        rounds=21,
+        rounds=15,
     ),
 }
 
@@ -70,36 +77,49 @@ def regularizers() -> list[Measurement]:
     """Measure all registered names on all models."""
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
-        return [each for title, model in MODELS.items() for each in measured(title, model, list(REGULARIZERS), settings)]
+        return [
+            each for title, model in MODELS.items() for each in measured(title, model, list(REGULARIZERS), settings)
+        ]
 
 
 def measured(title: str, model: Model, names: Sequence[str], settings: Settings) -> list[Measurement]:
     """Measure names on a model; the detail of the first says which were skipped, and why."""
-    others = [name for name in names if name not in RANDOM_COST]
-    groups = [others[start : start + GROUP] for start in range(0, len(others), GROUP)]
     skipped: dict[str, str] = {}
     found: dict[str, Measurement] = {}
-    for group in [*groups, [name for name in names if name in RANDOM_COST]]:
+    for group, setup in _groups(model, names):
         steps: dict[str, Step] = {}
         for name in group:
             try:
-                steps[name] = Step(name, model, settings)
+                steps[name] = Step(name, setup, settings)
             except InputError as error:
                 skipped[name] = str(error)
-        rounds = model.rounds * (3 if group and group[0] in RANDOM_COST else 1)
-        plain, *times = interleave([Step("none", model, settings).run, *(step.run for step in steps.values())], rounds)
+        baseline = Step("none", setup, settings)
+        plain, *times = interleave([step.run for step in (baseline, *steps.values())], setup.rounds)
         for (name, step), own in zip(steps.items(), times, strict=True):
-            least = least_of(name) if model.limited else None
+            limit = round(1 / least_of(name), 3) if model.limited else None
+            detail = {"threads": torch.get_num_threads(), "batch": step.trainer.recipe.batch_size, "model": title}
             each = measurement(
-                f"a step of {title}, {step.spec}", own, "the same without", plain,
-                limit=None if least is None else round(1 / least, 3),
-                detail={"model": title, "threads": torch.get_num_threads(), "batch": step.trainer.recipe.batch_size},
-            )  # fmt: skip
-            each.detail["steps_per_second"] = round(1 / each.ratio, 3)  # of those without
+                f"a step of {title}, {step.spec}", own, "the same without", plain, limit=limit, detail=detail
+            )
+            each.detail["steps_per_second"] = round(1 / each.ratio, 3)  # over those without
             found[name] = each
     ordered = [found[name] for name in names if name in found]
-    ordered[0].detail["skipped"] = [skipped[name] for name in names if name in skipped]
+    if skipped:
+        ordered[0].detail["skipped"] = [skipped[name] for name in names if name in skipped]
     return ordered
+
+
+def _groups(model: Model, names: Sequence[str]) -> Iterator[tuple[list[str], Model]]:
+    """Yield the names that are measured together, and how."""
+    others = [name for name in names if name not in (*WEIGHTS, *RANDOM_COST)]
+    for start in range(0, len(others), GROUP):
+        yield others[start : start + GROUP], model
+    batch = {} if model.weights_batch is None else {"batch_size": model.weights_batch}
+    weights, random = ([name for name in some if name in names] for some in (WEIGHTS, RANDOM_COST))
+    if weights:
+        yield weights, replace(model, overrides={**model.overrides, **batch})
+    if random:
+        yield random, replace(model, rounds=2 * model.rounds)
 
 
 def least_of(name: str) -> float:

@@ -12,10 +12,11 @@ from sqlalchemy import Connection, Text, cast, select
 
 from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
-from db.queries.marks import libraries_differ, mark_text, marks_of
+from db.queries.marks import VERSIONED, all_versions, libraries_differ, mark_text, marks_of
 from db.queries.results import sort_key
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.tables import Configs
+from db.statistics.corrections import SIGNIFICANCE, benjamini_hochberg, holm
 from db.store import filters
 from db.store.rows import Row
 from harness.trials.metric import MetricName
@@ -53,13 +54,15 @@ class Side:
 def read_sides(sides: Sequence[tuple[Connection, Sequence[str]]], metrics: Sequence[str] = ()) -> list[Side]:
     """Read the trials of filters, each of a database. Raise InputError if a word or metric is unknown."""
     names = ["libraries"] if libraries_differ(*(connection for connection, _ in sides)) else []
+    raised = select(Configs.c.id).where(Configs.c.result_versions.is_not(None)).limit(1)
+    versions = any(connection.scalar(raised) is not None for connection, _ in sides)
     return [
-        _read_side(connection, GroupKeys(filters.parse(connection, words), names), metrics)
+        _read_side(connection, GroupKeys(filters.parse(connection, words), names), metrics, versions=versions)
         for connection, words in sides
     ]
 
 
-def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str]) -> Side:
+def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str], *, versions: bool) -> Side:
     filter = keys.filter
     query = select(Configs.c.id, cast(Configs.c.config, Text)).where(*filter.on_configs(Configs.c.id))
     texts: dict[str, str] = dict(connection.execute(query).all())
@@ -67,12 +70,15 @@ def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str]) 
     side = Side(values={MetricName.parse(name).label: seed_values(keys, connection, name) for name in names})
     rows = configs(connection, filter, COLUMNS)
     trained = connection.execute(keys.select().distinct()).all() if keys.names else [(id,) for id in rows]
-    for id, *versions in trained:
-        libraries = dict(zip(keys.names, versions, strict=True))
-        key = id, *versions
+    for id, *own in trained:
+        libraries = dict(zip(keys.names, own, strict=True))
+        key = id, *own
         row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **libraries}
         row["mark"] = marks.get((row["data"], row["fingerprint"]))
-        side.config_json[key] = json.dumps({**json.loads(texts[id]), **libraries}) if versions else texts[id]
+        more: Row = dict(libraries)
+        if versions:  # also those that are 1: a missing one would equal that of a configuration without the item
+            more["result_versions"] = all_versions(*(row[name] for name in VERSIONED))
+        side.config_json[key] = json.dumps({**json.loads(texts[id]), **more}) if more else texts[id]
     return side
 
 
@@ -89,7 +95,10 @@ def compare(old: Side, new: Side) -> list[Row]:
         - libraries, in databases with different versions of a library: those of the trials;
         - mark: ``subset`` or ``synthetic`` if the data of either side are;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
+        - p_value: of the paired t-test;
+        - p_holm, p_bh: the same, corrected (Holm, Benjamini-Hochberg) for all rows whose metric has a direction;
         - better: whether the change is an improvement by the metric's direction; None: no change or no direction;
+        - verdict: the same in words (`_verdict`), with how certain it is;
         - only: ``old`` or ``new`` if the other side has no such configuration.
     """
     differing, pairs = _match(old, new)
@@ -101,6 +110,7 @@ def compare(old: Side, new: Side) -> list[Row]:
         seeds = {name: [side.values.get(name, {}).get(id, {}) for side, id in sides] for name in names}
         measured = [_row(label, name, *values) for name, values in seeds.items() if any(values)]
         rows += measured or [_row(label, None, {}, {})]
+    _correct([row for row in rows if row["verdict"] is not None])
     order = [*COLUMNS, "old", "new", "only", "metric"]
     return sorted(rows, key=lambda row: (row["only"] is not None, [sort_key(row[name]) for name in order]))
 
@@ -173,8 +183,16 @@ def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing
     label["mark"] = mark_text(configs[id]["mark"] for configs, id in ((old.configs, old_id), (new.configs, new_id)))
     sides: tuple[Row, Row] = {}, {}
     without_column: list[Key] = []
+    versioned = {key[1] for key in differing if key[0] == "result_versions"}
+    if versioned:
+        texts = _differing_versions(old.config_json[old_id], new.config_json[new_id], versioned)
+        label["result_versions"] = None if any(texts) else label["result_versions"]
+        for values, text in zip(sides, texts, strict=True):
+            values.update({"result_versions": text} if any(texts) else {})
     for key in sorted(differing):
         holder, name = _HOLDERS.get(key[:-1]), key[-1]
+        if key[0] == "result_versions":
+            continue
         if holder is not None:
             label[holder].pop(name, None)
         elif key in _OWN_COLUMN | _FINGERPRINT:
@@ -194,6 +212,14 @@ def _label(old: Side, old_id: Id | None, new: Side, new_id: Id | None, differing
     return {**label, "old": sides[0], "new": sides[1], "only": None}
 
 
+def _differing_versions(old: str, new: str, items: set[str]) -> tuple[str | None, str | None]:
+    """Return the result versions of `items` on each side; without those that are 1, unless the other side's is not."""
+    versions: list[dict[str, str]] = [json.loads(text)["result_versions"] for text in (old, new)]
+    named = [item for item in sorted(items) if any(own.get(item, "1") != "1" for own in versions)]
+    first, second = (", ".join(f"{item} {own[item]}" for item in named if item in own) or None for own in versions)
+    return first, second
+
+
 def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[int, float]) -> Row:
     before, after = summarize(old.values()), summarize(new.values())
     test = paired_t_test([(new[seed], old[seed]) for seed in sorted(old.keys() & new.keys())])
@@ -201,7 +227,8 @@ def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[in
     if change is None and before.mean is not None and after.mean is not None:
         change = after.mean - before.mean
     task = label["task"] or label["old"].get("task")
-    metric = directed_metric(task, name) if name and change else None
+    metric = directed_metric(task, name) if name else None
+    better = None if metric is None or not change else metric.score(change) > 0
     return {
         **{column: value for column, value in label.items() if column != "only"},
         "metric": name,
@@ -212,6 +239,29 @@ def _row(label: Row, name: str | None, old: Mapping[int, float], new: Mapping[in
         "high": test.high,
         "no_interval": None if change is None else test.no_interval,
         "pairs": test.n,
-        "better": None if metric is None or not change else metric.score(change) > 0,
+        "p_value": test.p,
+        "p_holm": None,
+        "p_bh": None,
+        "better": better,
+        "verdict": None if metric is None or change is None else "",
         "only": label["only"],
     }
+
+
+def _correct(rows: Sequence[Row]) -> None:
+    """Add the corrected p-values and the verdicts to the rows of a family of comparisons."""
+    p_values = [row["p_value"] for row in rows]
+    for row, p_holm, p_bh in zip(rows, holm(p_values), benjamini_hochberg(p_values), strict=True):
+        row.update(p_holm=p_holm, p_bh=p_bh, verdict=_verdict(row["better"], row["p_value"], p_holm))
+
+
+def _verdict(better: bool | None, p: float | None, p_holm: float | None) -> str | None:
+    """Return better or worse, qualified if the change is not significant after Holm's correction."""
+    if better is None:
+        return None
+    word = "better" if better else "worse"
+    if p is None or p_holm is None:
+        return f"{word}, untested"
+    if p_holm < SIGNIFICANCE:
+        return word
+    return f"{word}, uncorrected" if p < SIGNIFICANCE else f"{word}, within noise"

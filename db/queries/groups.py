@@ -12,14 +12,22 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, select
 
-from db.queries.marks import data_sets, flatten, libraries_differ, mark_column, marks_of
+from db.queries.marks import (
+    data_sets,
+    flatten,
+    libraries_differ,
+    mark_column,
+    marks_of,
+    result_versions_differ,
+)
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.filters import Filter, final_names
 from db.store.rows import in_list
 from harness.errors import InputError, unknown_name
 from harness.trials.metric import TEST, MetricName
 
-COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "schedule", "align", "preset", "overrides")
+COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "schedule", "align", "preset", "overrides",
+           "result_versions")  # fmt: skip
 DATA_SET = ("data", "fingerprint")
 HOLDERS = ("params", "overrides")
 TRIAL_KEYS = {"suite": Memberships.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries}
@@ -113,7 +121,8 @@ class Groups:
     """The groups of a filter's trials, created on look-up. Raises InputError for an unknown key to group by.
 
     Trials on different data are never in one group, nor, in a database with different versions of a library, are those
-    trained with different versions: the label has the data set's fingerprint or the `libraries` then.
+    trained with different versions, nor those of different result versions of an item: the label has the data set's
+    fingerprint, the `libraries` or the `result_versions` then.
     """
 
     def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
@@ -123,6 +132,8 @@ class Groups:
             labels += DATA_SET
         if libraries_differ(connection):
             labels.append("libraries")
+        if result_versions_differ(connection, *filter.on_configs(Configs.c.id)):
+            labels.append("result_versions")
         self.labels = tuple(dict.fromkeys(labels))
         self.keys = GroupKeys(filter, self.labels)
         self.config_keys = [key for key in self.labels if key not in TRIAL_KEYS] if group_by else COLUMNS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -14,12 +14,16 @@ from sqlalchemy import ColumnElement, Connection, case, func, null, select
 
 from db.schema.tables import Configs, Trials
 from db.store.filters import distinct_values
+from db.store.rows import in_list
 from harness.errors import InputError
+from harness.regularizers.spec import part_names
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from harness.suites.suite import SYNTHETIC
 from harness.trials.task import SUBSET
 
+VERSIONED = ("task", "model", "regularizer", "result_versions")
+"""The columns of a configuration that `all_versions` takes."""
 LIMIT = 100
 """Runs of a data set that are tried: those of an imported database are elsewhere."""
 
@@ -97,6 +101,35 @@ def differing_versions(trained: Iterable[str]) -> str | None:
     return ", ".join(sorted(version for version in versions if counts[version.partition(" ")[0]] > 1)) or None
 
 
+def result_versions_differ(connection: Connection, *clauses: ColumnElement[bool]) -> bool:
+    """Return whether the configurations that match have any item, such as a regularizer, in several result versions."""
+    query = select(*(Configs.c[name] for name in VERSIONED)).distinct()
+    raised = select(Configs.c.id).where(Configs.c.result_versions.is_not(None), *clauses).limit(1)
+    if connection.scalar(raised) is None:
+        return False
+    versions: dict[str, set[str]] = defaultdict(set)
+    for row in connection.execute(query.where(*clauses)):
+        for item, version in all_versions(*row).items():
+            versions[item].add(version)
+    return any(len(own) > 1 for own in versions.values())
+
+
+def all_versions(task: str, model: str, regularizer: str, result_versions: str | None) -> dict[str, str]:
+    """Return the result versions of all items of a configuration, including those that are 1."""
+    items = ["engine", f"task {task}", f"model {model}"]
+    items += [f"regularizer {name}" for name in part_names(regularizer) if name != "none"]
+    raised = (text.rpartition(" ") for text in (result_versions or "").split(", ") if text)
+    return dict.fromkeys(items, "1") | {item: version for item, _, version in raised}
+
+
 def mark_text(marks: Iterable[str | None]) -> str | None:
     """Return marks as text, None if there are none."""
     return ", ".join(sorted({*filter(None, marks)})) or None
+
+
+def libraries_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    """Return the libraries of trials that succeeded, as far as they are known."""
+    query = select(Trials.c.id, Trials.c.libraries).where(
+        Trials.c.state == "succeeded", Trials.c.libraries.is_not(None)
+    )
+    return dict(connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all())

@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import chain
+from statistics import fmean
+from typing import Any
 
-from sqlalchemy import Connection, Text, cast, select
+from sqlalchemy import Connection
 
+from db.queries.blocks import BASELINE, Block, Name, condition_versions, name_of, split_keys, weights_and_plugins
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.marks import libraries_differ, marks_of
+from db.queries.marks import libraries_differ, marks_of, result_versions_differ
 from db.queries.results import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test, summarize
 from db.schema.connection import reading
 from db.schema.tables import Configs
+from db.statistics.complete_part import largest_complete
+from db.statistics.corrections import holm
+from db.statistics.evidence import against_baseline, post_hoc, profiles
+from db.statistics.ranks import MIN_BLOCKS, MIN_METHODS, friedman, ranks_of
 from db.store import filters
-from db.store.filters import Filter
 from db.store.rows import Row
 from db.store.store import Store
 from harness.errors import unknown_name
 from harness.files import canonical_json
 from harness.trials.metric import Metric, MetricName
 
-Name = tuple[Any, ...]
-"""A regularizer, followed by the values of the keys that split it."""
+Runs = dict[Name, list[list[float]]]
+"""Values over seeds of each configuration of each regularizer, in a block."""
 
-BASELINE = "none"
-MIN_REGULARIZERS, MIN_BLOCKS = 3, 5
-"""Minimum for a Friedman test."""
 MAX_NAMED = 5
 """Regularizers and reasons that notes name; the others are counted."""
-MAX_CANDIDATES = 4096
-"""Sets of regularizers that are tried in search of the largest part without gaps."""
-
-
-class Block(NamedTuple):
-    """The conditions under which regularizers are compared; data with another fingerprint are other data."""
-
-    task: str
-    data: str
-    model: str
-    preset: str
-    overrides: str
-    fingerprint: str
-    metric: str
-    weights: str = ""
-    mark: str | None = None
-    libraries: str | None = None
 
 
 @dataclass
@@ -59,12 +44,17 @@ class Ranking:
 
     Attributes:
         rows: regularizer, the keys that split it, rank (mean over the blocks, 1 is best), won (blocks without a better
-            one), improvement (mean over the blocks, relative to `BASELINE`, in percent, positive is better), low and
-            high (its 95 % t interval over the blocks), no_interval (why there is none).
+            one), groups (letters; regularizers that share one do not differ by Nemenyi's test), improvement (mean over
+            the blocks, relative to `BASELINE`, in percent, positive is better), low and high (its 95 % t interval over
+            the blocks), no_interval (why there is none), p_value, p_holm (corrected for the number of regularizers),
+            and the columns of `db.statistics.evidence`.
         blocks: number of blocks in which all ranked regularizers have a result.
         left_out: the other blocks, each with the reason.
         left_out_regularizers: those that are not ranked, each with the number of blocks in which it has a result.
         friedman: statistic and p of Friedman's test on the ranks; None if there are too few ranks.
+        critical_difference: of the mean ranks, by Nemenyi's test; None without Friedman's.
+        pairs: of regularizers, with the p-values of Nemenyi's test, and of Wilcoxon's after Holm's correction.
+        profiles: thresholds of the improvement, and the share of the runs of each regularizer above them.
         notes: sentences that qualify the ranking.
     """
 
@@ -73,6 +63,9 @@ class Ranking:
     left_out: list[Row] = field(default_factory=list)
     left_out_regularizers: list[Row] = field(default_factory=list)
     friedman: dict[str, float] | None = None
+    critical_difference: float | None = None
+    pairs: list[Row] = field(default_factory=list)
+    profiles: dict[str, list[float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -86,7 +79,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
         store: the database.
         words: a filter (`db.store.filters`).
         metrics: as of `results.results`; default: each task's selection metric, on the test set.
-        by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own.
+        by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own, as
+            do a regularizer's result versions, and the values of its parameters that are words, such as ``rescale``.
 
     Raises:
         InputError: a word, metric or key is unknown.
@@ -101,15 +95,17 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
                 raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
         keys = GroupKeys(filter, ["libraries"] if libraries_differ(connection) else [])
-        values = {MetricName.parse(name).label: _means(keys, connection, name) for name in names}
-        marks, extras = marks_of(connection), _weights_and_plugins(connection, filter)
+        values = {MetricName.parse(name).label: _runs(keys, connection, name) for name in names}
+        marks, extras = marks_of(connection), weights_and_plugins(connection, filter)
+        differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
+    by = split_keys(configurations.values(), by, versions=differ)
     # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
-    blocks: dict[Block, dict[Name, list[float]]] = {}
+    blocks: dict[Block, Runs] = {}
     digests: dict[tuple[Block, str], set[str]] = {}
-    for metric, means in values.items():
-        for (config_id, *libraries), mean in means.items():
+    for metric, runs in values.items():
+        for (config_id, *libraries), seeds in runs.items():
             config = configurations[config_id]
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
@@ -118,21 +114,28 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             overrides = texts[id(config["overrides"])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
             mark = marks.get((config["data"], config["fingerprint"]))
+            versions["result_versions"] = condition_versions(config["result_versions"])
             block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark, **versions)
-            blocks.setdefault(block, {}).setdefault(_name(config, by), []).append(mean)
+            blocks.setdefault(block, {}).setdefault(name_of(config, by), []).append(seeds)
             if extras:
                 digests.setdefault((block, config["regularizer"]), set()).add(plugins)
-    ranking = _ranking(blocks, by)
+    ranking = rank_blocks(blocks, by)
     if keys.names:
         ranking.notes.append("trained with different library versions: each has blocks of its own")
+    if differ:
+        ranking.notes.append(
+            "trained with different result versions: those of the engine, a task or a model have "
+            "blocks of their own, those of a regularizer are ranked separately"
+        )
     if mixed := sorted({name for (_, name), plugins in digests.items() if len(plugins) > 1}):
         ranking.notes.append(f"means over trials with different plug-in files: {', '.join(mixed)}")
     return ranking
 
 
-def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[str]) -> Ranking:
+def rank_blocks(blocks: Mapping[Block, Runs], by: Sequence[str]) -> Ranking:
+    """Return the ranking of blocks, the others of which are left out; `by` names the keys that split regularizers."""
     metrics = {block: directed_metric(block.task, block.metric) for block in blocks}
-    ranked = _largest_complete([frozenset(values) for block, values in blocks.items() if metrics[block]])
+    ranked = largest_complete([frozenset(values) for block, values in blocks.items() if metrics[block]], _order)
     every = {name for block in blocks.values() for name in block}
     names = sorted(ranked or every, key=_sort_key)
     complete: dict[Block, Metric] = {}
@@ -145,59 +148,49 @@ def _ranking(blocks: Mapping[Block, Mapping[Name, list[float]]], by: Sequence[st
             continue
         reason = f"no result of {', '.join(missing)}" if metric else f"no direction is known for {block.metric}"
         left_out.append({**block._asdict(), "overrides": json.loads(block.overrides), "reason": reason})
-    table = {
-        block: {name: math.fsum(values) / len(values) for name, values in blocks[block].items()} for block in complete
-    }
+    table = {block: {name: fmean(map(fmean, runs)) for name, runs in blocks[block].items()} for block in complete}
     counts = Counter(name for values in blocks.values() for name in values)
     others = [
         {**dict(zip(("regularizer", *by), name, strict=True)), "blocks": counts[name]}
         for name in sorted(every - {*names}, key=_sort_key)
     ]
     ranking = Ranking([], len(complete), left_out, others)
-    ranks = _ranks([[metric.score(table[block][name]) for name in names] for block, metric in complete.items()])
+    scores = [[metric.score(table[block][name]) for name in names] for block, metric in complete.items()]
+    ranks = ranks_of(scores)
+    improvements, runs = _improvements(blocks, table, complete)
+    bases = [runs[name] for name in names if name[0] == BASELINE and name in runs]
+    baseline = [list(chain.from_iterable(values)) for values in zip(*bases, strict=True)]
     for position, name in enumerate(names):
         own = [row[position] for row in ranks]
-        improvements = [] if name[0] == BASELINE else _improvements(name, table, complete)
-        improvement = paired_t_test([(value, 0.0) for value in improvements])
+        means = improvements.get(name, []) if name[0] != BASELINE else []
+        improvement = paired_t_test([(value, 0.0) for value in means])
         ranking.rows.append(
             {
                 **dict(zip(("regularizer", *by), name, strict=True)),
                 "rank": summarize(own).mean,
+                "groups": None,
                 "won": sum(rank == min(row) for rank, row in zip(own, ranks, strict=True)),
                 "improvement": improvement.mean,
                 "low": improvement.low,
                 "high": improvement.high,
-                "no_interval": improvement.no_interval if improvements else None,
+                "no_interval": improvement.no_interval if means else None,
+                "p_value": improvement.p,
+                **against_baseline(runs.get(name, []), baseline, means),
             }
         )
+    for row, p_holm in zip(ranking.rows, holm([row["p_value"] for row in ranking.rows]), strict=True):
+        row["p_holm"] = p_holm
+    ranking.friedman = friedman(ranks)
+    _add_post_hoc(ranking, scores, [_label(name) for name in names])
+    if baseline:
+        ranking.profiles = profiles({_label(name): runs[name] for name in names})
     ranking.rows.sort(key=lambda row: (row["rank"] is None, row["rank"]))
-    ranking.friedman = _friedman(ranks)
     ranking.notes = _notes(ranking, names, by)
     if (most := max((len(values) for block in complete for values in blocks[block].values()), default=1)) > 1:
         ranking.notes.append(f"means over up to {most} configurations of a regularizer per block: `--by` splits them")
     if marked := sorted({f"{block.data} ({block.mark})" for block in complete if block.mark}):
         ranking.notes.append(f"data other than the published ones: {', '.join(marked)}")
     return ranking
-
-
-def _largest_complete(present: Sequence[frozenset[Name]]) -> frozenset[Name]:
-    """Return the two or more regularizers with the most results in blocks that have all of them; empty if none has.
-
-    Of equals, it is the set with more regularizers. Candidates are the intersections of what the blocks have, of which
-    at most `MAX_CANDIDATES` are tried, the most frequent first.
-    """
-    distinct = Counter(present)
-    candidates: set[frozenset[Name]] = set()
-    for own, _ in distinct.most_common():
-        if len(candidates) < MAX_CANDIDATES:
-            candidates |= {own, *(own & other for other in candidates)}
-    sizes = {
-        names: (len(names) * sum(count for own, count in distinct.items() if names <= own), len(names))
-        for names in candidates
-        if len(names) > 1
-    }
-    best = max(sizes.values(), default=None)
-    return min((names for names, size in sizes.items() if size == best), key=_order, default=frozenset())
 
 
 def _order(names: frozenset[Name]) -> tuple[bool, list[Any]]:
@@ -213,35 +206,32 @@ def _label(name: Name) -> str:
     return " ".join(str(part) for part in name if part is not None)
 
 
-def _ranks(scores: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the ranks in each row, 1 for the highest score; equal scores share the mean of their ranks."""
-    if not scores:
-        return []
-    from scipy.stats import rankdata
-
-    ranks: list[list[float]] = rankdata([[-score for score in row] for row in scores], axis=1).tolist()
-    return ranks
-
-
-def _friedman(ranks: Sequence[Sequence[float]]) -> dict[str, float] | None:
-    if len(ranks) < MIN_BLOCKS or len(ranks[0]) < MIN_REGULARIZERS or all(len(set(row)) == 1 for row in ranks):
-        return None
-    from scipy.stats import friedmanchisquare
-
-    statistic, p = friedmanchisquare(*zip(*ranks, strict=True))
-    return {"statistic": float(statistic), "p": float(p)}
+def _add_post_hoc(ranking: Ranking, scores: Sequence[Sequence[float]], labels: Sequence[str]) -> None:
+    """Add the post-hoc tests if there is a Friedman test; `scores` by block and row."""
+    if ranking.friedman is None:
+        return
+    result = post_hoc(scores, [row["rank"] for row in ranking.rows], ranking.friedman["p"], labels)
+    ranking.critical_difference, ranking.pairs = result.difference, result.pairs
+    for row, letters in zip(ranking.rows, result.letters, strict=True):
+        row["groups"] = letters
 
 
 def _improvements(
-    name: Name, table: Mapping[Block, Mapping[Name, float]], metrics: Mapping[Block, Metric]
-) -> list[float]:
-    """Return the improvement in percent of the baseline's value by block, omitting blocks whose baseline is 0."""
-    improvements = []
+    blocks: Mapping[Block, Runs], table: Mapping[Block, Mapping[Name, float]], metrics: Mapping[Block, Metric]
+) -> tuple[dict[Name, list[float]], dict[Name, list[list[float]]]]:
+    """Return those of means and of runs, in percent of the baseline's value, by block; without blocks where it is 0."""
+    of_means: dict[Name, list[float]] = {}
+    of_runs: dict[Name, list[list[float]]] = {}
     for block, means in table.items():
         base = summarize(mean for other, mean in means.items() if other[0] == BASELINE).mean
-        if base:
-            improvements.append(metrics[block].score(100 * (means[name] - base) / abs(base)))
-    return improvements
+        if not base:
+            continue
+        for name, mean in means.items():
+            values = [mean, *chain.from_iterable(blocks[block][name])]
+            first, *others = (metrics[block].score(100 * (value - base) / abs(base)) for value in values)
+            of_means.setdefault(name, []).append(first)
+            of_runs.setdefault(name, []).append(others)
+    return of_means, of_runs
 
 
 def _notes(ranking: Ranking, names: Sequence[Name], by: Sequence[str]) -> list[str]:
@@ -267,8 +257,8 @@ def _notes(ranking: Ranking, names: Sequence[Name], by: Sequence[str]) -> list[s
         notes.append(f"no improvement is shown without a result of {BASELINE}")
     elif ranking.blocks < MIN_PAIRS:
         notes.append(f"too few blocks for an interval: {ranking.blocks}, at least {MIN_PAIRS} are needed")
-    if len(names) < MIN_REGULARIZERS or ranking.blocks < MIN_BLOCKS:
-        minimum = f"at least {MIN_REGULARIZERS} regularizers and {MIN_BLOCKS} blocks are needed"
+    if len(names) < MIN_METHODS or ranking.blocks < MIN_BLOCKS:
+        minimum = f"at least {MIN_METHODS} regularizers and {MIN_BLOCKS} blocks are needed"
         notes.append(f"too little for Friedman's test: {len(names)} regularizers in {ranking.blocks} blocks, {minimum}")
     elif ranking.friedman is not None:
         test = f"chi² = {ranking.friedman['statistic']:.2f}, p = {ranking.friedman['p']:.2g}"
@@ -276,25 +266,9 @@ def _notes(ranking: Ranking, names: Sequence[Name], by: Sequence[str]) -> list[s
     return notes
 
 
-def _means(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], float]:
-    """Return the means over seeds by key."""
+def _runs(keys: GroupKeys, connection: Connection, name: str) -> dict[tuple[Any, ...], list[float]]:
+    """Return the values over seeds by key."""
     by_key: dict[tuple[Any, ...], list[float]] = {}
     for key, values, _ in keys.finals(connection, name):
         by_key.setdefault(key, []).extend(value for value in values if value is not None)
-    return {key: math.fsum(values) / len(values) for key, values in by_key.items() if values}
-
-
-def _weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tuple[str, str]]:
-    """Return the digests of initial weights and plug-ins by configuration, of those that have any."""
-    text = cast(Configs.c.config, Text)
-    has_any = text.not_like('%"weights": null%') | text.not_like('%"plugins": {}%')
-    query = select(Configs.c.id, Configs.c.config).where(*filter.on_configs(Configs.c.id), has_any)
-    rows = connection.execute(query).all()
-    return {id: ((config["weights"] or {}).get("digest", ""), canonical_json(config["plugins"])) for id, config in rows}
-
-
-def _name(config: Mapping[str, Any], by: Sequence[str]) -> Name:
-    if config["regularizer"] == BASELINE:
-        return (BASELINE, *(None for _ in by))
-    values = {"schedule": config["schedule"], "align": config["align"], **config["params"]}
-    return (config["regularizer"], *(values.get(key) for key in by))
+    return {key: values for key, values in by_key.items() if values}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -14,6 +15,7 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.cell import Cell
+from harness.trials.result_versions import earlier_trials, version_note
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial
 
@@ -46,7 +48,7 @@ def trials_of(cell: Cell, settings: Settings, store: Store) -> list[Trial]:
 
 
 def _recorded(cell: Cell, store: Store, *, chosen: bool = False) -> Trial | None:
-    """Return a recorded trial of a cell, with any seed; if `chosen`, only one on files that the cell names."""
+    """Return a trial of a cell, with any seed, on recorded files; if `chosen`, only on files that the cell names."""
     draft = spec_of(cell.request.task).draft_for(cell.request)
     if draft is None:
         return None
@@ -69,7 +71,9 @@ def _recorded(cell: Cell, store: Store, *, chosen: bool = False) -> Trial | None
         texts = [dict(digests) for digests in by_digests]
         differing = next(name for name in texts[0] if len({digests[name] for digests in texts}) > 1)
         raise _ambiguous(differing.partition("_")[0], sorted({digests[differing] for digests in texts}))
-    return next((load_trial(config, 0, weights) for config, weights in by_digests.values()), None)
+    for config, weights in by_digests.values():
+        return load_trial(config, 0, weights).model_copy(update={"result_versions": draft.result_versions})
+    return None
 
 
 def _data_fingerprint(connection: Connection, cell: Cell) -> str | None:
@@ -102,10 +106,30 @@ def _digests(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _agrees(config: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
-    """Return whether a recorded configuration equals that of a draft, except for what is known from files."""
-    plain = (key for key in target if key not in ("data", "weights", "recipe"))
+    """Return whether a recorded configuration equals that of a draft but for its files and result versions."""
+    plain = (key for key in target if key not in ("data", "weights", "recipe", "result_versions"))
     recipes = [
         {key: value for key, value in recipe.items() if not key.endswith(DIGEST_KEYS)}
         for recipe in (config["recipe"], target["recipe"])
     ]
     return all(config.get(key) == target[key] for key in plain) and recipes[0] == recipes[1]
+
+
+def trained_before(store: Store, trials: Iterable[Trial]) -> dict[str, str]:
+    """Return a note for each trial that was trained with earlier result versions, on the latest of them."""
+    earlier = {other.id: (trial.id, other) for trial in trials for other in earlier_trials(trial)}
+    notes: dict[str, str] = {}
+    for id, row in store.states(list(earlier)).items() if earlier else ():
+        trial_id, other = earlier[id]
+        if row.state == "succeeded" and trial_id not in notes:
+            notes[trial_id] = version_note(other) or ""
+    return notes
+
+
+def outdated_notes(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Return what differs between the result versions of trials and the current ones, a note for each difference."""
+    notes: dict[str | None, None] = {}
+    for trial in trials:
+        with suppress(InputError):  # an item that is not registered
+            notes[version_note(trial)] = None
+    return tuple(filter(None, notes))

@@ -62,11 +62,12 @@ def results(
         aggregates: the aggregates over seeds (`db.queries.statistics`).
 
     Returns:
-        suite, task, data, fingerprint, model, regularizer, params, schedule, align, preset, overrides, libraries (only
-        in a database with different versions of a library), metric, the aggregates, published, mark (of data other than
-        the published ones, of what distinguishes rows that are equal otherwise, and why trials are skipped), state;
-        with `group_by`, its keys instead of the columns before `metric`, and instead of `published` the text `pooled`,
-        such as ``3 configurations × 2 seeds``, None for a single configuration. A row without a result yet has n = 0.
+        suite, task, data, fingerprint, model, regularizer, params, schedule, align, preset, overrides, result_versions
+        (those above 1), libraries (only in a database with different versions of a library), metric, the aggregates,
+        published, mark (of data other than the published ones, of what distinguishes rows that are equal otherwise, and
+        why trials are skipped), state; with `group_by`, its keys instead of the columns before `metric`, and instead of
+        `published` the text `pooled`, such as ``3 configurations × 2 seeds``, None for a single configuration. A row
+        without a result yet has n = 0.
 
     Raises:
         InputError: a word, metric, key or aggregate is unknown.

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeEngine
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest migration in `db.schema.migrations`; opening a database of this revision does not load Alembic."""
 
 FINAL = -1
@@ -47,8 +47,12 @@ Configs = Table(
     *_required(JSON(), "params"),
     *_required(Text(), "schedule", "align", "preset"),
     *_required(JSON(), "overrides", "config"),
+    Column("result_versions", Text()),
 )
-"""Trials without their seed: results are averaged over a configuration. `config` is `Trial.config` as JSON."""
+"""Trials without their seed: results are averaged over a configuration. `config` is `Trial.config` as JSON.
+
+`result_versions`: `Trial.result_versions_text`, NULL if all are 1.
+"""
 
 Submissions = Table(
     "submissions",

@@ -2,9 +2,10 @@
 
 - a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
 - ``KEY=VALUE`` with a key of state, suite, seed, task, data, fingerprint (or its beginning), model, regularizer,
-  schedule, align, preset, libraries (``libraries=torch 2.13``), a parameter of the regularizer (``ratio=0.3``; with
-  the regularizer's name also in compositions: ``dropkey.ratio=0.3``), an override (``lr=0.001``), or a metric, which
-  compares its final value (``accuracy=90``: on the test set; ``dev/accuracy``);
+  schedule, align, preset, libraries (``libraries=torch 2.13``), result_versions (those above 1, such as ``engine 2``),
+  a parameter of the regularizer (``ratio=0.3``; with the regularizer's name also in compositions:
+  ``dropkey.ratio=0.3``), an override (``lr=0.001``), or a metric, which compares its final value (``accuracy=90``: on
+  the test set; ``dev/accuracy``);
 - ``=`` and ``!=`` take a list of values: ``data=mr,trec``; ``<``, ``<=``, ``>``, ``>=`` compare numbers; ``model~t2t*``
   is a shell pattern; ``regularizer~drophead`` also matches compositions with such a part;
 - ``not`` negates the next word: ``not failed``.
@@ -37,7 +38,7 @@ from harness.trials.trial import TRIAL_STATES
 
 COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "schedule", "align", "preset")
 
-TRIAL_KEYS = ("state", "suite", "seed", "libraries")
+TRIAL_KEYS = ("state", "suite", "seed", "libraries", "result_versions")
 
 _WORD = re.compile(r"(.*?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
 
@@ -190,15 +191,22 @@ class _Parser:
                     raise unknown_name("state", state, TRIAL_STATES)
             return Trials.c.state.in_(states)
         if key == "libraries":
-            known = {text: text.split(", ") for text in distinct_values(self.connection, Trials.c.libraries)}
-            versions = condition.names(lambda: chain.from_iterable(known.values()))
-            texts = [text for text, own in known.items() if not set(versions).isdisjoint(own)]
-            return func.coalesce(Trials.c.libraries, "").in_(texts)
+            return self._listed(condition, Trials.c.libraries)
+        if key == "result_versions":
+            matching = self._listed(condition, Configs.c.result_versions)
+            return Trials.c.config_id.in_(select(Configs.c.id).where(matching))
         if key == "seed":
             return _numeric_clause(condition, Trials.c.seed)
         if any(key in holder for _, *holders in self.holders for holder in holders):
             return self._parameter(condition)
         return self._metric(condition)
+
+    def _listed(self, condition: Condition, column: ColumnElement[str]) -> Clause:
+        """Select by one of the versions that a text such as ``torch 2.12, transformers 5.1`` lists."""
+        known = {text: text.split(", ") for text in distinct_values(self.connection, column)}
+        versions = condition.names(lambda: chain.from_iterable(known.values()))
+        texts = [text for text, own in known.items() if not set(versions).isdisjoint(own)]
+        return func.coalesce(column, "").in_(texts)
 
     def _with_compositions(self, condition: Condition, names: list[str]) -> list[str]:
         """Return regularizers, with the compositions that a pattern selects by a part, or whose parts are reordered."""

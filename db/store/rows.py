@@ -209,4 +209,5 @@ def _config_row(trial: Trial) -> dict[str, Any]:
         "regularizer": trial.regularizer.name,
         "params": config["regularizer"]["params"],
         "config": {**config, "data": trial.data.model_dump()},
+        "result_versions": trial.result_versions_text,
     }

@@ -30,6 +30,9 @@ Cells = tuple[Any, ...]
 _RENAMED_COLUMNS = {Attempts.name: {"pieces": "micro_batch_splits"}}
 """Columns of exports up to version 0.1, and their current names."""
 
+_ADDED_COLUMNS = {"libraries", "result_versions"}
+"""Columns that exports of earlier versions may lack; their values are NULL."""
+
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
@@ -179,7 +182,7 @@ def _header(table: Table, file: Path, header: list[str]) -> list[str]:
     renamed = _RENAMED_COLUMNS.get(table.name, {})
     header = [renamed.get(name, name) for name in header]
     names = [column.name for column in table.columns]
-    header += [name for name in names if name == "libraries" and name not in header]  # exports of version 0.1
+    header += [name for name in names if name in _ADDED_COLUMNS and name not in header]
     for name in names:
         if header.count(name) != 1:
             problem = "no column" if name not in header else "duplicate column"

@@ -49,7 +49,7 @@ CONTENTS = {
     "Regularizers": "docs/choose docs/gallery docs/regularizers docs/your-regularizer",
     "Your model": "docs/your-model docs/python docs/api docs/comparison",
     "Your data and tasks": "docs/data docs/plug-ins docs/image-models",
-    "Science": "docs/results docs/selection docs/analyses docs/parity benchmarks/RESULTS",
+    "Science": "docs/results docs/predictions docs/selection docs/analyses docs/parity benchmarks/RESULTS",
     "Clusters": "docs/cluster docs/scale docs/containers/README",
     "Project": "docs/design CONTRIBUTING CHANGELOG",
 }

@@ -77,9 +77,9 @@ def attention_and_entropy(
 ) -> tuple[Tensor, Tensor] | None:
     """Return plain attention (B, H, T, e) and the entropy of its rows in nats (B, H, T), without stored weights.
 
-    With the mean logit μ of a row under its weights, which is the query times the weighted mean of the keys, the entropy
-    is lse − μ. Its gradient by the logit s of a weight w is −w · (s − μ): that of −μ alone if only w depends on s. Hence
-    attention to keys as further values computes both.
+    With the mean logit μ of a row under its weights, which is the query times the weighted mean of the keys, the
+    entropy is lse − μ. Its gradient by the logit s of a weight w is −w · (s − μ): that of −μ alone if only w depends on
+    s. Hence attention with the keys as further values computes both.
 
     None if the fused kernel on CPUs does not support the call; arguments as in `drop_attention`.
     """
@@ -165,7 +165,9 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     lse_shape = batch, heads, seqlen_q
     if backend == "triton":
         return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
-    if _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0):  # the layout of torch's kernel
+    if _is_gathered(
+        q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0
+    ):  # the layout of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
         return torch.empty_like(q), lse, q.new_empty(0)
     return out, q.new_empty((4 if detached else 2, *lse_shape), dtype=torch.float32), q.new_empty(0)

@@ -42,6 +42,9 @@ COMMANDS = {
     "results": Target("jobs.cli.query_commands:app", "Query metrics, averaged over seeds."),
     "compare": Target("jobs.cli.query_commands:app", "Compare two filters or databases: old, new, change.", True),
     "rank": Target("jobs.cli.query_commands:app", "Rank regularizers over tasks, data and models.", True),
+    "predictions": Target(
+        "jobs.predictions.commands:app", "List predictions, or test two trials on the same examples."
+    ),
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),

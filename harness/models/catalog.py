@@ -16,7 +16,8 @@ ModelBuilder = Callable[..., "nn.Module"]
 """(name, options, **properties of the task's data) -> the model, with random weights."""
 
 MODELS: Registry[ModelBuilder] = Registry("model", "a function", callable, "models")
-"""Fact `tasks`: the tasks of a model, default all; `parameters`: its size for data with the properties `sample`."""
+"""Fact `tasks`: the tasks of a model, default all; `parameters`: its size for data with the properties `sample`;
+`result_version`: raised when a change of the model changes its numbers, default 1."""
 
 _catalog = read_yaml(Path(__file__).with_suffix(".yaml"))
 _samples: dict[str, dict[str, Any]] = {

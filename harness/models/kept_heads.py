@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from harness.regularizers.base import Site
+from harness.regularizers.base import Regularizer, Site
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -53,6 +53,8 @@ def draw_kept_heads(site: Site, *projections: nn.Module, training: bool) -> Kept
     """
     regularizer = site.regularizer
     if not training or regularizer is None or site.ratio <= 0.0 or site.probe is not None or site.module is not None:
+        return None
+    if type(regularizer).draw_heads is Regularizer.draw_heads or torch.compiler.is_compiling():
         return None
     if not all(_is_plain(projection) for projection in projections):
         return None

@@ -108,8 +108,8 @@ def bind(
         if kind not in get_args(SiteKind):
             raise unknown_name("kind of site", kind, get_args(SiteKind))
     ratio_of = SCHEDULES.get(schedule)
-    vars(model).pop(OBJECTIVE, None)
     adapter.uninstall_weights(model)
+    vars(model).pop(OBJECTIVE, None)
     patches = find_patches(model)
     for patch in patches:
         if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
@@ -141,8 +141,8 @@ def bind(
 
 def unregularize(model: Model) -> Model:
     """Restore every patched module and remove all regularizers, in place."""
-    vars(model).pop(OBJECTIVE, None)
     adapter.uninstall_weights(model)
+    vars(model).pop(OBJECTIVE, None)
     for patch in find_patches(model):
         _release(patch)
         patch.site.probe, patch.site.masked_keys, patch.site.mc_samples = None, None, 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from harness.deprecation import alias_renamed_methods, renamed_fields
+from harness.deprecation import alias_renamed_methods, inherit_field, renamed_fields
 from harness.errors import InputError
 from harness.regularizers.schedules import Schedule, StepSchedule, step_factor
 from harness.validation import FiniteModel
@@ -29,8 +28,7 @@ SiteKind = Literal[AttentionKind, OutputKind, "tokens", "layer", "weight"]
 """All kinds of site. tokens: the sequence that enters the first layer, from which tokens may be left out; layer: a
 layer with its residual connections; weight: the weight matrix of a linear map in a layer."""
 Probe = Callable[["Site", "Tensor"], None]
-"""Called with the site and its attention weights (B, H, T, S) at every forward pass. Weights are 0 exactly for pairs
-that the attention mask forbids."""
+"""Called with the site and its attention weights (B, H, T, S), 0 exactly for forbidden pairs, at every forward pass."""
 
 
 @renamed_fields({"prefix": "num_prefix_tokens", "hidden": "masked_keys", "draws": "mc_samples"})
@@ -56,8 +54,7 @@ class Site:
         parameter: for a weight site, the name of the matrix in its module.
         input_axis: for a weight site, the axis of the matrix's inputs: 1, or 0 if it is stored transposed.
         parts: for a `composition.Composition`, a copy of the site for each part that acts at it.
-        drawn_heads: factors of the heads' outputs (H), 0 for a dropped head, between the projection of queries, keys and
-            values and attention; see `Regularizer.draw_heads`.
+        drawn_heads: factors of the heads' outputs (H), from `Regularizer.draw_heads` until attention; 0: not projected.
         scheduled_ratio: the layer's drop ratio before the schedule over steps, of which `ratio` is a share.
         penalties: terms of the loss from the forward passes since the last optimizer step; see `auxiliary_loss`.
         observed: whether the site has had such terms.
@@ -130,12 +127,14 @@ class Regularizer(FiniteModel, ABC):
         super().__init_subclass__(**kwargs)
         alias_renamed_methods(cls, RENAMED_METHODS)
         if Regularizer in cls.__bases__ and not cls.__module__.startswith(__name__.removesuffix("regularizers.base")):
-            _inherit_ratio(cls)
+            inherit_field(cls, "ratio", float, RATIO, see=__name__)
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
     stage: ClassVar[Stage] = "keys"
     """The target of the regularizer, which defines its place in a composition."""
+    result_version: ClassVar[int] = 1
+    """Raised when a change of the class changes the numbers that training gives."""
     strength: ClassVar[str] = "ratio"
     """The parameter that schedules over layers and steps multiply, if the regularizer has it."""
     num_passes: ClassVar[int] = 1
@@ -221,11 +220,7 @@ class Regularizer(FiniteModel, ABC):
         return layer()
 
     def draw_heads(self, site: Site) -> Tensor | None:
-        """Draw which heads of attention are dropped, before they are projected; None: all of them are needed.
-
-        Returns:
-            factors of the heads' outputs (H) on the CPU, 0 for a dropped head, also kept as `Site.drawn_heads`.
-        """
+        """Draw factors (H) of the heads' outputs, on the CPU, before q, k and v are projected; None: all are needed."""
         return None
 
     def prepare(self, passes: Passes) -> None:
@@ -293,14 +288,3 @@ class PlainAttention(Regularizer):
         from harness.attention.reference.sdpa import plain_attention  # which needs torch
 
         return plain_attention(q, k, v, mask=mask, scale=scale)
-
-
-def _inherit_ratio(cls: type[Regularizer]) -> None:
-    """Give a plug-in's direct subclass the field `ratio` that every regularizer had up to 0.1, unless it declares one.
-
-    ``ratio: ClassVar[None] = None`` declares that it has none.
-    """
-    if "ratio" not in cls.__annotations__:
-        warnings.warn(f"{cls.__name__} does not declare `ratio`: see {__name__}", DeprecationWarning, stacklevel=4)
-        cls.__annotations__ = {"ratio": float, **cls.__annotations__}
-        setattr(cls, "ratio", RATIO)  # noqa: B010 - a field, which mypy does not see

@@ -80,6 +80,11 @@ def strengths(name: str) -> set[str]:
     return own & {*parameters(name)}
 
 
+def result_version_of(name: str) -> int:
+    """Return the result version of a single regularizer; raises InputError if it is unknown."""
+    return _class(name).result_version
+
+
 def same_regularizer(first: str, second: str) -> bool:
     """Return whether two names are those of the same regularizer, or join the same parts."""
     return first == second or sorted(part_names(first)) == sorted(part_names(second))

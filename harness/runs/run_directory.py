@@ -35,6 +35,7 @@ class RunDirectory:
       ``resume`` event of the next one, and `events` skips them.
     - ``checkpoint/``: the last two, and the selected weights.
     - ``analysis/<kind>.{json,npz,png}``: findings about the trained model (see `harness.analysis.run`).
+    - ``predictions/<split>.jsonl.gz``: the prediction for each example (see `harness.predictions`).
     - ``result.json``: exists if and only if the trial succeeded.
     - ``cancelled``: exists while the trial must not run; contains the reason, or nothing if the user cancelled it.
     - ``environment.json``, ``log.txt``, ``lock``, ``lease/`` (see `harness.runs.lease`).

@@ -15,7 +15,7 @@ from harness.suites.schema import Row
 def with_card_rows(rows: Sequence[Row]) -> list[Row]:
     """Return rows completed by the values of cards, and one more row for each of DropBench's other regularizers.
 
-    A row keeps what it sets itself; the label of an added row is the regularizer as on the command line.
+    A row keeps what it sets itself; the label of an added row is the name of the regularizer.
 
     Raises:
         InputError: a card is not valid.
@@ -23,7 +23,7 @@ def with_card_rows(rows: Sequence[Row]) -> list[Row]:
     completed = [row.model_copy(update={"trial": _complete(row.trial)}) for row in rows]
     present = {REGULARIZERS.entry(row.trial["regularizer"]).name for row in rows if _is_registered(row.trial)}
     own = (name for name in REGULARIZERS if REGULARIZERS.entry(name).plugin is None and name not in present)
-    return [*completed, *(Row(label=_card_spec(name), trial=_card_fields(name)) for name in own)]
+    return [*completed, *(Row(label=name, trial=_card_fields(name)) for name in own)]
 
 
 def _is_registered(trial: dict[str, Any]) -> bool:

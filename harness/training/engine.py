@@ -10,15 +10,24 @@ import torch
 
 from harness.attention.backends import backend, check_backend
 from harness.errors import InputError
+from harness.predictions.recorder import Recorder
+from harness.runs.predictions import keep_predictions
 from harness.runs.run_directory import RunDirectory, Runs
+from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.training import checkpoint
+from harness.training.data_loading import SplitBatches
 from harness.training.effect import require_effect
-from harness.training.monte_carlo import drop_nothing
+from harness.training.monte_carlo import drop_nothing, monte_carlo
 from harness.training.train_state import TrainState
 from harness.training.trainer import Trainer
 from harness.trials.alignment import base_trial
-from harness.trials.task import TASKS
+from harness.trials.metric import MetricName
+from harness.trials.result_versions import check_versions
+from harness.trials.task import TASKS, Split
+
+FINAL_SPLITS: tuple[Split, ...] = ("dev", "test")
+"""Splits of the final evaluation; the last one is summarized."""
 
 
 def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
@@ -34,13 +43,15 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
     Raises:
         Interrupted: see `stop`.
         Diverged: the loss became infinite or NaN.
-        InputError: data, model, regularizer or recipe do not fit together, or the device or backend is missing.
+        InputError: data, model, regularizer or recipe do not fit together, the device or backend is missing, or the
+            trial was requested with other result versions.
     """
     check_backend(settings.backend, cuda=settings.uses_cuda())
     if settings.threads:
         torch.set_num_threads(settings.threads)
     with backend(settings.backend):
         trial = directory.trial()
+        check_versions(trial)
         task = TASKS.get(trial.task)(trial, settings)
         task.setup()
         trainer = Trainer(task, directory, settings, stop)
@@ -54,9 +65,35 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
                 trainer.accelerator.wait_for_everyone()  # one process has written the weights that all of them read
                 finetune(trainer, trainer.weights.load(trainer.state), directory.id)
                 trainer.train_phase()
-            return trainer.result()
+            return evaluate_selected(trainer)
         finally:
             trainer.tracking.close()
+
+
+def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
+    """Evaluate the selected weights on dev and test, store predictions, and return the content of ``result.json``."""
+    task, state, model = trainer.task, trainer.state, trainer.eval_model()
+    trainer.accelerator.wait_for_everyone()  # one process has written the weights that all of them read
+    model.load_state_dict(trainer.weights.load(state))
+    splits: dict[Split, dict[str, float]] = {}
+    recorders: dict[Split, Recorder] = {}
+    with monte_carlo(model, trainer.mc_samples):
+        for split in FINAL_SPLITS:
+            if trainer.accelerator.is_main_process:  # every process evaluates all samples
+                task.recorder = recorders[split] = Recorder()
+            splits[split] = trainer.evaluate(split)
+        seed_all(derive(trainer.seed, "summary", state.step))
+        with torch.no_grad(), trainer.accelerator.autocast():
+            splits["test"] |= task.summary(model)
+    task.recorder = None
+    for split, recorder in recorders.items():
+        parts = SplitBatches(task, split, trainer.settings.micro_batch_splits).parts
+        keep_predictions(trainer.directory, task, split, recorder, [index for part in parts for index in part])
+    metrics = {str(MetricName(split, name)): value for split in splits for name, value in splits[split].items()}
+    metrics["train/loss"] = state.train_loss
+    trainer.event("end", step=state.step, metrics=metrics)
+    notes, selected = list(task.notes), state.selected_step()
+    return {"format": 1, "metrics": metrics, "notes": notes, "selected_step": selected, "steps": state.step}
 
 
 def reuse_base_run(trainer: Trainer) -> None:

@@ -25,12 +25,11 @@ from harness.settings import Settings
 from harness.training import checkpoint, tracking
 from harness.training.data_loading import SplitBatches, StepBatches, prefetch
 from harness.training.environment import environment
-from harness.training.monte_carlo import bind_trial, drop_nothing, monte_carlo
+from harness.training.monte_carlo import bind_trial, drop_nothing
 from harness.training.objective import check_objective, regularized_loss
 from harness.training.processes import Processes
 from harness.training.train_state import SelectedWeights, TrainState
 from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
-from harness.trials.metric import MetricName
 from harness.trials.optimization import divide_gradients, learning_rate, set_rate
 from harness.trials.recipe_diff import recipe_diff
 from harness.trials.task import Split, Task
@@ -204,22 +203,6 @@ class Trainer(Processes):
         batches = prefetch(parts, range(len(parts)), self.settings, self.accelerator.device)
         with torch.no_grad(), self.accelerator.autocast():
             return self.task.evaluate(model, split, batches)
-
-    def result(self) -> dict[str, Any]:
-        """Evaluate the selected weights on dev and test; return the content of ``result.json``."""
-        state = self.state
-        self.accelerator.wait_for_everyone()  # one process has written the weights that all of them read
-        self.eval_model().load_state_dict(self.weights.load(state))
-        with monte_carlo(self.eval_model(), self.mc_samples):
-            splits = {split: self.evaluate(split) for split in ("dev", "test")}
-            seed_all(derive(self.seed, "summary", state.step))
-            with torch.no_grad(), self.accelerator.autocast():
-                splits["test"] |= self.task.summary(self.eval_model())
-        metrics = {str(MetricName(split, name)): splits[split][name] for split in splits for name in splits[split]}
-        metrics["train/loss"] = state.train_loss
-        self.event("end", step=state.step, metrics=metrics)
-        notes, selected = list(self.task.notes), state.selected_step()
-        return {"format": 1, "metrics": metrics, "notes": notes, "selected_step": selected, "steps": state.step}
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0."""

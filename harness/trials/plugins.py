@@ -20,6 +20,7 @@ from harness.regularizers import REGULARIZERS
 from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import part_names
 from harness.settings import Settings
+from harness.trials.result_versions import with_current_versions
 from harness.trials.task import TASKS, spec_of
 from harness.trials.trial import Trial, TrialRequest
 
@@ -86,6 +87,7 @@ def make_trials(request: TrialRequest, seeds: Iterable[int], settings: Settings)
     digests = plugin_digests(*entries)
     if not digests.keys() <= trial.plugins.keys() and not (settings.runs / trial.id).exists():
         trial = trial.model_copy(update={"plugins": digests | trial.plugins})
+    trial = with_current_versions(trial)
     # Completing a recipe takes a millisecond, and the trials of a configuration differ only in their seed.
     return [trial, *(trial.model_copy(update={"seed": seed}) for seed in others)]
 

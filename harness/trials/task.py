@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from harness.deprecation import alias_renamed_methods
 from harness.errors import InputError
+from harness.predictions.recorder import Recorder
 from harness.registry import Registry
 from harness.settings import Settings
 from harness.trials.metric import Metric
@@ -92,10 +93,12 @@ class Task(ABC):
         name: the registered name; `TASKS.register` sets it.
         recipe_type: the model of its hyper-parameters.
         metrics: the metrics that `evaluate` and `summary` may return; `evaluate` always returns `selection_metric`.
+        result_version: raised when a change of the task changes its numbers (`harness.trials.result_versions`).
 
     Attributes:
         notes: facts for readers of the results, such as how the data were split or truncated. `setup` sets them; they
             are in the log and in ``environment.json``.
+        recorder: takes the predictions of the final evaluation, see `example_id`; None in every other evaluation.
 
     The worker creates instances. Only `setup`, which reads the data, may be slow.
     """
@@ -103,6 +106,8 @@ class Task(ABC):
     name: ClassVar[str]
     recipe_type: ClassVar[type[Recipe]] = Recipe
     metrics: ClassVar[tuple[Metric, ...]]
+    result_version: ClassVar[int] = 1
+    recorder: Recorder | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -211,6 +216,13 @@ class Task(ABC):
         They are stored with those of test. Analyses do not call this.
         """
         return {}
+
+    def example_id(self, split: Split, index: int) -> str | None:
+        """Return an id of a sample by its content (`harness.predictions.schema.content_id`); None if there is none.
+
+        Predictions that `evaluate` and `summary` add to `recorder` are stored with the trial if they have ids.
+        """
+        return None
 
     @property
     def selection_metric(self) -> Metric:

@@ -19,6 +19,7 @@ TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "skipped"})
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+RaisedVersion = Annotated[int, Field(ge=2, lt=2**31)]
 PARTIAL = " (partial fingerprint)"
 SMALL = "ag-news conll2000 conll2003 cr enwiki mr multi30k ptb snli subj text trec ud-ewt wmt16-en-de wnut17 yelp13"
 COMPLETE = {"digits", *(f"{name}-synthetic" for name in SMALL.split())}
@@ -54,7 +55,8 @@ class Trial(FiniteModel):
 
     `recipe` holds the resolved hyper-parameters (preset, then changes for data and model, then overrides), so a run
     directory is self-contained and a changed recipe is another trial. `preset` and `overrides` record their origin.
-    `plugins` holds the SHA-256 of the plug-in files that define the task, model or regularizer.
+    `plugins` holds the SHA-256 of the plug-in files that define the task, model or regularizer. `result_versions` holds
+    the versions of its items (`harness.trials.result_versions`) that are not 1. Without any, it is in no JSON.
     """
 
     task: str
@@ -68,14 +70,26 @@ class Trial(FiniteModel):
     overrides: dict[str, Scalar] = Field(default_factory=dict)
     recipe: dict[str, Any]
     plugins: dict[str, str] = Field(default_factory=dict)
+    result_versions: dict[str, RaisedVersion] = Field(default_factory=dict)
     seed: Seed
 
     def config(self) -> dict[str, Any]:
         """Return everything that identifies the trial except its seed."""
-        config = self.model_dump(mode="json", exclude={"seed": True, "data": {"partial"}})
+        config = self._to_dict(exclude={"seed": True, "data": {"partial"}})
         if config["weights"]:
             del config["weights"]["path"]
         return config
+
+    def _to_dict(self, **options: Any) -> dict[str, Any]:
+        content = self.model_dump(mode="json", **options)
+        if not self.result_versions:
+            del content["result_versions"]
+        return content
+
+    @property
+    def result_versions_text(self) -> str | None:
+        """The versions that are not 1, such as ``engine 2, regularizer dropkey 3``; None if all are."""
+        return ", ".join(f"{item} {version}" for item, version in sorted(self.result_versions.items())) or None
 
     @cached_property
     def id(self) -> str:
@@ -115,7 +129,7 @@ class Trial(FiniteModel):
 
     def to_json(self) -> str:
         """Return canonical JSON, which `from_json` reads."""
-        return canonical_json(self.model_dump(mode="json"))
+        return canonical_json(self._to_dict())
 
     @classmethod
     def from_json(cls, text: str | bytes, where: Path | str = "trial") -> Trial:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.predictions.store import FOLDER as PREDICTIONS
 from harness.runs.run_directory import CANCELLED, RunDirectory
 from harness.trials.trial import TrialState
 from jobs.queue.reconcile import determine_state
@@ -59,7 +60,7 @@ class RetentionPolicy:
 
 
 def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy) -> Iterator[Garbage]:
-    """Yield the garbage of a run directory; results, attempts, events, logs and analyses are always kept.
+    """Yield the garbage of a run directory; results, predictions, attempts, events, logs and analyses are always kept.
 
     Raises:
         OSError, InputError: its files cannot be read, or are damaged.
@@ -69,7 +70,7 @@ def of_trial(directory: RunDirectory, state: TrialState, policy: RetentionPolicy
     if state in ("submitted", "running") or (not done and attempts and attempts[-1]["state"] == "running"):
         return  # the attempt may be another database's
     checkpoints = directory.path / "checkpoint"
-    for folder in (directory.path, checkpoints, directory.path / "attempts"):
+    for folder in (directory.path, checkpoints, directory.path / "attempts", directory.path / PREDICTIONS):
         yield from (("half-written", file) for file in _files(folder, ".*"))
     # An analysis holds no lock.
     yield from (("half-written", file) for file in _files(directory.analyses, ".*", before=time.time() - DAY))

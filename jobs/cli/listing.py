@@ -17,6 +17,7 @@ from harness.regularizers.schedules import SCHEDULES
 from harness.regularizers.spec import build_regularizer, complete_spec, describe_parameters, parse_spec
 from harness.suites.cell import Cell
 from harness.suites.suite import load_suite, suite_names
+from harness.trials.result_versions import item_version
 from harness.trials.task import TASKS
 
 
@@ -36,7 +37,13 @@ def list_items(kind: str) -> list[dict[str, Any]]:
 
         registries["data"] = DATASETS
     return [
-        {"name": entry.name, **entry.facts, "help": entry.help, **({"plugin": entry.plugin} if entry.plugin else {})}
+        {
+            "name": entry.name,
+            **entry.facts,
+            **_raised(f"{kind[:-1]} {entry.name}"),
+            "help": entry.help,
+            **({"plugin": entry.plugin} if entry.plugin else {}),
+        }
         for entry in map(registries[kind].entry, registries[kind])
     ]
 
@@ -116,6 +123,7 @@ def _regularizer(name: str) -> dict[str, Any]:
     card = find_card(name)
     facts = {key: value for key, value in entry.facts.items() if key != "card"}
     plugin = {"plugin": entry.plugin} if entry.plugin else {}
+    facts |= _raised(f"regularizer {entry.name}")
     return {"name": entry.name, "acts_on": card.acts_on if card else "", **facts, "help": entry.help, **plugin}
 
 
@@ -125,7 +133,16 @@ def _model(name: str) -> dict[str, Any]:
     if parameters is None and "sample" in entry.facts:
         with suppress(Exception, SystemExit):  # a plug-in's model that cannot be built is listed nevertheless
             parameters = sum(parameter.numel() for parameter in build_for_sample(name).parameters())
-    return {"name": name, "parameters": parameters, "tasks": list(entry.facts.get("tasks", TASKS)), "help": entry.help}
+    facts = {"parameters": parameters, "tasks": list(entry.facts.get("tasks", TASKS)), **_raised(f"model {name}")}
+    return {"name": name, **facts, "help": entry.help}
+
+
+def _raised(item: str) -> dict[str, int]:
+    """Return an item's result version if it is above 1."""
+    with suppress(Exception, SystemExit):  # a plug-in's item that is broken is listed nevertheless
+        version = item_version(item)
+        return {"result_version": version} if version > 1 else {}
+    return {}
 
 
 def build_for_sample(name: str) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -26,6 +26,8 @@ app = typer.Typer(no_args_is_help=True)
 
 
 RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
+Kind = TypeVar("Kind", bound=str)
+RankingFormat = Literal["table", "json", "md", "csv", "tex", "parquet", "png", "svg"]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -144,13 +146,15 @@ def rank(
         list[str] | None,
         typer.Option(metavar="KEY", help="Split regularizers by a parameter, such as ratio, or by schedule or align."),
     ] = None,
-    kind: Format = "table",
+    kind: Annotated[
+        RankingFormat, typer.Option("--format", help="Output format; png and svg: a critical-difference diagram.")
+    ] = "table",
     output: Output = None,
     as_json: Json = False,
 ) -> None:
     """Rank regularizers over tasks, data and models, with their improvement over none."""
     from db.queries.rank import rank as rank_regularizers
-    from db.report.formats.comparison_tables import ranking_table
+    from db.report.formats.comparison_tables import ranking_legend, ranking_table
     from db.report.formats.listing import to_json
     from jobs.queue.reconcile import refresh
 
@@ -159,9 +163,14 @@ def rank(
     with opened(settings) as store:
         refresh(store, settings)
         ranking = rank_regularizers(store, words or (), split(metric), split(by))
+    if kind == "png" or kind == "svg":
+        from db.report.figures.critical_difference import critical_difference_diagram
+
+        return emit(critical_difference_diagram(ranking, kind), output)
     if kind == "json":
         return emit(to_json(asdict(ranking)), output)
-    return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), ranking.notes), "no results to rank")
+    notes = [*ranking_legend(ranking), *ranking.notes]
+    return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
 
 
 @contextlib.contextmanager
@@ -182,11 +191,11 @@ def _is_source(word: str) -> bool:
     return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
 
 
-def _checked(kind: RowsFormat, output: Path | None, as_json: bool) -> RowsFormat:
+def _checked(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
     if as_json:
         return "json"
-    if kind == "parquet" and output is None:
-        raise InputError("--format parquet: expected a file: `-o PATH`")
+    if kind in ("parquet", "png") and output is None:
+        raise InputError(f"--format {kind}: expected a file: `-o PATH`")
     return kind
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from db.queries.recorded import trained_before
 from db.store.store import Enqueued, Store
-from harness.errors import InputError, UnsuitableError
+from harness.errors import InputError, UnsuitableError, count_of
+from harness.registry import warn
 from harness.runs.run_directory import BY_THE_USER, CANCELLED, RunDirectory, Runs
 from harness.settings import Settings
 from harness.trials.task import TASKS
@@ -38,6 +41,7 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
         InputError: the database or a run directory cannot be written, or a new trial is impossible.
     """
     unsuitable = _check_new(store, items)
+    _report_earlier(store, [trial for trial, _ in items if trial.config_id not in unsuitable])
     directories = [(Runs(settings.runs)[trial.id], suite) for trial, suite in items]
     directories = [(directory, suite) for directory, suite in directories if directory.path.is_dir()]
     if directories:
@@ -49,6 +53,15 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
     enqueued = store.enqueue(items, unsuitable)
     import_results(store, settings, [trial.id for trial, _ in items])
     return enqueued
+
+
+def _report_earlier(store: Store, trials: Iterable[Trial]) -> None:
+    """Warn of new trials that were trained with earlier result versions."""
+    notes = trained_before(store, trials)
+    present = store.states(list(notes)) if notes else {}
+    for note, count in Counter(text for id, text in notes.items() if id not in present).items():
+        kept = "are trained again as other trials; `dropbench results` lists both"
+        warn(f"{count_of(count, 'trial')} {'was' if count == 1 else 'were'} {note}: they {kept}")
 
 
 def _check_new(store: Store, items: Sequence[tuple[Trial, str | None]]) -> dict[str, str]:

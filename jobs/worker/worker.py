@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.clock import utc_now_iso
 from harness.errors import InputError, Interrupted
+from harness.predictions.store import FOLDER as PREDICTIONS
 from harness.runs.lease import Lease, SupersededError, holder
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
@@ -138,7 +139,7 @@ class Worker:
         lease = Lease.take(directory.path)
         if lease is None:
             return True
-        for folder in ("checkpoint", "attempts"):
+        for folder in ("checkpoint", "attempts", PREDICTIONS):
             remove_temp_files(directory.path / folder)
         with lease, directory.held_by(lease):
             attempt = Attempt(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from adapters.vision.detr import in_mmdet
 from harness.errors import InputError
+from harness.predictions.schema import content_id
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
@@ -62,6 +63,10 @@ class DetectionTask(PresetTask):
         """Return a list of each entry of `sample`: images of a batch differ in size."""
         samples = [self.sample(split, index) for index in indices]
         return {name: [sample[name] for sample in samples] for name in ("images", "meta", *self.truth_names)}
+
+    def example_id(self, split: Split, index: int) -> str:
+        """Return an id by the file name of the image."""
+        return content_id(self.splits[split].images[index].name)
 
     @abstractmethod
     def label_names(self, sample: dict[str, Any]) -> Iterator[str]:

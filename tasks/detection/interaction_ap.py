@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,13 +85,27 @@ def _rank(
     """Return the best detected pairs of all images: interaction class, score, correctness and image number of each."""
     parts: list[tuple[NDArray[Any], ...]] = []
     for number, (truth, prediction) in enumerate(zip(truths, predictions, strict=True)):
-        rows, verbs = np.nonzero(interactions.numbers[:, prediction.labels].T >= 0)
-        scores = prediction.scores[rows, verbs]
-        order = top_k(scores, max_dets)
-        rows, verbs = rows[order], verbs[order]
-        classes = interactions.numbers[verbs, prediction.labels[rows]]
-        parts.append((classes, scores[order], _match(truth, prediction, rows, verbs), np.full(len(rows), number)))
+        rows, verbs, classes, scores = best_detections(interactions, prediction, max_dets)
+        parts.append((classes, scores, _match(truth, prediction, rows, verbs), np.full(len(rows), number)))
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+class Detections(NamedTuple):
+    """Detections (D,) in descending order of score: row of the pair, verb, interaction class, and score."""
+
+    rows: NDArray[np.int64]
+    verbs: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    scores: NDArray[np.floating]
+
+
+def best_detections(interactions: Interactions, prediction: Pairing, max_dets: int | None) -> Detections:
+    """Return the detections of an image with the highest scores; interactions that do not exist are left out."""
+    rows, verbs = np.nonzero(interactions.numbers[:, prediction.labels].T >= 0)
+    scores = prediction.scores[rows, verbs]
+    order = top_k(scores, max_dets)
+    rows, verbs = rows[order], verbs[order]
+    return Detections(rows, verbs, interactions.numbers[verbs, prediction.labels[rows]], scores[order])
 
 
 def top_k(scores: NDArray[np.floating], k: int | None) -> NDArray[np.int64]:

@@ -13,13 +13,15 @@ from torchvision.transforms.v2 import ColorJitter
 
 from adapters.vision.detr import DetrOptions
 from adapters.vision.qpic import load_qpic_weights
+from harness.predictions.recorder import Recorder, shortest
+from harness.predictions.schema import Kind
 from harness.training.data_loading import to_device
 from harness.trials.samples import Overlay, Overlays
 from harness.trials.task import Split
 from tasks.data.detection.hico import OBJECTS, VERBS
 from tasks.data.detection.interactions import InteractionData, PairedImage
 from tasks.detection.base import DetectionTask
-from tasks.detection.interaction_ap import Pairing, mean_average_precision
+from tasks.detection.interaction_ap import MAX_DETS, Pairing, best_detections, mean_average_precision
 from tasks.detection.mmdet_pipeline import MmdetImages, scale_boxes
 from tasks.detection.overlays import joined_boxes
 from tasks.detection.spec import DetectionRecipe, InteractionDetectionSpec
@@ -79,7 +81,28 @@ class InteractionDetection(DetectionTask, InteractionDetectionSpec):
         for batch in batches:
             predictions += self.predict(model, batch)
             truths += [self.splits[split].images[meta["img_id"]] for meta in batch["meta"]]
+        if self.recorder is not None:
+            self._record(self.recorder, predictions)
         return mean_average_precision(self.data.interactions, truths, predictions)
+
+    def _record(self, recorder: Recorder, predictions: Iterable[Pairing]) -> None:
+        """Record the detections of each image that the metrics count, in descending order of score.
+
+        ``pairs`` (N, 9) are the object's class, the subject's box and the object's box. Each detection has a row of
+        them, the number of its interaction and a score.
+        """
+        columns: dict[str, Kind] = {"pairs": "matrix", "pair": "numbers", "labels": "classes", "scores": "numbers"}
+        interactions = self.data.interactions
+        corpus: dict[str, dict[str, str | bool]] = {metric.name: {"scorer": "hico-det"} for metric in self.metrics}
+        recorder.define(columns, classes=interactions.names, corpus=corpus)
+        for prediction in predictions:
+            best = best_detections(interactions, prediction, MAX_DETS)
+            used, pair = np.unique(best.rows, return_inverse=True)
+            boxes = np.concatenate([prediction.subjects[used], prediction.objects[used]], axis=1)
+            labels = prediction.labels[used].tolist()
+            pairs = [[label, *corners] for label, corners in zip(labels, shortest(boxes), strict=True)]
+            cells = (pairs, pair.tolist(), best.classes.tolist(), shortest(best.scores))
+            recorder.add([dict(zip(columns, cells, strict=True))])
 
     def label_names(self, sample: dict[str, Any]) -> Iterator[str]:
         for pair, verb in sample["verbs"].nonzero().tolist():

@@ -18,6 +18,8 @@ from torch import nn
 
 from adapters.vision.detr import load_detr_weights
 from harness.errors import InputError
+from harness.predictions.recorder import Recorder, shortest
+from harness.predictions.schema import Kind
 from harness.training.data_loading import to_device
 from harness.trials.samples import Overlay, Overlays
 from harness.trials.task import Split
@@ -94,6 +96,8 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return COCO's average precisions in percent over the images of the batches."""
         predictions = [prediction for batch in batches for prediction in self.predict(model, batch)]
+        if self.recorder is not None:
+            record_boxes(self.recorder, predictions, self.classes)
         image_ids = frozenset(prediction["img_id"] for prediction in predictions)
         truth = ground_truth(self.splits[split].annotations, image_ids)
         return average_precision(truth, self.data.category_ids, predictions)
@@ -114,6 +118,17 @@ class ObjectDetection(DetectionTask, ObjectDetectionSpec):
         boxes, labels, scores = (prediction[name] for name in ("bboxes", "labels", "scores"))
         best = scores.argsort()[::-1][: max(1, len(true))]
         return Overlays(true, [overlay(boxes[row], labels[row], float(scores[row])) for row in best])
+
+
+def record_boxes(recorder: Recorder, predictions: Iterable[Prediction], classes: Sequence[str]) -> None:
+    """Record the detections of each image: its id in the annotations, boxes (N, 4), scores and labels."""
+    columns: dict[str, Kind] = {"image": "count", "boxes": "matrix", "scores": "numbers", "labels": "classes"}
+    corpus: dict[str, dict[str, str | bool]] = {name: {"scorer": "pycocotools"} for name in AP_NAMES}
+    recorder.define(columns, classes=classes, corpus=corpus)
+    for prediction in predictions:
+        boxes, scores = (shortest(prediction[name]) for name in ("bboxes", "scores"))
+        cells = (prediction["img_id"], boxes, scores, prediction["labels"].tolist())
+        recorder.add([dict(zip(columns, cells, strict=True))])
 
 
 @lru_cache(maxsize=3)

@@ -13,6 +13,7 @@ from torchvision.transforms.v2 import RandomResizedCrop, functional
 from adapters.vision.image_weights import load_image_weights
 from harness.errors import InputError
 from harness.models.catalog import MODELS
+from harness.predictions.schema import content_id
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
 from harness.trials.trial import Trial
@@ -115,6 +116,12 @@ class ImageClassification(Classifier, ImageClassificationSpec):
             shorter = [round(size * 256 / 224)] if size >= 64 else [size, size]
             image = functional.center_crop(functional.resize(image, shorter, antialias=True), [size, size])
         return image.expand(self.recipe.channels, -1, -1)
+
+    def example_id(self, split: Split, index: int) -> str:
+        """Return an id by the file name of an image, or its pixels, and by its class."""
+        images, label = self.splits[split].images, self.classes[int(self.labels[split][index])]
+        name = getattr(images, "names", None)
+        return content_id(images[index].tobytes() if name is None else bytes(name[index]), label)
 
     def sample_view(self, split: Split, index: int) -> SampleView:
         """Return the input image before normalization, with its class."""

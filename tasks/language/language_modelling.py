@@ -13,6 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from harness.errors import Diverged, InputError
 from harness.models.mask_recorder import mask_statistics, mean_statistics
+from harness.predictions.recorder import Recorder
+from harness.predictions.schema import Ratio, content_id
 from harness.regularizers.auxiliary_loss import penalty
 from harness.training.data_loading import to_device
 from harness.trials.samples import SampleView
@@ -84,6 +86,11 @@ class LanguageModelling(LanguageModellingSpec):
         for start in range(0, len(windows), length):
             yield [window * self.recipe.context for window in windows[start : start + length]]
 
+    def example_id(self, split: Split, index: int) -> str:
+        """Return an id by the text of a window."""
+        tokens = self.text.tokens[split][index : index + self.recipe.context + 1]
+        return content_id(self.text.tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
+
     def sample_view(self, split: Split, index: int) -> SampleView:
         """Return the tokens of a window as strings."""
         ids = self.text.tokens[split][index : index + self.recipe.context].tolist()
@@ -107,13 +114,18 @@ class LanguageModelling(LanguageModellingSpec):
         """
         size = self.text.sizes[split]
         with mask_statistics(model) as statistics:
-            loss = self.mean_loss(model, batches, split)
+            loss = self.mean_loss(model, batches, split, self.recorder)
         metrics = {
             "loss": loss,
             "perplexity": math.exp(min(loss, 700.0)),
             "bits-per-byte": bits_per_byte(loss, size),
             "unigram-loss": size.unigram_loss,
         }
+        if self.recorder is not None:
+            ratio = Ratio(sum="loss", over=("tokens",))
+            ratios = {"loss": ratio, "perplexity": ratio.model_copy(update={"exponential": True})}
+            ratios["bits-per-byte"] = ratio.model_copy(update={"scale": bits_per_byte(1.0, size)})
+            self.recorder.define({"loss": "number", "tokens": "count"}, ratios)
         if statistics:
             metrics["kept-in-evaluation"] = mean_statistics(statistics)["kept"]
         return metrics
@@ -143,13 +155,23 @@ class LanguageModelling(LanguageModellingSpec):
                 metrics["kept"] = mean_statistics(statistics)["kept"]
         return metrics
 
-    def mean_loss(self, model: nn.Module, batches: Iterable[Any], split: str) -> float:
-        """Return the mean cross entropy over all tokens of the batches; raises Diverged if it is not finite."""
+    def mean_loss(
+        self, model: nn.Module, batches: Iterable[Any], split: str, recorder: Recorder | None = None
+    ) -> float:
+        """Return the mean cross entropy over all tokens of the batches; raises Diverged if it is not finite.
+
+        A recorder gets the sum of each window.
+        """
         total, count = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device), 0
         for batch in batches:
             logits = model(batch[:, :-1])
             total += cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="sum").detach()
             count += batch[:, 1:].numel()
+            if recorder is not None:
+                # The metric stays the sum of the whole batch, whose last digits depend on the order of summation.
+                chosen = logits.float().gather(2, batch[:, 1:, None]).squeeze(2).double()
+                sums = (logits.float().logsumexp(dim=2).double() - chosen).sum(dim=1)
+                recorder.add({"loss": loss, "tokens": batch.shape[1] - 1} for loss in sums.tolist())
         mean = total.item() / count
         if not math.isfinite(mean):
             raise Diverged(f"the loss on {split} became {mean}")

@@ -11,6 +11,8 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
 from adapters.vision.metro import Metro, Recovered, load_metro_weights, project
+from harness.predictions.recorder import Recorder, rounded, shortest
+from harness.predictions.schema import Kind, Ratio, content_id
 from harness.trials.samples import BodyTokens, Overlay, Overlays, SampleView
 from harness.trials.task import Split
 from tasks.data.meshes.bodies import BodyData
@@ -21,6 +23,8 @@ from tasks.meshes.metrics import MM_PER_M, Body, Frame, body_errors, mesh_losses
 from tasks.meshes.person_crop import PersonCrop, rotate_body
 from tasks.meshes.spec import MeshRecipe, MeshRecoverySpec
 
+ERROR_DECIMALS = 6
+"""Decimals of recorded errors in millimeters."""
 PUBLISHED_LEVELS = (431, 1723, 6890)
 
 
@@ -117,9 +121,25 @@ class MeshRecovery(MeshRecoverySpec):
         errors: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
         for batch in batches:
             predicted = model(batch["images"]).full.float()
-            for name, values in body_errors(predicted, batch["full"], self._frame_on(predicted)).items():
+            frame = self._frame_on(predicted)
+            bodies = body_errors(predicted, batch["full"], frame)
+            for name, values in bodies.items():
                 errors[name].append(values.double())
+            if self.recorder is not None:
+                self._record(self.recorder, predicted, batch["full"], bodies)
         return {name: float(torch.cat(values).mean()) for name, values in errors.items()}
+
+    def _record(self, recorder: Recorder, predicted: Tensor, true: Tensor, errors: dict[str, Tensor]) -> None:
+        """Record the errors of each body in millimeters, and its true and predicted joints (J, 3) in meters."""
+        columns: dict[str, Kind] = {"target": "matrix", "prediction": "matrix"}
+        recorder.define({**columns, **dict.fromkeys(errors, "number")}, {name: Ratio(sum=name) for name in errors})
+        joints = [shortest((self.frame.regressor @ vertices).cpu()) for vertices in (true, predicted)]
+        values = [rounded(error.cpu(), ERROR_DECIMALS) for error in errors.values()]
+        recorder.add(dict(zip((*columns, *errors), row, strict=True)) for row in zip(*joints, *values, strict=True))
+
+    def example_id(self, split: Split, index: int) -> str:
+        """Return an id by the file name of the image."""
+        return content_id(self.splits[split][index].image)
 
     def _frame_on(self, like: Tensor) -> Frame:
         self.frame = self.frame.to(like)

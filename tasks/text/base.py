@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from harness.errors import InputError
 from harness.models.catalog import MODELS
+from harness.predictions.schema import content_id
 from harness.registry import load
 from harness.seeding import random_subset
 from harness.trials.task import Split
@@ -154,8 +155,12 @@ class LabeledTextTask(TextTask, Classifier):
         train = chain.from_iterable(getattr(data.train, field) for field in self.fields)
         self.tokenizer = self.make_tokenizer(map(split_words, train))
         self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
+        self.content_ids: dict[str, list[str]] = {}
         max_length = self.recipe.max_length
         for split, rows in data.splits().items():
+            if split != "train":  # the texts do not stay in memory
+                samples = zip(*(getattr(rows, field) for field in self.fields), rows.labels.tolist(), strict=True)
+                self.content_ids[split] = [content_id(*texts, self.classes[label]) for *texts, label in samples]
             encoded = [[self.tokenizer.encode(text) for text in getattr(rows, field)] for field in self.fields]
             lengths = [*map(len, chain.from_iterable(encoded))]
             truncated = sum(length > max_length for length in lengths)
@@ -167,6 +172,10 @@ class LabeledTextTask(TextTask, Classifier):
         self.labels = {name: torch.as_tensor(split.labels) for name, split in data.splits().items()}
         self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
         self.check_window()
+
+    def example_id(self, split: Split, index: int) -> str | None:
+        """Return an id by the texts and the class of a sample; None on train."""
+        return self.content_ids[split][index] if split in self.content_ids else None
 
     def batch(self, split: Split, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return padded token ids, (B, T) or for pairs (B, 2, T), and labels (B,)."""

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
+from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from harness.predictions.recorder import PROBABILITY_DECIMALS, Recorder, rounded
+from harness.predictions.schema import Kind, Ratio, content_id
 from harness.trials.metric import Metric
 from harness.trials.samples import SampleView
 from harness.trials.task import Split
@@ -148,17 +150,63 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
         """Return the accuracy of tags, and F1, precision and recall of spans if the tags mark spans, in percent."""
         predicted: dict[int, list[int]] = {}
+        probabilities: dict[int, list[float]] = {}
         for batch in batches:
-            best = self.logits(model, batch).argmax(dim=-1).cpu()
+            logits = self.logits(model, batch)
+            best = logits.argmax(dim=-1).cpu()
             for part, tags, targets in zip(batch["part"].tolist(), best, batch["tags"].cpu(), strict=True):
                 predicted[part] = tags[targets != UNTAGGED].tolist()
+            if self.recorder is not None:
+                largest = rounded(logits.float().softmax(dim=-1).amax(dim=-1).cpu().nan_to_num(), PROBABILITY_DECIMALS)
+                probabilities.update(zip(batch["part"].tolist(), largest, strict=True))
         predictions: dict[int, list[str]] = {}
         references: dict[int, list[str]] = {}
         for part in sorted(predicted):
             row, span = self.parts[split][part]
             predictions.setdefault(row, []).extend(self.classes[tag] for tag in predicted[part])
             references.setdefault(row, []).extend(self.splits[split].tags[row][span])
-        return tag_scores(list(references.values()), list(predictions.values()), spans=self.selection_metric is F1)
+        spans = self.selection_metric is F1
+        if self.recorder is not None:
+            by_row: dict[int, list[float]] = {}
+            for part in sorted(predicted):
+                by_row.setdefault(self.parts[split][part][0], []).extend(probabilities[part][: len(predicted[part])])
+            self._record(self.recorder, references, predictions, by_row, spans=spans)
+        return tag_scores(list(references.values()), list(predictions.values()), spans=spans)
+
+    def _record(
+        self,
+        recorder: Recorder,
+        references: Mapping[int, Sequence[str]],
+        predictions: Mapping[int, Sequence[str]],
+        probabilities: Mapping[int, Sequence[float]],
+        *,
+        spans: bool,
+    ) -> None:
+        """Record the tags of each sentence, and the counts of which the metrics are ratios."""
+        numbers = {tag: number for number, tag in enumerate(self.classes)}
+        columns: dict[str, Kind] = {"target": "classes", "prediction": "classes", "probabilities": "numbers"}
+        counts, metrics = ["words", "correct"], {ACCURACY.name: Ratio(sum="correct", over=("words",), scale=100.0)}
+        if spans:
+            counts += ["spans", "predicted_spans", "correct_spans"]
+            f1 = Ratio(sum="correct_spans", over=("spans", "predicted_spans"), scale=200.0)
+            metrics = {F1.name: f1, **metrics}
+            for name, over in (("precision", "predicted_spans"), ("recall", "spans")):
+                metrics[name] = Ratio(sum="correct_spans", over=(over,), scale=100.0)
+        recorder.define({**columns, **dict.fromkeys(counts, "count")}, metrics, classes=self.classes)
+        for row, target in references.items():
+            tags = predictions[row]
+            values = [len(target), sum(map(str.__eq__, target, tags))]
+            if spans:
+                true, found = ({*_entities(sequence)} for sequence in (target, tags))
+                values += [len(true), len(found), len(true & found)]
+            both = [[numbers[tag] for tag in sequence] for sequence in (target, tags)]
+            cells = (row, *both, list(probabilities[row]), *values)
+            recorder.add([dict(zip(("index", *columns, *counts), cells, strict=True))])
+
+    def example_id(self, split: Split, index: int) -> str:
+        """Return an id by the words and the tags of a sentence."""
+        rows = self.splits[split]
+        return content_id("\n".join(rows.words[index]), "\n".join(rows.tags[index]))
 
     def sample_view(self, split: Split, index: int) -> SampleView:
         """Return the tokens of a part, out-of-vocabulary tokens included."""
@@ -189,6 +237,14 @@ def tag_scores(references: list[list[str]], predictions: list[list[str]], *, spa
             )
         scores.update(f1=100.0 * float(f1), precision=100.0 * float(precision), recall=100.0 * float(recall))
     return scores
+
+
+def _entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return the spans of a sentence as conlleval does: label, first word, last word."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # see `tag_scores`
+        spans: list[tuple[str, int, int]] = get_entities(list(tags))
+    return spans
 
 
 def _pad(rows: Sequence[Tensor], value: int) -> Tensor:

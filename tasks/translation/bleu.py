@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU, MAX_NGRAM_ORDER
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 
@@ -21,7 +25,7 @@ class Scorer:
     """
 
     def __init__(self, language: str, *, tokenized: bool) -> None:
-        self.tokenized = tokenized
+        self.language, self.tokenized = language, tokenized
         self.tokenizer, self.detokenizer = MosesTokenizer(language), MosesDetokenizer(language)
 
     def __call__(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
@@ -31,6 +35,13 @@ class Scorer:
             corpus = [[convert(line) for line in lines] for lines in (translations, references)]
             scores[name] = float(_metric(name).corpus_score(corpus[0], [corpus[1]]).score)
         return scores
+
+    def counts(self, name: str, translation: str, reference: str) -> list[int]:
+        """Return what a sentence adds to the score `name`: matching n-grams, n-grams (n from 1 to 4), both lengths."""
+        convert = self.tokenize if name == "bleu" else self.detokenize
+        hypothesis, expected = convert(translation), convert(reference)
+        score: Any = _sentence_metric(name).sentence_score(hypothesis, [expected])
+        return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
     def notes(self) -> tuple[str, str]:
         """Return a description of each score, with sacrebleu's signature."""
@@ -56,6 +67,22 @@ class Scorer:
         return text
 
 
+@cache
+def _sentence_metric(name: str) -> BLEU:
+    # `effective_order` silences sacrebleu's warning about sentences; it changes no counts.
+    return BLEU(tokenize="none" if name == "bleu" else "13a", force=True, effective_order=True)
+
+
 def _metric(name: str, references: Sequence[Sequence[str]] | None = None) -> BLEU:
     # `force` silences sacrebleu's warning about tokenized input, which is intended here.
     return BLEU(tokenize="none" if name == "bleu" else "13a", force=name == "bleu", references=references)
+
+
+def corpus_bleu(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the BLEU (…) of corpora by their sums (…, 10) of `Scorer.counts`."""
+    order = MAX_NGRAM_ORDER
+    values = [
+        BLEU.compute_bleu(row[:order], row[order : 2 * order], row[-2], row[-1], smooth_method="exp").score
+        for row in counts.reshape(-1, 2 * order + 2).astype(int).tolist()
+    ]
+    return np.array(values).reshape(counts.shape[:-1])

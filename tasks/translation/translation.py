@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from harness.errors import InputError, count_of
+from harness.predictions.schema import content_id
 from harness.seeding import derive, random_subset
 from harness.training.data_loading import to_device
 from harness.trials.samples import SampleView
@@ -31,6 +32,7 @@ from tasks.data.translation.fairseq_binary import FAIRSEQ_SPLITS
 from tasks.data.translation.fairseq_preprocess import prepare
 from tasks.data.translation.parallel import SPLITS, TranslationData
 from tasks.translation.bleu import Scorer
+from tasks.translation.predictions import record_losses, record_translations
 from tasks.translation.spec import TranslationRecipe, TranslationSpec
 from tasks.trial_factory import resolve_data
 
@@ -183,8 +185,11 @@ class Translation(TranslationSpec):
         """Return loss and perplexity."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for batch in batches:
-            sums += torch.stack(self._losses(model, batch)[:2]).double().cpu()
+            smoothed, plain_sum, logits = self._losses(model, batch)
+            sums += torch.stack([smoothed, plain_sum]).double().cpu()
             tokens += batch["ntokens"]
+            if self.recorder is not None:
+                record_losses(self.recorder, self.criterion, logits, batch)
         loss, plain = (sums / tokens).tolist()
         return {"loss": loss, "perplexity": math.exp(min(plain, 700.0))}
 
@@ -194,8 +199,10 @@ class Translation(TranslationSpec):
         translations = dict.fromkeys(self.too_long["test"], "")
         for indices in self.evaluation_batches("test", self.recipe.batch_size):
             translations.update(self.translate(model, to_device(self.batch("test", indices), device)))
-        order = range(self.size("test"))
-        return self.scorer([translations[index] for index in order], [self.reference(index) for index in order])
+        references = [self.reference(index) for index in range(self.size("test"))]
+        if self.recorder is not None:
+            record_translations(self.recorder, translations, references, self.scorer)
+        return self.scorer([translations[index] for index in range(len(references))], references)
 
     def translate(self, model: nn.Module, batch: Any) -> dict[int, str]:
         """Return the best translation of each sentence of a test batch, by its index."""
@@ -211,6 +218,13 @@ class Translation(TranslationSpec):
         """Return token ids (T,) as text or Moses tokens; unknown tokens of a reference never match a translation."""
         joined = "@@ " if self.prepared.tokenized else "sentencepiece"  # fairseq's option that joins pieces to words
         return cast(str, self.fairseq.target_dictionary.string(tokens, joined, escape_unk=reference))
+
+    def example_id(self, split: Split, index: int) -> str:
+        """Return an id by the source and the reference as text."""
+        pair = self.fairseq.dataset(FAIRSEQ_SPLITS[split])[index]
+        joined = "@@ " if self.prepared.tokenized else "sentencepiece"
+        target = self.reference(index) if split == "test" else self.decode(pair["target"])
+        return content_id(self.fairseq.source_dictionary.string(pair["source"], joined), target)
 
     def reference(self, index: int) -> str:
         """Return the reference translation of a test sentence."""

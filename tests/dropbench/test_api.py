@@ -187,7 +187,7 @@ def test_predictions_of_tags_are_per_word(monkeypatch: pytest.MonkeyPatch) -> No
     )
     [trial] = table.trials
     words = trial.predictions("dev")
-    assert list(words) == ["sample", "word", "target", "prediction", "probability"]
+    assert list(words) == ["sample", "word", "target", "prediction", "probability", "id"]
     accuracy = 100 * (words["target"] == words["prediction"]).mean()
     assert accuracy == pytest.approx(trial.metrics["dev/accuracy"])
     assert words["word"][words["sample"] == 0].tolist() == list(range((words["sample"] == 0).sum()))

@@ -3,49 +3,107 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
 
+from db.queries.blocks import BASELINE
 from db.queries.rank import Ranking
 from db.queries.statistics import EQUAL
+from db.report.formats.layout import SIGNIFICANT
 from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
+from db.report.formats.noise import Noise, noise_lines, significant
+from db.statistics.evidence import ZONE
 from db.store.rows import Row
 from harness.regularizers.spec import spec_label
 
+_VERDICTS = {
+    "within noise": "the interval of the change contains 0",
+    "uncorrected": "the interval excludes 0, but Holm's correction for all comparisons does not confirm it",
+    "untested": "no interval, for lack of common seeds or because all differences are equal",
+}
 MAX_NAMED = 10
 """Configurations present on one side only that are named; the others are counted."""
 
 
 def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[str]]:
-    """Return the values shared by all rows as lines, the rows that both sides have, and a summary as lines."""
+    """Return the values shared by all rows as lines, the rows that both sides have, and lines that sum them up."""
     both = [row for row in rows if row["only"] is None]
     sides = {(_differing(row, "old"), _differing(row, "new")) for row in both}
     alike = len(both) > 1 and len(sides) == 1
     above, table = results_table([_columns(row, name_sides=not alike) for row in both])
     if alike:
         above = [*(f"{side}: {text}" for side, text in zip(("old", "new"), *sides, strict=True) if text), *above]
-    return above, table, [_summary(both), *_one_sided(rows)]
+    return above, table, [*_summary(both), *noise_lines(map(_noise, both), "old"), *_one_sided(rows)]
+
+
+def row_label(row: Row) -> str:
+    """Return the regularizer of a row of a ranking, with the values of the keys that split it."""
+    others = [str(row[key]) for key in _keys(row) if key != "regularizer" and row[key] is not None]
+    return " ".join([spec_label(row["regularizer"], {}), *others])
+
+
+def _keys(row: Row) -> list[str]:
+    """Return the columns of a row before its rank: the regularizer, and the keys that split it."""
+    return [*takewhile(lambda name: name != "rank", row)]
 
 
 def ranking_table(ranking: Ranking) -> TextTable:
     """Return one row per regularizer."""
-    names = [name for name in (ranking.rows[0] if ranking.rows else ()) if name not in ("low", "high", "no_interval")]
-    return names, [[_ranking_text(row, name, ranking.blocks) for name in names] for row in ranking.rows]
+    keys = _keys(ranking.rows[0]) if ranking.rows else []
+    rows = [_ranking_texts(row, keys, ranking.blocks) for row in ranking.rows]
+    names = [*dict.fromkeys(name for row in rows for name, text in row.items() if text or name in keys)]
+    return names, [[row[name] for name in names] for row in rows]
 
 
-def _ranking_text(row: Row, name: str, blocks: int) -> str:
-    value = row[name]
+def _ranking_texts(row: Row, keys: Sequence[str], blocks: int) -> dict[str, str]:
+    mark = f" {SIGNIFICANT}" if significant([row["p_holm"]]) else ""
+    iqm = {"low": row["iqm_low"], "high": row["iqm_high"], "no_interval": "" if row["iqm_low"] is None else None}
+    posterior = [row[name] for name in ("p_worse", "p_equivalent", "p_better")]
+    return {
+        **{key: "" if row[key] is None else str(row[key]) for key in keys},
+        "regularizer": spec_label(row["regularizer"], {}),
+        "rank": "" if row["rank"] is None else f"{row['rank']:.2f}",
+        "groups": row["groups"] or "",
+        "won": f"{row['won']}/{blocks}",
+        "improvement": _change(row, row["improvement"], "%", like=1.0) + mark,
+        "IQM": _change(iqm, row["iqm"], "%", like=1.0),
+        "P(improvement)": _probability(row),
+        "worse/equal/better": "" if None in posterior else "/".join(f"{100 * share:.0f}" for share in posterior) + "%",
+    }
+
+
+def _probability(row: Row) -> str:
+    value, low, high = (row[f"p_improvement{end}"] for end in ("", "_low", "_high"))
     if value is None:
         return ""
-    if name == "regularizer":
-        return spec_label(value, {})
-    if name == "improvement":
-        return _change(row, value, "%")
-    return f"{value:.2f}" if name == "rank" else f"{value}/{blocks}" if name == "won" else str(value)
+    return f"{value:.2f}" if low is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def ranking_legend(ranking: Ranking) -> list[str]:
+    """Return what the columns mean, for those that have a value."""
+    rows = ranking.rows
+    lines = []
+    if ranking.critical_difference is not None:
+        lines.append(
+            f"groups: regularizers that share a letter do not differ by Nemenyi's test (critical difference of the"
+            f" ranks: {ranking.critical_difference:.2f})"
+        )
+    if any(row["p_holm"] is not None for row in rows):
+        lines.append(f"{SIGNIFICANT}: the mean improvement is significant at 5 % after Holm's correction")
+    if any(row["iqm"] is not None for row in rows):
+        lines.append("IQM: interquartile mean of the improvements of all runs; interval: over seeds")
+    if any(row["p_improvement"] is not None for row in rows):
+        lines.append(f"P(improvement): probability that a run is better than one of {BASELINE}")
+        lines.append(
+            f"worse/equal/better: Bayesian signed-rank test; equal: within ±{ZONE:g} % of the value of {BASELINE}"
+        )
+    return lines
 
 
 def _columns(row: Row, *, name_sides: bool) -> Row:
     """Return the columns of a row; `name_sides`: including the values in which its sides differ."""
-    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries"
+    shared = "task", "data", "fingerprint", "model", "schedule", "align", "libraries", "result_versions"
     columns = {name: row[name] for name in row if name in shared}
     columns |= {name: row[name] for name in ("preset", "regularizer", "params", "overrides", "mark", "metric")}
     columns |= {
@@ -53,7 +111,7 @@ def _columns(row: Row, *, name_sides: bool) -> Row:
         "new": _side(row, "new", name_sides),
         "change": _change(row, row["change"], like=row["new_mean"]),
         "pairs": row["pairs"],
-        "verdict": {True: "better", False: "worse", None: None}[row["better"]],
+        "verdict": row["verdict"],
     }
     if row["regularizer"] is None:  # the sides differ in it: the parameters they share get columns of their own
         del columns["params"]
@@ -73,7 +131,7 @@ def _side(row: Row, side: str, named: bool) -> str:
     return f"{differing}: {text}" if differing else text
 
 
-def _change(row: Row, change: float | None, unit: str = "", *, like: float | None = None) -> str:
+def _change(row: Mapping[str, Any], change: float | None, unit: str = "", *, like: float | None = None) -> str:
     if change is None:
         return ""
     text = format_value(change, like=like, signed=True) + unit
@@ -83,13 +141,25 @@ def _change(row: Row, change: float | None, unit: str = "", *, like: float | Non
     return f"{text} [{low}, {high}]"
 
 
-def _summary(both: Sequence[Row]) -> str:
+def _summary(both: Sequence[Row]) -> list[str]:
     if not both:
-        return "no configuration is on both sides"
+        return ["no configuration is on both sides"]
     counts = Counter(row["better"] for row in both)
-    significant = sum(row["low"] is not None and (row["low"] > 0 or row["high"] < 0) for row in both)
-    verdicts = f"{counts[True]} better, {counts[False]} worse, {counts[None]} neither"
-    return f"{len(both)} compared: {verdicts}; intervals without 0: {significant}"
+    lines = [f"{len(both)} compared: {counts[True]} better, {counts[False]} worse, {counts[None]} neither"]
+    verdicts = [row for row in both if row["verdict"] is not None]
+    if tests := sum(row["p_holm"] is not None for row in verdicts):
+        single, holm, bh = (significant([row[name] for row in verdicts]) for name in ("p_value", "p_holm", "p_bh"))
+        lines.append(
+            f"{tests} tested: {single} intervals without 0; significant at 5 %: {holm} after Holm's correction, {bh}"
+            " after Benjamini-Hochberg's"
+        )
+    words = {word for row in verdicts for word in _VERDICTS if row["verdict"].endswith(word)}
+    return [*lines, *(f"{word}: {_VERDICTS[word]}" for word in _VERDICTS if word in words)]
+
+
+def _noise(row: Row) -> Noise:
+    half_width = None if row["low"] is None else (row["high"] - row["low"]) / 2
+    return Noise(row["metric"] or "", row["old_std"], half_width, row["pairs"], format_value)
 
 
 def _one_sided(rows: Sequence[Row]) -> list[str]:
@@ -107,5 +177,5 @@ def _config(row: Row, columns: Sequence[str]) -> str:
     regularizer = spec_label(row["regularizer"], row["params"]) if row["regularizer"] else ""
     overrides = ",".join(f"{key}={value}" for key, value in row["overrides"].items())
     texts = [*(row[name] for name in columns), regularizer, overrides]
-    texts += [row["schedule"], row["preset"], row.get("libraries")]
+    texts += [row["schedule"], row["preset"], row.get("libraries"), row["result_versions"]]
     return " ".join(text for text in texts if text)

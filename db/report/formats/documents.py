@@ -104,6 +104,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
         "schedule": result.schedule,
         **_fields(request, "align", "preset"),
         "overrides": dict(request.overrides),
+        "result_versions": result.result_versions,
         "metric": result.metric.name,
         **_fields(result.metric, "higher_is_better", "unit"),
         **_fields(result, "mean", "std", "n"),
@@ -113,7 +114,9 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
         "delta_low": result.interval[0] if result.interval else None,
         "delta_high": result.interval[1] if result.interval else None,
         **_fields(
-            result, "p_value", "no_interval", "published", "published_std", "delta_published", "best", "synthetic"
+            result,
+            *("p_value", "p_holm", "p_bh", "no_interval"),
+            *("published", "published_std", "delta_published", "best", "synthetic"),
         ),
         "subset": bool(result.subset),
         "states": {state: states.count(state) for state in dict.fromkeys(states)},
@@ -126,6 +129,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
             }
             for candidate in result.candidates
         ],
+        "expected_dev": result.expected_dev,
         "unasked": result.selection.remaining if result.selection is not None else 0,
         "incomplete": None if done else (incomplete(result) or ", ".join(dict.fromkeys(states)) or None),
         "trials": [_fields(seed, "id", "seed", "state", "reason", "value") for seed in result.seeds],

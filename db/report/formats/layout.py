@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from db.queries.statistics import EQUAL, MIN_PAIRS, TOO_FEW
+from db.report.formats.noise import Noise, noise_lines, significant
 from db.report.view.notes import lost_candidates, params_text, progress_text, recipe_lines, selection_lines
-from db.report.view.view import CellResult, View
+from db.report.view.view import CellResult, View, baselines
 from harness.suites.search_space import RECIPE_PREFIX
 from harness.suites.suite import SYNTHETIC
 from harness.trials.metric import Metric
 from harness.trials.trial import PARTIAL
 
 MINUS = "−"
+SIGNIFICANT = "†"
+"""Mark of differences that are significant after Holm's correction."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,17 @@ def mean_std(value: float | None, std: float | None, metric: Metric) -> str:
 
 
 def delta_text(result: CellResult, interval: bool = True) -> str:
-    """Return the difference from the baseline; with its interval, or `EQUAL` instead of one, if `interval` is true."""
+    """Return the difference from the baseline, with a mark if it is significant after Holm's correction.
+
+    With its interval, or `EQUAL` instead of one, if `interval` is true.
+    """
     text = format_metric(result.delta, result.metric, signed=True)
-    if result.interval is None or not interval:
-        return f"{text} [{EQUAL}]" if interval and result.no_interval == EQUAL else text
-    low, high = (format_metric(bound, result.metric, signed=True) for bound in result.interval)
-    return f"{text} [{low}, {high}]"
+    if interval and result.interval is not None:
+        low, high = (format_metric(bound, result.metric, signed=True) for bound in result.interval)
+        text = f"{text} [{low}, {high}]"
+    elif interval and result.no_interval == EQUAL:
+        text = f"{text} [{EQUAL}]"
+    return f"{text} {SIGNIFICANT}" if significant([result.p_holm]) else text
 
 
 def source_grid(view: View) -> Grid:
@@ -231,6 +240,13 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
             lines.append(f"no confidence interval: row and baseline share fewer than {MIN_PAIRS} seeds")
         if EQUAL in reasons:
             lines.append(f"{EQUAL}: no confidence interval or p-value, as the difference is the same for all seeds")
+        if tests := sum(result.p_value is not None for result in results):
+            confirmed = significant([result.p_holm for result in results])
+            lines.append(
+                f"{SIGNIFICANT}: significant at 5 % after Holm's correction for the {tests} differences of the table:"
+                f" {confirmed}; after Benjamini-Hochberg's: {significant([result.p_bh for result in results])}"
+            )
+        lines += noise_lines(_noises(view), "the baseline")
     if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")
     lines += floor_lines(view)
@@ -243,9 +259,22 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
+    lines += view.outdated
     if overrides := _overrides(view):
         lines.append(f"recipe overridden: {', '.join(overrides)}")
     return lines
+
+
+def _noises(view: View) -> list[Noise]:
+    """Return the noise of the differences of a table."""
+    noises = []
+    for position, baseline in baselines(view).items():
+        result = view.cells[position]
+        if result.delta is not None:
+            half_width = None if result.interval is None else (result.interval[1] - result.interval[0]) / 2
+            text = partial(format_metric, metric=result.metric)
+            noises.append(Noise(result.metric.name, baseline.std, half_width, result.paired, text))
+    return noises
 
 
 def floor_lines(view: View) -> list[str]:

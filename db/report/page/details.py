@@ -132,6 +132,7 @@ def _facts(result: CellResult, counts: str) -> list[tuple[str, str]]:
         ("align", request.align if request.align != "none" else ""),
         ("preset", request.preset),
         ("overrides", ", ".join(f"{key}={value}" for key, value in request.overrides.items())),
+        ("result versions", result.result_versions or ""),
     ]
     return [(name, text) for name, text in facts if text]
 

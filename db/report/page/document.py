@@ -15,7 +15,7 @@ from db.report.page.analyses import analysis_groups
 from db.report.page.charts import Group
 from db.report.page.compare import comparison
 from db.report.page.details import CellDetails, details_of
-from db.report.page.metric import differences_chart, metric_charts
+from db.report.page.metric import budget_chart, differences_chart, metric_charts, ranks_chart
 from db.report.page.table import Table, table_of
 from db.report.page.templates import asset, digest, render, vega_bundle
 from db.report.page.training import learning_curves, load_training, ratios_by_layer
@@ -97,6 +97,7 @@ def page_content(view: View, store: Store, runs: Path, *, full: bool = True) -> 
 def chart_groups(view: View, store: Store, runs: Path) -> list[Group]:
     """Return all groups of charts of a suite that have data."""
     training = load_training(view, store, runs)
-    groups = [metric_charts(view), differences_chart(view), learning_curves(view, training)]
+    groups = [metric_charts(view), differences_chart(view), ranks_chart(view), budget_chart(view)]
+    groups.append(learning_curves(view, training))
     groups += [comparison(view, training, store), ratios_by_layer(view, runs)]
     return [*(group for group in groups if group is not None), *analysis_groups(view, runs)]

@@ -1,10 +1,15 @@
-"""Charts of the metric over the parameter that varies, or of each column if none does, and of the differences."""
+"""Charts of the metric over the parameter that varies, or of each column if none does; differences, ranks, budgets."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from db.queries.blocks import BASELINE
+from db.queries.statistics import MIN_PAIRS
+from db.report.figures.critical_difference import critical_difference_diagram
+from db.report.formats.comparison_tables import ranking_legend, ranking_table
 from db.report.formats.layout import column_label, delta_text, mean_std
 from db.report.page.charts import (
     MAX_CHARTS,
@@ -13,10 +18,12 @@ from db.report.page.charts import (
     Group,
     Spec,
     dot_chart,
+    histogram_chart,
     labels,
     parameter_chart,
     rounded,
 )
+from db.report.view.ranking import ranking_of
 from db.report.view.view import CellResult, View, baselines, pairs
 from harness.regularizers.spec import spec_label
 from harness.trials.metric import Metric
@@ -141,7 +148,7 @@ def differences_chart(view: View) -> Group | None:
     """Return a forest plot per column: differences from the baseline with 95 % intervals; None without differences."""
     names, baseline_of = labels(view.rows[:MAX_ROWS]), baselines(view)
     group = Group("delta", "Differences from the baseline")
-    group.header = ("column", "row", "Δ base [95 % interval]", "pairs", "p-value")
+    group.header = ("column", "row", "Δ base [95 % interval]", "pairs", "p-value", "after Holm")
     group.lead.append(
         "Points: mean difference of the seeds that both have; lines: 95 % confidence interval (paired t-test); small"
         " points: differences of single seeds. A line that crosses 0 shows no clear difference."
@@ -159,13 +166,65 @@ def differences_chart(view: View) -> Group | None:
             if cell.interval is not None:
                 point |= {"l": rounded(cell.interval[0]), "h": rounded(cell.interval[1])}
             points.append(point | _single([ours - base for ours, base in pairs(cell, baseline_of[cell.row, column])]))
-            group.rows.append((caption, names[index], *texts))
+            p_holm = "" if cell.p_holm is None else f"{cell.p_holm:.3g}"
+            group.rows.append((caption, names[index], *texts, p_holm))
         better = f" {metric.arrow}" if metric.arrow else ""
         chart = dot_chart(
             f"{caption}: Δ {metric.name}{better}", f"difference from the baseline by row: {caption}", names, points,
             f"Δ {_with_unit(metric)}", ("pairs", "p-value"), zero=True,
         )  # fmt: skip
         group.charts.append(chart)
+    return group if group.charts else None
+
+
+def ranks_chart(view: View) -> Group | None:
+    """Return the ranking of the rows over the columns; None for too few of either."""
+    ranking = ranking_of(view)
+    if ranking.blocks < MIN_PAIRS or len(ranking.rows) < 2:
+        return None
+    header, rows = ranking_table(ranking)
+    group = Group("ranks", "Ranks over the columns", header=tuple(header), rows=[tuple(row) for row in rows])
+    bases = dict.fromkeys(cell.row for cell in view.cells.values() if cell.cell.baseline)
+    if {*bases} - {BASELINE}:
+        group.lead.append(f"{BASELINE}: the baseline, {', '.join(bases)}.")
+    group.lead += [f"{line}." for line in (*ranking_legend(ranking), *ranking.notes)]
+    if ranking.critical_difference is not None:
+        uri = f"data:image/png;base64,{b64encode(critical_difference_diagram(ranking, 'png')).decode()}"
+        description = "mean ranks on an axis, with a bar over each group of rows that do not differ"
+        group.pictures.append(("Critical-difference diagram", description, uri))
+    thresholds, *shares = ranking.profiles.values() if ranking.profiles else ([],)
+    names = labels([*ranking.profiles][1 : MAX_ROWS + 1])
+    points = [
+        {"r": row, "x": rounded(x), "y": rounded(y)}
+        for row, values in enumerate(shares[:MAX_ROWS])
+        for x, y in zip(thresholds, values, strict=True)
+    ]
+    if points:
+        group.legend = [*enumerate(names)]
+        caption = "Performance profile: share of the runs above an improvement"
+        group.charts.append(histogram_chart(caption, f"{caption}, by row", names, points, f"over {BASELINE} (%)"))
+    return group
+
+
+def budget_chart(view: View) -> Group | None:
+    """Return the expected dev score over the number of candidates, per column; None without complete sweeps."""
+    names = labels(view.rows[:MAX_ROWS])
+    group = Group("budget", "The dev score over the tuning budget", legend=[*enumerate(names)])
+    group.lead.append(
+        "Expected dev score of the best of k candidates, over all subsets of k of those that were trained (Dodge et al."
+        " 2019, Tang et al. 2020). Compare rows at the same k."
+    )
+    group.header = ("column", "row", "k", "expected dev score")
+    for column, cells in _columns(view, group):
+        points: list[Spec] = []
+        for index, cell in cells:
+            for k, value in enumerate(cell.expected_dev or (), 1):
+                points.append({"r": index, "x": k, "y": rounded(value)})
+                group.rows.append((column_label(column, [cell]), names[index], str(k), f"{value:.4g}"))
+        if points:
+            caption = column_label(column, [cell for _, cell in cells])
+            description = f"expected dev score over the number of candidates: {caption}"
+            group.charts.append(parameter_chart(caption, description, names, points, "candidates", "dev score"))
     return group if group.charts else None
 
 

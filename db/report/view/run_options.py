@@ -167,7 +167,8 @@ def _note(suite: Suite, requested: SuiteOptions, cells: Sequence[CellTrials], va
     if requested.weights is not None and variant.weights is None:
         removed.append(("--weights", requested.weights))
     if not added and not removed:
-        return f"{subject} another recipe or plug-in than now: `dropbench results {suite.name}` lists all trials"
+        other = "another recipe, plug-in or result version than now"
+        return f"{subject} {other}: `dropbench results {suite.name}` lists all trials"
     words = [text if option == "--set" else f"{option[2:]}={text}" for option, text in added]
     words += [f"no {text if option == '--set' else option[2:]}" for option, text in removed]
     steps = [f"{verb} {_text(own)}" for verb, own in (("remove", removed), ("add", added)) if own]

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from db.queries.blocks import condition_versions
 from db.queries.declarations import load_known
 from db.report.view.build import build_view, resolve_cell
 from db.report.view.view import CellTrials, View
@@ -90,10 +91,13 @@ def variants_of(suite: Suite, store: Store) -> list[Variant]:
         weights = weights_of[config["id"]]
         if weights is not None and cells and cells[0].request.weights is not None:
             weights = None  # those of the suite
-        parts = [preset, extra, *([version] if version else []), *([weights] if weights else [])]
+        # As are other result versions of anything but the regularizer: its cells have the latest.
+        raised = condition_versions(config["result_versions"])
+        parts = [preset, extra, *([version] if version else []), *filter(None, [weights, raised])]
         key = canonical_json(parts)
         label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
         label += f", data version {version + 1}" * bool(version) + f", weights={weights}" * bool(weights)
+        label += f", {raised}" * bool(raised)
         variant = variant_of.setdefault(key, Variant(key, label, preset, extra, weights))
         variant.configs[config["id"]] = config
         variant.trials[config["id"]] = trials[config["id"]]
@@ -122,8 +126,8 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
         if not ids:
             resolved.append(CellTrials(cell, (), "not requested"))
             continue
-        # If there are several initial weights or plug-ins, use those with the most trials.
-        id = max(ids, key=lambda id: len(variant.trials[id]))
+        # The latest result versions; if there are several initial weights or plug-ins, those with the most trials.
+        id = max(ids, key=lambda id: (sum(trial_of[id].result_versions.values()), len(variant.trials[id])))
         trial = trial_of[id]
         update: dict[str, Any] = {"request": cell.request.model_copy(update={"data": trial.data.name})}
         if cell.sweep is None:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from sqlalchemy import Connection, select
-
-from db.queries.marks import differing_versions, libraries_differ
+from db.queries.blocks import condition_versions
+from db.queries.marks import differing_versions, libraries_differ, libraries_of
+from db.queries.recorded import outdated_notes, trained_before
 from db.queries.results import final_values
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.connection import reading
-from db.schema.tables import Trials
-from db.store.rows import in_list
+from db.statistics.corrections import benjamini_hochberg, holm
 from db.store.store import Store
+from db.tuning.budget import expected_dev
 from db.tuning.select import Candidate, Selection
 from harness.analysis import analysis_of
 from harness.errors import unknown_name
@@ -61,8 +61,10 @@ class CellResult:
         delta: difference from the baseline of the same column: the mean of the paired differences over the seeds that
             both have (`paired` counts them), or the difference of the means if they share none. None for the baseline.
         interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test, or None.
+        p_holm, p_bh: the p-value corrected for all differences of the table (Holm, Benjamini-Hochberg).
         no_interval: why there is no interval (`db.queries.statistics`); None if there is one, or no `delta`.
         published, published_std: the values printed in the source.
+        result_versions: the result versions of its trials that are not 1 (`Trial.result_versions_text`).
         delta_published: mean − published; None on synthetic data, which the source did not use.
         best: its mean is the best of the column.
         reason: why the cell has no trials.
@@ -85,6 +87,8 @@ class CellResult:
     paired: int = 0
     interval: tuple[float, float] | None = None
     p_value: float | None = None
+    p_holm: float | None = None
+    p_bh: float | None = None
     no_interval: str | None = None
     published: float | None = None
     published_std: float | None = None
@@ -92,6 +96,7 @@ class CellResult:
     best: bool = False
     selection: Selection | None = None
     subset: tuple[str, ...] = ()
+    result_versions: str | None = None
 
     @property
     def chosen(self) -> Params | None:
@@ -103,6 +108,11 @@ class CellResult:
     def candidates(self) -> tuple[Candidate, ...]:
         """Candidates of a swept cell."""
         return self.selection.candidates if self.selection is not None else ()
+
+    @property
+    def expected_dev(self) -> list[float] | None:
+        """Expected dev score over the number of candidates (`db.tuning.budget`)."""
+        return expected_dev(self.selection) if self.selection is not None else None
 
     @property
     def averaged(self) -> list[SeedResult]:
@@ -130,7 +140,8 @@ class View:
 
     `floors` has the scores that trained models have to beat, if they were computed.
 
-    A cell's mean is over trials that were trained with the same versions. The others are ``left out``.
+    A cell's mean is over trials that were trained with the same versions. The others are ``left out``. `outdated` has a
+    note for each result version of the trials that is not the current one.
     """
 
     suite: Suite
@@ -139,6 +150,7 @@ class View:
     columns: tuple[str, ...]
     cells: Mapping[tuple[str, str], CellResult]
     versions: str | None = None
+    outdated: tuple[str, ...] = ()
     floors: Floors = field(default_factory=dict)
 
     def column(self, label: str) -> list[CellResult]:
@@ -169,8 +181,9 @@ def build(
     """Return the view of cells, with the results of their trials from the database."""
     ids = [trial.id for cell in cells for trial in cell.trials]
     states = store.states(ids)
+    earlier = trained_before(store, (trial for cell in cells for trial in cell.trials if trial.id not in states))
     with reading(store.engine) as connection:
-        libraries = _libraries(connection, ids) if libraries_differ(connection) else {}
+        libraries = libraries_of(connection, ids) if libraries_differ(connection) else {}
     frequency = Counter(libraries.values())
     values = {name: final_values(store, ids, name) for name in {cell.cell.metric for cell in cells}}
     results: dict[tuple[str, str], CellResult] = {}
@@ -184,7 +197,8 @@ def build(
         for trial in cell.trials:
             row = states.get(trial.id)
             value = values[name].get(trial.id) if row and row.state == "succeeded" else None
-            seed = SeedResult(trial.id, trial.seed, row.state if row else "not run", row.reason if row else None, value)
+            reason = row.reason if row else earlier.get(trial.id)
+            seed = SeedResult(trial.id, trial.seed, row.state if row else "not run", reason, value)
             if seed.state == "succeeded" and trial.id not in values[name] and analysis_of(name):
                 seed = replace(seed, state="not analyzed", reason=f"run `dropbench analyze {suite.name}`")
             elif libraries.get(trial.id, kept) != kept:
@@ -195,15 +209,8 @@ def build(
             results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
     rows, columns = (tuple(dict.fromkeys(position[axis] for position in results)) for axis in (0, 1))
     preset = cells[0].cell.request.preset if cells else "mini"
-    return _compared(View(suite, preset, rows, columns, results, differing_versions(frequency)))
-
-
-def _libraries(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
-    """Return the libraries of trials that succeeded, as far as they are known."""
-    query = select(Trials.c.id, Trials.c.libraries).where(
-        Trials.c.state == "succeeded", Trials.c.libraries.is_not(None)
-    )
-    return dict(connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all())
+    outdated = outdated_notes(trial for cell in cells for trial in cell.trials[:1])
+    return _compared(View(suite, preset, rows, columns, results, differing_versions(frequency), outdated))
 
 
 def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrials) -> str | None:
@@ -232,6 +239,7 @@ def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedRe
         fingerprint=trial.data.label if trial else None,
         regularizer=trial.regularizer.params if trial else request.params,
         schedule=trial.schedule if trial else request.schedule,
+        result_versions=trial.result_versions_text if trial else None,
         seeds=seeds,
         reason=cell.reason,
         **asdict(summary),
@@ -264,18 +272,26 @@ def _compared(view: View) -> View:
     for position, cell in view.cells.items():
         best = cell.mean is not None and cell.mean == best_of[cell.column]
         cells[position] = _with_delta(replace(cell, best=best), baseline_of.get(position))
+    p_values = [cell.p_value for cell in cells.values()]
+    corrected = zip(cells.items(), holm(p_values), benjamini_hochberg(p_values), strict=True)
+    cells = {position: replace(cell, p_holm=p_holm, p_bh=p_bh) for (position, cell), p_holm, p_bh in corrected}
     return replace(view, cells=cells)
 
 
 def _best_mean(cells: Sequence[CellResult]) -> float | None:
-    """Return the best mean; None for a single result, or if the metric is neither better nor worse."""
+    """Return the best mean; None for a single result, or if cells or metric cannot be compared."""
     means = [cell.mean for cell in cells if cell.mean is not None]
-    higher = cells[0].metric.higher_is_better
+    higher = cells[0].metric.higher_is_better if comparable(*cells) else None
     return (max if higher else min)(means) if len(means) > 1 and higher is not None else None
 
 
+def comparable(*cells: CellResult) -> bool:
+    """Return whether cells were trained with the same result versions of everything but the regularizer."""
+    return len({condition_versions(cell.result_versions) for cell in cells}) < 2
+
+
 def _with_delta(cell: CellResult, baseline: CellResult | None) -> CellResult:
-    if baseline is None or cell.mean is None or baseline.mean is None:
+    if baseline is None or cell.mean is None or baseline.mean is None or not comparable(cell, baseline):
         return cell
     test = paired_t_test(pairs(cell, baseline))
     delta = cell.mean - baseline.mean if test.mean is None else test.mean

@@ -163,6 +163,10 @@ class HeadMaskImportant(HeadMask):
         self._outputs[site] = out
         return out
 
+    def draw_heads(self, site: Site) -> Tensor | None:
+        """Return the heads that a batch shares; None in the first pass, which needs all of them."""
+        return None if self._attributing else super().draw_heads(site)
+
     def keep_heads(self, rows: int, heads: int, site: Site) -> Tensor:
         """Return 0 for the round(`Site.ratio`) most important heads, and 1 for the others."""
         import torch

@@ -39,11 +39,9 @@ class HeadSelection(AroundAttention):
 
     def draw_heads(self, site: Site) -> Tensor | None:
         """Draw the heads that a batch shares; None if it does not, or if the number of heads must not change."""
-        import torch
-
         from harness.attention.reference.sdpa import is_transformed
 
-        if self.draw == "batch" and not (torch.compiler.is_compiling() or is_transformed()):
+        if self.draw == "batch" and not is_transformed():
             site.drawn_heads = self.keep_heads(1, site.heads, site)[0]
         return site.drawn_heads
 

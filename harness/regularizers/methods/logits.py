@@ -33,7 +33,7 @@ class LogitNoise(AroundAttention):
 
         from harness.attention.reference.sdpa import mask_logits  # which needs torch
 
-        noise = site.ratio * torch.randn(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device)
+        noise = torch.randn(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device).mul_(site.ratio)
         return inner(q, k, v, mask=mask_logits(noise, mask), causal=causal, scale=scale)
 
 
@@ -133,9 +133,7 @@ class AttentionDropTopK(ChangedLogits):
         from harness.attention.dispatch import drop_attention  # which needs torch
 
         spec, top = self._sample_spec(k.shape[-2], site), self.top
-        return drop_attention(
-            q, k, v, spec, "renormalize", site.ratio, mask=mask, causal=causal, scale=scale, top=top
-        )
+        return drop_attention(q, k, v, spec, "renormalize", site.ratio, mask=mask, causal=causal, scale=scale, top=top)
 
     def _sample_spec(self, seqlen_k: int, site: Site) -> DropSpec:
         """Draw for all keys: only decisions on the largest logits count."""

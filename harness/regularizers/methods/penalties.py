@@ -156,6 +156,7 @@ class AttentionEntropy(AttentionPenalty):
 
         from harness.attention.dispatch import attention_and_entropy
         from harness.attention.reference.sdpa import plain_attention, with_causal
+        from harness.regularizers.auxiliary_loss import add_penalty
 
         if inner is plain_attention and torch.is_grad_enabled() and type(self).term is AttentionEntropy.term:
             observed = attention_and_entropy(q, k, v, mask=mask, causal=causal, scale=scale)
@@ -163,7 +164,7 @@ class AttentionEntropy(AttentionPenalty):
                 out, entropy = observed
                 merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
                 counted = _counted_queries(_seen_keys(merged, k).to(q.dtype), q, k, site)
-                site.penalties.append(-site.ratio * _weighted_mean(entropy.mean(dim=1), counted))
+                add_penalty(site, -site.ratio * _weighted_mean(entropy.mean(dim=1), counted))
                 return out
         return super().around(q, k, v, site, inner, mask=mask, causal=causal, scale=scale)
 

@@ -53,7 +53,8 @@ def test_two_regularizers_on_all_that_both_have(filled: Store) -> None:
     interval = expected.confidence_interval(0.95)
     assert (row["pairs"], row["change"]) == (3, pytest.approx(3.5 / 3))
     assert (row["low"], row["high"]) == (pytest.approx(interval.low), pytest.approx(interval.high))
-    assert row["better"] is True
+    assert row["p_value"] == pytest.approx(expected.pvalue)
+    assert (row["better"], row["verdict"]) == (True, "better, within noise")
     assert (rows[2]["old_n"], rows[2]["new_mean"], rows[2]["change"], rows[2]["better"]) == (0, 50.0, None, None)
 
 
@@ -71,6 +72,26 @@ def test_seeds_that_nobody_shares_leave_the_difference_of_means(filled: Store) -
     (row,) = compare_words(filled, "old data=mr seed<2", "old data=mr seed>=2", "accuracy")
     assert (row["regularizer"], row["old"], row["new"], row["only"]) == ("none", {}, {}, None)
     assert (row["change"], row["pairs"], row["low"]) == (87.0 - 81.0, 0, None)
+
+
+def test_a_verdict_says_how_certain_it_is(store: Store, make_trial: Make) -> None:
+    """Holm's correction counts all comparisons of the table whose metric has a direction."""
+    changes = {"trec": (1.0, 1.1, 1.2), "mr": (1.0, 1.5, 2.0), "cr": (-1.0, 1.0, 2.0), "subj": (-1.0, -1.0, -1.0)}
+    for data, values in changes.items():
+        for seed, change in enumerate(values):
+            store.record([done(make_trial(seed, data=data, regularizer=NONE), 80.0, "old")])
+            store.record([done(make_trial(seed, data=data), 80.0 + change, "new")])
+    rows = {row["data"]: row for row in compare_words(store, "old", "new", "accuracy")}
+    assert {data: row["verdict"] for data, row in rows.items()} == {
+        "trec": "better", "mr": "better, uncorrected", "cr": "better, within noise", "subj": "worse, untested",
+    }  # fmt: skip
+    p_values = [ttest_rel(values, (0.0, 0.0, 0.0)).pvalue for values in list(changes.values())[:3]]
+    assert [rows[data]["p_holm"] for data in ("trec", "mr", "cr")] == pytest.approx(
+        [3 * p_values[0], 2 * p_values[1], p_values[2]]
+    )
+    assert rows["mr"]["p_bh"] == pytest.approx(1.5 * p_values[1])
+    unknown = compare_words(store, "old", "new", "x")
+    assert {(row["p_holm"], row["verdict"]) for row in unknown} == {(None, None)}
 
 
 def test_what_both_have_values_of_is_matched(store: Store, make_trial: Make) -> None:

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import friedmanchisquare, rankdata
+from scipy.stats import friedmanchisquare, rankdata, wilcoxon
 
-from db.queries.rank import BASELINE, Block, _largest_complete, _ranking, rank
+from db.queries.blocks import BASELINE, Block
+from db.queries.rank import rank, rank_blocks
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.errors import InputError
@@ -100,17 +100,6 @@ def test_of_equally_large_parts_the_one_with_more_regularizers_and_the_baseline_
     }  # fmt: skip
 
 
-@given(st.lists(st.frozensets(st.sampled_from("abcde")), max_size=8))
-def test_no_part_without_gaps_has_more_results(present: list[frozenset[str]]) -> None:
-    sets = [frozenset((name,) for name in names) for names in present]
-    every = sorted({name for own in sets for name in own})
-    parts = [frozenset(part) for size in range(2, len(every) + 1) for part in combinations(every, size)]
-    most = max((len(part) * sum(part <= own for own in sets) for part in parts), default=0)
-    largest = _largest_complete(sets)
-    assert len(largest) * sum(largest <= own for own in sets) == most
-    assert bool(largest) == bool(most)
-
-
 def test_different_weights_and_plug_ins_are_not_pooled_silently(store: Store, make_trial: Make) -> None:
     for weights, shift in (("a", 0.0), ("b", 20.0)):
         fields: dict[str, Any] = {"weights": {"path": "model.pt", "digest": weights}}
@@ -157,8 +146,8 @@ def test_as_scipy_ranks(rows: list[list[float]]) -> None:
     blocks = {}
     for n, row in enumerate(rows):
         block = Block("text-classification", f"{n}", "", "", "{}", "", "accuracy")
-        blocks[block] = {name: [value] for name, value in zip(names, row, strict=True)}
-    ranking = _ranking(blocks, [])
+        blocks[block] = {name: [[value]] for name, value in zip(names, row, strict=True)}
+    ranking = rank_blocks(blocks, [])
     ranks = [rankdata([-value for value in row]) for row in rows]
     by_name = {row["regularizer"]: row for row in ranking.rows}
     for position, (name,) in enumerate(names):
@@ -172,14 +161,39 @@ def test_as_scipy_ranks(rows: list[list[float]]) -> None:
 
 def test_friedman_of_enough_blocks(store: Store, make_trial: Make) -> None:
     rng = random.Random(0)
-    for n in range(6):
-        record(
-            store,
-            make_trial,
-            f"data-{n}",
-            [(name, 80 + position + rng.random()) for position, name in enumerate(NAMES)],
-        )
+    values = [{name: 80 + position + rng.random() for position, name in enumerate(NAMES)} for _ in range(6)]
+    for n, block in enumerate(values):
+        record(store, make_trial, f"data-{n}", block.items())
     ranking = rank(store)
     assert ranking.friedman is not None
     assert ranking.friedman["p"] < 0.01
     assert "over 6 blocks" in ranking.notes[-1]
+    assert [(row["regularizer"], row["groups"]) for row in ranking.rows] == [
+        ("dropout", "a"), ("dropkey", "ab"), ("none", "b"),
+    ]  # fmt: skip
+    assert ranking.critical_difference == pytest.approx(2.343 * (3 * 4 / 36) ** 0.5, rel=1e-3)
+    pairs = {(pair["first"], pair["second"]): pair for pair in ranking.pairs}
+    scores = {name: [block[name] for block in values] for name in NAMES}
+    exact = wilcoxon(scores["dropout"], scores["none"]).pvalue
+    assert pairs["dropout", "none"]["p_wilcoxon_holm"] == pytest.approx(3 * exact)
+    assert pairs["dropout", "none"]["p_nemenyi"] < 0.05 < pairs["dropkey", "none"]["p_nemenyi"]
+
+
+def test_evidence_against_the_baseline(store: Store, make_trial: Make) -> None:
+    """From the single runs, in percent of the baseline's mean of their block."""
+    runs = {"none": (78.0, 80.0, 82.0), "dropkey": (82.0, 84.0, 86.0)}
+    for data in ("trec", "mr", "cr"):
+        for name, values in runs.items():
+            store.record([done(make_trial(n, data=data, regularizer=spec(name)), v) for n, v in enumerate(values)])
+    ranking = rank(store)
+    dropkey, none = ranking.rows
+    assert (dropkey["iqm"], none["iqm"]) == pytest.approx((5.0, 0.0))
+    assert dropkey["iqm_low"] < 5.0 < dropkey["iqm_high"]
+    assert dropkey["p_improvement"] == pytest.approx((9 - 0.5) / 9), "one of nine pairs of runs is equal"
+    assert (none["p_improvement"], none["p_better"], none["p_holm"]) == (None, None, None)
+    assert dropkey["p_better"] > 0.9
+    profile = ranking.profiles
+    assert [profile["improvement"][0], profile["improvement"][-1]] == pytest.approx([-2.5, 7.5])
+    for name, values in runs.items():
+        shares = [sum(100 * (v - 80) / 80 > x for v in values) / 3 for x in profile["improvement"]]
+        assert profile[name][1:-1] == pytest.approx(shares[1:-1])

@@ -67,7 +67,7 @@ def test_the_recreated_table_has_the_same_rows(tmp_path: Path, make_trial: Make,
         connection.exec_driver_sql(f"ATTACH '{tmp_path}/old.db' AS old")
         connection.exec_driver_sql("BEGIN")
         for table in ("configs", "submissions", "trials", "memberships", "attempts", "metrics"):
-            new_columns = {"metrics": "config_id", "trials": "libraries"}
+            new_columns = {"metrics": "config_id", "trials": "libraries", "configs": "result_versions"}
             kept = [column.name for column in METADATA.tables[table].columns if column.name != new_columns.get(table)]
             columns = ", ".join(kept)
             connection.exec_driver_sql(f"INSERT INTO old.{table} SELECT {columns} FROM main.{table}")
@@ -106,6 +106,7 @@ def test_old_names_of_columns_and_metrics_are_renamed(
                 connection.exec_driver_sql(f"CREATE VIEW {view} AS SELECT trials.id FROM trials")
             connection.exec_driver_sql("DROP INDEX ix_trials_libraries")
             connection.exec_driver_sql("ALTER TABLE trials DROP COLUMN libraries")
+            connection.exec_driver_sql("ALTER TABLE configs DROP COLUMN result_versions")
             for old, new in zip(OLD_NAMES, NEW_NAMES, strict=True):
                 connection.execute(Metrics.update().where(Metrics.c.name == new).values(name=old))
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0004'")

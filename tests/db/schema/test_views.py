@@ -33,10 +33,10 @@ OF_TRIALS = [
 COLUMNS = {
     "v_trials": [
         *OF_TRIALS, "reason", "attempts", "gpu_hours", "cpu_hours", "waited_hours", "peak_memory_bytes", "started_at",
-        "ended_at", "created_at", "updated_at", "rescale", "fingerprint", "libraries",
+        "ended_at", "created_at", "updated_at", "rescale", "fingerprint", "libraries", "result_versions",
     ],
-    "v_results": [*OF_TRIALS, "metric", "value", "rescale", "fingerprint", "libraries"],
-    "v_curves": [*OF_TRIALS, "metric", "step", "value", "rescale", "fingerprint", "libraries"],
+    "v_results": [*OF_TRIALS, "metric", "value", "rescale", "fingerprint", "libraries", "result_versions"],
+    "v_curves": [*OF_TRIALS, "metric", "step", "value", "rescale", "fingerprint", "libraries", "result_versions"],
 }  # fmt: skip
 """The columns of the views, none of which may ever be removed or renamed."""
 

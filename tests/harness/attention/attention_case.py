@@ -47,7 +47,7 @@ class Case:
     def __init__(
         self, drop: Drop, rescale: Rescale, mask_type: str = "none", *, causal: bool = False, seqlen_q: int = 40,
         dtype: torch.dtype = torch.float32, ratio: float = 0.4, head_dim: int = 16, transposed: bool = True,
-        batch_heads: tuple[int, int] = (3, 2),
+        batch_heads: tuple[int, int] = (3, 2), top: int = 0,
     ) -> None:  # fmt: skip
         torch.manual_seed(0)
         batch, heads = batch_heads
@@ -63,7 +63,7 @@ class Case:
             for n in (seqlen_q, seqlen_k, seqlen_k)
         )
         self.d_out = torch.randn(batch, heads, seqlen_q, head_dim).to(dtype)
-        self.rescale, self.ratio, self.causal = rescale, ratio, causal
+        self.rescale, self.ratio, self.causal, self.top = rescale, ratio, causal, top
         self.mask = self._mask(mask_type, batch, seqlen_q, seqlen_k, dtype)
         self.spec = sample_spec(
             drop.unit, ratio, drop.window, seqlen_k, grid=drop.grid, num_prefix_tokens=drop.num_prefix_tokens, stream=3
@@ -86,10 +86,11 @@ class Case:
     def run(self, name: Backend) -> list[Tensor]:
         """Return the output and the gradients of q, k and v, computed by a backend."""
         with backend(name):
-            assert select_backend(self.q, self.k, self.v, self.spec, self.rescale, self.mask) == name
+            assert select_backend(self.q, self.k, self.v, self.spec, self.rescale, self.mask, self.top) == name
             out = dispatch.drop_attention(
-                self.q, self.k, self.v, self.spec, self.rescale, self.ratio, mask=self.mask, causal=self.causal
-            )
+                self.q, self.k, self.v, self.spec, self.rescale, self.ratio, mask=self.mask, causal=self.causal,
+                top=self.top,
+            )  # fmt: skip
         return [out.detach(), *torch.autograd.grad(out, (self.q, self.k, self.v), self.d_out)]
 
     def assert_matches_eager(self, name: Backend, tolerance: float = 5e-5) -> None:

@@ -38,13 +38,16 @@ def test_compiles_to_one_graph(drop: Drop, rescale: Rescale) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("detached", "top"), [(False, 0), (True, 0), (False, 3)])
 @pytest.mark.parametrize("drop", [DROPS[0], LONG_COLUMNS], ids=str)
-def test_fake_tensors_match_real_ones(drop: Drop, transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fake_tensors_match_real_ones(
+    drop: Drop, detached: bool, top: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Compilers rely on the shapes, strides and dtypes of both passes' results."""
     monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
     case = Case(drop, "renormalize", seqlen_q=200, batch_heads=(5, 6), transposed=transposed)
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
-    inputs: Any = q, k, v, None, *case.spec.flatten(), "cpu", None, False, 0.25
+    inputs: Any = q, k, v, None, *case.spec.flatten(), "cpu", None, False, 0.25, detached, top
     check: Any = torch.library.opcheck
     check(torch.ops.dropbench.drop_attention.default, inputs, test_utils="test_faketensor")
     outputs = torch.ops.dropbench.drop_attention(*inputs)

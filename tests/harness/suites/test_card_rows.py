@@ -52,7 +52,7 @@ def test_a_row_keeps_what_it_sets_itself() -> None:
     assert second.trial["schedule"] == "up"
     assert {first.label, second.label} == {"mine"}
     assert {"dropkey", "dropkey-block"}.isdisjoint(row.trial["regularizer"] for row in others)
-    assert "dropkey-cross:ratio=0.3,window=1,schedule=decreasing" in {row.label for row in others}
+    assert "dropkey-cross" in {row.label for row in others}
 
 
 def test_a_row_of_a_composition_is_left_alone() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from db.store.store import Store
 from harness.errors import InputError
+from harness.predictions.store import predictions_path
 from harness.runs.run_directory import CANCELLED, RunDirectory
 from harness.trials.trial import WeightsRef
 from jobs.cleanup.gc import gc
@@ -34,8 +35,13 @@ def test_files_kept_of_a_trial_that_succeeded(place: Workplace, store: Store, wo
         (checkpoint / name).write_bytes(b"x")
     (checkpoint / ".weights-000000040.pt.abc").write_bytes(b"x")
     (checkpoint / "notes").write_bytes(b"a file of the user")
+    predictions = predictions_path(checkpoint.parent, "test")
+    predictions.parent.mkdir()
+    for name in (predictions.name, f".{predictions.name}.abc"):
+        (predictions.parent / name).write_bytes(b"x")
     grow_old(place.runs)
-    assert kinds(gc(store, place.settings)) == {"half-written": 1, "states": 2, "jobs": 3}
+    assert kinds(gc(store, place.settings)) == {"half-written": 2, "states": 2, "jobs": 3}
+    assert names(predictions.parent) == [predictions.name]
     assert names(checkpoint) == ["notes", weights]
     weights_ref = WeightsRef(path=str(checkpoint / weights), digest="0" * 64)
     store.enqueue([(second.model_copy(update={"weights": weights_ref}), None)])

@@ -139,9 +139,16 @@ def test_compare(call: Call, filled: Path) -> None:
     assert (done.code, done.err) == (0, "")
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert lines[:2] == ["old: regularizer=none", "new: regularizer=dropkey, ratio=0.3"]
-    assert "mr accuracy 82.00 ± 2.00 (3) 86.50 ± 5.00 (3) +4.50 [−2.95, +11.95] 3 better" in lines
+    assert "mr accuracy 82.00 ± 2.00 (3) 86.50 ± 5.00 (3) +4.50 [−2.95, +11.95] 3 better, within noise" in lines
     alone = "only in new: text-classification cr text-transformer dropkey:ratio=0.3,window=1 constant mini"
-    assert lines[-2:] == ["2 compared: 2 better, 0 worse, 0 neither; intervals without 0: 0", alone]
+    assert lines[-5:] == [
+        "2 compared: 2 better, 0 worse, 0 neither",
+        "2 tested: 0 intervals without 0; significant at 5 %: 0 after Holm's correction, 0 after Benjamini-Hochberg's",
+        "within noise: the interval of the change contains 0",
+        "accuracy: noise floor 2.00 (pooled std of old over seeds); detectable difference 7.45 (pooled half-width of"
+        " the intervals, 3 pairs)",
+        alone,
+    ]
     assert "unknown state, suite or trial id 'dropkey'" in call("compare", "data=mr dropkey", "mine").err
     single = call("compare", "regularizer=none data=mr", "regularizer=dropkey data=mr").out
     assert "regularizer=none: 82.00 ± 2.00 (3)" in single
@@ -165,7 +172,7 @@ def test_equal_differences_have_no_interval(call: Call, folder: Path, make_trial
         assert (row["low"], row["high"], row["no_interval"]) == (None, None, "equal differences")
         assert row["change"] == pytest.approx(4.0)
     if kind == "table":
-        assert "intervals without 0: 0" in compared.out
+        assert "better, untested" in compared.out
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "tex", "csv", "json"])
@@ -212,10 +219,14 @@ def test_compare_databases_and_exports(call: Call, filled: Path, make_trial: Mak
 def test_rank(call: Call, filled: Path) -> None:
     done = call(*COMMANDS["rank"])
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
-    assert "dropkey 1.00 2/2 +5.49%" in lines
-    assert "none 2.00 0/2" in lines
+    assert any(line.startswith("dropkey 1.00 2/2 +5.49% +") for line in lines)
+    assert any(line.startswith("none 2.00 0/2 ") for line in lines)
+    assert any(line.startswith("P(improvement): ") for line in lines)
     content = json.loads(call("rank", "--json").out)
-    assert list(content) == ["rows", "blocks", "left_out", "left_out_regularizers", "friedman", "notes"]
+    assert list(content) == [
+        *("rows", "blocks", "left_out", "left_out_regularizers", "friedman"),
+        *("critical_difference", "pairs", "profiles", "notes"),
+    ]
     assert (content["blocks"], content["left_out"], content["left_out_regularizers"]) == (2, [], [])
 
 

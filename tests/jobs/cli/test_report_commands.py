@@ -103,9 +103,8 @@ def test_trials_with_another_recipe_are_listed_by_results(call: Call, record: Re
         for trial in trials:
             changed = trial.model_copy(update={"recipe": {**trial.recipe, "lr": 0.5}})
             store.record([RunRecord(changed, "succeeded", suites=[FULL])])
-    note = (
-        "8 trials of this suite have another recipe or plug-in than now: `dropbench results quickstart/full` lists all"
-    )
+    other = "8 trials of this suite have another recipe, plug-in or result version than now"
+    note = f"{other}: `dropbench results quickstart/full` lists all"
     assert values(call, FULL) == (0, f"{note} trials\n")
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor
 
 from harness.attention import dispatch
+from harness.attention.backends import backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.c_library import load_function
 from harness.attention.kernels.cpu_masks import BUFFERS
+from harness.attention.reference.sdpa import attention_weights
 from harness.attention.reference.units import Rescale
 from tests.harness.attention import attention_case
 from tests.harness.attention.attention_case import DROPS, MASKS, Case, Drop, needs_compiler
 
-RESCALES: tuple[Rescale, ...] = "renormalize", "inverse"
+RESCALES: tuple[Rescale, ...] = get_args(Rescale)
 DROPS_AND_RESCALES = [
     (drop, rescale) for drop in DROPS for rescale in RESCALES if (drop.unit, rescale) != ("column", "inverse")
 ]
@@ -137,3 +141,63 @@ def test_without_a_blas_function_the_others_compute_the_call(monkeypatch: pytest
     monkeypatch.setattr(cpu_fused, "SGEMM", None)
     Case(DROPS[0], "renormalize").assert_matches_eager("cpu")
     Case(DROPS[0], "inverse").assert_matches_eager("eager")
+    Case(DROPS[0], "detached").assert_matches_eager("eager")
+    Case(DROPS[0], "renormalize", top=3).assert_matches_eager("eager")
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("mask_type", ["none", "padding", "rows"])
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+@pytest.mark.parametrize("top", [1, 5, 64, 100])
+def test_the_largest_logits_become_0_as_in_eager(top: int, causal: bool, mask_type: str) -> None:
+    """Rows with fewer allowed keys than `top` included."""
+    case = Case(Drop("element"), "renormalize", mask_type, causal=causal, top=top)
+    case.assert_matches_eager("cpu")
+    dropped = Case(Drop("element"), "renormalize", mask_type, causal=causal)
+    assert not torch.allclose(case.run("cpu")[0], dropped.run("cpu")[0])
+
+
+def test_of_equal_logits_no_more_than_the_largest_become_0() -> None:
+    """All logits are 1, and all keys are drawn: three of them become 0, and its gradients are as those of eager."""
+    case = Case(Drop("element", seqlen_k=40), "renormalize", ratio=0.999999, head_dim=40, top=3)
+    with torch.no_grad():
+        case.q.fill_(1 / 40**0.5)
+        case.k.fill_(1.0)
+        case.v.copy_(torch.eye(40).expand_as(case.v))
+    weights = case.run("cpu")[0]
+    torch.testing.assert_close(weights.amin(), 1 / (3 + 37 * torch.tensor(1.0).exp()))
+    assert ((weights < weights.amax() / 2).sum(dim=-1) == 3).all()
+
+
+def test_additive_masks_and_too_many_keys_leave_the_largest_logits_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    Case(DROPS[0], "renormalize", "additive", top=3).assert_matches_eager("eager")
+    monkeypatch.setattr(cpu_fused, "MAX_TOP_KEYS", DROPS[0].seqlen_k - 1)
+    Case(DROPS[0], "renormalize", top=3).assert_matches_eager("eager")
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("mask_type", ["none", "padding", "rows"])
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+def test_entropy_equals_that_of_the_weights(causal: bool, mask_type: str) -> None:
+    case = Case(DROPS[0], "renormalize", mask_type, causal=causal)
+    leaves = case.q, case.k, case.v
+    observed = dispatch.attention_and_entropy(*leaves, mask=case.mask, causal=causal, scale=None)
+    assert observed is not None
+    weights = attention_weights(case.q, case.k, mask=case.mask, causal=causal)
+    expected = weights @ case.v, torch.special.entr(weights.clamp_min(1e-30)).sum(dim=-1)
+    torch.testing.assert_close(observed, expected, rtol=5e-5, atol=5e-5)
+    d_entropy = torch.linspace(-1.0, 2.0, expected[1].numel()).view(expected[1].shape)
+    grads, expected_grads = (
+        torch.autograd.grad(both, leaves, (case.d_out, d_entropy)) for both in (observed, expected)
+    )
+    torch.testing.assert_close(grads, expected_grads, rtol=1e-4, atol=1e-4)
+
+
+def test_entropy_of_other_calls_is_left_to_the_caller() -> None:
+    case, additive = Case(DROPS[0], "renormalize"), Case(DROPS[0], "renormalize", "additive").mask
+    leaves = case.q, case.k, case.v
+    assert dispatch.attention_and_entropy(*leaves, mask=additive, causal=False, scale=None) is None
+    double = (tensor.double() for tensor in leaves)
+    assert dispatch.attention_and_entropy(*double, mask=None, causal=False, scale=None) is None
+    with backend("eager"):
+        assert dispatch.attention_and_entropy(*leaves, mask=None, causal=False, scale=None) is None

@@ -18,7 +18,8 @@ from harness.regularizers.methods.attribution import ADDrop, high_region
 from harness.regularizers.passes import Passes
 from harness.regularizers.schedules import constant
 from harness.regularizers.spec import build_regularizer
-from tests.harness.regularizers.methods.one_layer import (
+from tests.harness.regularizers.methods.reference import check
+from tests.harness.regularizers.one_layer import (
     BATCH,
     HEADS,
     SIZE,
@@ -28,7 +29,6 @@ from tests.harness.regularizers.methods.one_layer import (
     passes_of,
     plain_weights,
 )  # fmt: skip
-from tests.harness.regularizers.methods.reference import check
 
 CERTAIN = 1 - 1e-12
 

@@ -16,7 +16,8 @@ from harness.regularizers.methods.attribution import AttendOut, HeadMaskImportan
 from harness.regularizers.methods.weight_modules import DropGenerator
 from harness.regularizers.passes import loss_of_passes
 from harness.regularizers.schedules import constant
-from tests.harness.regularizers.methods.one_layer import (
+from tests.harness.regularizers.methods.reference import check
+from tests.harness.regularizers.one_layer import (
     BATCH,
     HEADS,
     TOKENS,
@@ -25,7 +26,6 @@ from tests.harness.regularizers.methods.one_layer import (
     passes_of,
     plain_weights,
 )  # fmt: skip
-from tests.harness.regularizers.methods.reference import check
 
 ONES = torch.ones(BATCH, HEADS, dtype=torch.float64)
 

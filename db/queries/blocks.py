@@ -1,0 +1,79 @@
+"""The conditions under which `db.queries.rank` compares regularizers, and what counts as a regularizer of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Text, cast, select
+
+from db.schema.tables import Configs
+from db.store.filters import Filter
+from harness.files import canonical_json
+
+Name = tuple[Any, ...]
+"""A regularizer, followed by the values of the keys that split it."""
+
+BASELINE = "none"
+RESULT_VERSIONS = "result_versions"
+
+
+class Block(NamedTuple):
+    """The conditions under which regularizers are compared; data with another fingerprint are other data."""
+
+    task: str
+    data: str
+    model: str
+    preset: str
+    overrides: str
+    fingerprint: str
+    metric: str
+    weights: str = ""
+    mark: str | None = None
+    libraries: str | None = None
+    result_versions: str | None = None
+
+
+def split_keys(configs: Iterable[Mapping[str, Any]], by: Sequence[str], *, versions: bool) -> list[str]:
+    """Return the keys that split regularizers: `by`, and what makes one a different method.
+
+    The latter are parameters with words as values (``rescale``) that differ within a regularizer, and, if `versions`,
+    its result version.
+    """
+    values: dict[tuple[str, str], set[Any]] = defaultdict(set)
+    for config in configs:
+        for key, value in config["params"].items():
+            if isinstance(value, str | bool):
+                values[config["regularizer"], key].add(value)
+    methods = sorted({key for (_, key), own in values.items() if len(own) > 1})
+    return list(dict.fromkeys([*by, *methods, *([RESULT_VERSIONS] if versions else [])]))
+
+
+def name_of(config: Mapping[str, Any], by: Sequence[str]) -> Name:
+    """Return the regularizer of a configuration with its values of the keys `by`."""
+    if config["regularizer"] == BASELINE:
+        return (BASELINE, *(None for _ in by))
+    versions = _of_regularizers(config[RESULT_VERSIONS], yes=True) if RESULT_VERSIONS in by else None
+    own = {key: config[key] for key in ("schedule", "align")}
+    values = {**own, **config["params"], RESULT_VERSIONS: versions}
+    return (config["regularizer"], *(values.get(key) for key in by))
+
+
+def condition_versions(result_versions: str | None) -> str | None:
+    """Return those of a configuration's result versions that are not a regularizer's, None if all are 1."""
+    return _of_regularizers(result_versions, yes=False)
+
+
+def _of_regularizers(result_versions: str | None, *, yes: bool) -> str | None:
+    texts = (result_versions or "").split(", ")
+    return ", ".join(text for text in texts if text and text.startswith("regularizer ") == yes) or None
+
+
+def weights_and_plugins(connection: Connection, filter: Filter) -> dict[str, tuple[str, str]]:
+    """Return the digests of initial weights and plug-ins by configuration, of those that have any."""
+    text = cast(Configs.c.config, Text)
+    has_any = text.not_like('%"weights": null%') | text.not_like('%"plugins": {}%')
+    query = select(Configs.c.id, Configs.c.config).where(*filter.on_configs(Configs.c.id), has_any)
+    rows = connection.execute(query).all()
+    return {id: ((config["weights"] or {}).get("digest", ""), canonical_json(config["plugins"])) for id, config in rows}

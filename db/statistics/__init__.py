@@ -1,0 +1,1 @@
+"""Statistical tests and estimators on numbers, without a database."""

@@ -1,0 +1,75 @@
+"""Result versions of the engine, tasks, models and regularizers: raised when a change of code changes their numbers.
+
+An item's version is part of every trial that uses it, except for version 1. A task and a regularizer declare it as the
+class attribute `result_version`, a model in ``catalog.yaml`` or where it is registered, and the engine here.
+`tests/golden_results` fails when the numbers of an item change and its version does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.regularizers.spec import part_names, result_version_of
+from harness.trials.task import spec_of
+from harness.trials.trial import Trial
+
+ENGINE = 1
+"""The result version of the engine: training loop, optimization, seeding, attention, data loading."""
+
+
+def current_versions(trial: Trial) -> dict[str, int]:
+    """Return the result version of every item that a trial uses, by item: ``engine``, ``regularizer dropkey``."""
+    regularizers = (f"regularizer {name}" for name in part_names(trial.regularizer.name) if name != "none")
+    items = ("engine", f"task {trial.task}", f"model {trial.model}", *regularizers)
+    return {item: item_version(item) for item in items}
+
+
+def item_version(item: str) -> int:
+    """Return the result version of ``engine``, ``task NAME``, ``model NAME`` or ``regularizer NAME``; 1 for data sets.
+
+    Raises:
+        InputError: the task or regularizer is unknown or broken.
+    """
+    kind, _, name = item.partition(" ")
+    if kind == "task":
+        return spec_of(name).result_version
+    if kind == "regularizer":
+        return result_version_of(name)
+    if kind == "model" and name in MODELS:  # a task may build its models itself
+        return int(MODELS.entry(name).facts.get("result_version", 1))
+    return ENGINE if kind == "engine" else 1
+
+
+def with_current_versions(trial: Trial) -> Trial:
+    """Return the trial with the versions of its items that are above 1."""
+    raised = {item: version for item, version in current_versions(trial).items() if version > 1}
+    return trial if raised == trial.result_versions else trial.model_copy(update={"result_versions": raised})
+
+
+def check_versions(trial: Trial) -> None:
+    """Raise InputError if a trial was requested with other result versions than the current ones."""
+    if note := version_note(trial, "requested"):
+        raise InputError(f"{note}: enqueue it again, as another trial")
+
+
+def version_note(trial: Trial, verb: str = "trained") -> str | None:
+    """Return ``trained with result version 1 of regularizer dropkey; version 2 is current``, or None if all agree."""
+    differing = [
+        f"{verb} with result version {trial.result_versions.get(item, 1)} of {item}; version {version} is current"
+        for item, version in current_versions(trial).items()
+        if version != trial.result_versions.get(item, 1)
+    ]
+    return ", ".join(differing) or None
+
+
+def earlier_trials(trial: Trial) -> Iterator[Trial]:
+    """Yield the same trial with earlier result versions, the latest first."""
+    items = sorted(trial.result_versions)
+    choices = product(*(range(trial.result_versions[item], 0, -1) for item in items))
+    next(choices)  # the trial itself
+    for versions in sorted(choices, reverse=True, key=sum):
+        raised = {item: version for item, version in zip(items, versions, strict=True) if version > 1}
+        yield trial.model_copy(update={"result_versions": raised})

@@ -1,0 +1,1 @@
+"""Stored predictions: listed, and compared example by example."""

@@ -1,0 +1,238 @@
+"""No command averages two trials that differ in more than their seed, and none prints rows that look alike."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas
+import pytest
+from starlette.testclient import TestClient
+
+import dropbench
+from db.report.dashboard.app import make_app
+from db.store.run_record import RunRecord
+from db.store.store import Store, open_store
+from harness.settings import Settings
+from harness.trials import result_versions
+from harness.trials.task import spec_of
+from harness.trials.trial import DataRef, Trial, TrialRequest
+from jobs.queue.status import activity
+from tests.paths import DOCS
+
+if TYPE_CHECKING:
+    from tests.db.conftest import Call
+
+SUITE = """
+title: Mine
+source: these tests
+metric: accuracy
+trial: {task: text-classification, data: trec, model: text-transformer}
+rows:
+  - {label: none, baseline: true, trial: {regularizer: none}}
+  - {label: dropkey, trial: {regularizer: dropkey, params: {ratio: 0.3}}}
+columns: [{label: TREC}]
+presets:
+  mini: {seeds: 2}
+"""
+REQUEST = {"task": "text-classification", "data": "trec", "model": "text-transformer"}
+FIRST, SECOND = "a1" * 8, "b2" * 8
+OLD, NEW = "torch 2.12, transformers 5.1", "torch 2.13, transformers 5.1"
+VALUES = {"none": (50.0, 60.0), "dropkey": (10.0, 20.0)}
+"""The values of both trials of each regularizer; a mean of two is 55 or 15."""
+MEANS = re.compile(r"\b(?:55|15)(?:\.0+)?\b")
+PAIRS: dict[str, tuple[str, dict[str, Any]]] = {
+    "data folders": (SECOND, {"data": DataRef(name="trec", fingerprint=SECOND)}),
+    "engine versions": ("engine 2", {"result_versions": {"engine": 2}}),
+    "versions of dropkey": ("regularizer dropkey 2", {"result_versions": {"regularizer dropkey": 2}}),
+    "values of rescale": ("inverse", {"params": {"rescale": "inverse"}}),
+    "models": ("bert-tiny", {"model": "bert-tiny"}),
+    "libraries": ("torch 2.13", {"libraries": NEW}),
+}
+"""The differences of the second trial of each regularizer, as text, and the fields."""
+APART = {"data folders", "engine versions", "models"}
+"""Differences that have tables of their own in the dashboard; of other trials, a table shows one."""
+ASKED = {"values of rescale", "models"}
+"""Differences that `--group-by` pools if the user asks for rows without them; the row says so."""
+
+
+def trials(kind: str) -> Iterator[tuple[Trial, str, float]]:
+    """Yield the trials, each with the libraries that it was trained with and its value."""
+    for name, values in VALUES.items():
+        for second, value in enumerate(values):
+            change = dict(PAIRS[kind][1]) if second else {}
+            seed = int("libraries" in change)  # they are no part of a trial
+            if name == "none" and (
+                change.get("params") or change.get("result_versions", {}).get("regularizer dropkey")
+            ):
+                continue  # `none` has neither
+            libraries = change.pop("libraries", OLD)
+            fields = {**REQUEST, "regularizer": name, "model": change.pop("model", REQUEST["model"])}
+            params = {"ratio": 0.3, **change.pop("params", {})} if name != "none" else {}
+            trial = spec_of("text-classification").draft_for(TrialRequest(**fields, params=params, seed=seed))
+            assert trial is not None
+            trial = trial.model_copy(update={"data": DataRef(name="trec", fingerprint=FIRST), **change})
+            yield trial, libraries, value
+
+
+@pytest.fixture(params=PAIRS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The difference of a pair."""
+    return str(request.param)
+
+
+@pytest.fixture
+def place(folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the trials of a pair in a database, and their suite; the data are elsewhere."""
+    (folder / "mine.yaml").write_text(SUITE)
+    monkeypatch.setenv("COLUMNS", "400")
+    with open_store("sqlite:///dropbench.db") as store:
+        for trial, libraries, value in trials(kind):
+            metrics: list[Any] = [("test/accuracy", -1, value), ("train/loss", 0, value)]
+            store.record([RunRecord(trial, "succeeded", None, ["mine"], [], metrics, libraries=libraries)])
+    return folder
+
+
+@pytest.fixture
+def opened(place: Path) -> Iterator[Store]:
+    """Its store."""
+    with open_store("sqlite:///dropbench.db") as store:
+        yield store
+
+
+def expected(kind: str) -> set[float]:
+    return {value for _, _, value in trials(kind)}
+
+
+def check(text: str, kind: str, *, names: bool = True) -> None:
+    """Check that a text has no mean of both trials and, if `names`, says what differs."""
+    assert not MEANS.search(text), text
+    if names:
+        assert PAIRS[kind][0] in text, text
+
+
+def test_results(place: Path, kind: str, call: Call) -> None:
+    printed = call("results", "--format", "csv").out
+    assert {row["mean"] for row in json.loads(call("results", "--json").out)} == expected(kind)
+    check(call("results").out, kind)
+    assert len(set(printed.splitlines())) == len(expected(kind)) + 1
+    curves = json.loads(call("results", "--curve", "train/loss", "--json").out)
+    assert {row["mean"] for row in curves} == expected(kind)
+
+
+@pytest.mark.parametrize("keys", ["regularizer", "task", "data", "suite,regularizer", "seed", "ratio"])
+def test_results_by_group(place: Path, kind: str, call: Call, keys: str) -> None:
+    rows = json.loads(call("results", "--group-by", keys, "regularizer=dropkey", "--json").out)
+    if kind in ASKED:
+        assert [(row["mean"], row["pooled"]) for row in rows] == [(15.0, "2 configurations × 1 seed")]
+    else:
+        assert {row["mean"] for row in rows} == {10.0, 20.0}
+        check(call("results", "--group-by", keys, "regularizer=dropkey").out, kind)
+
+
+@pytest.mark.parametrize("keys", ["fingerprint", "result_versions", "libraries", "rescale", "model"])
+def test_what_differs_is_a_group_key_and_a_filter_key(place: Path, kind: str, call: Call, keys: str) -> None:
+    rows = json.loads(call("results", "--group-by", keys, "--json").out)
+    assert {key for row in rows for key in row} >= {keys}
+    own = {"data folders": "fingerprint", "libraries": "libraries", "models": "model", "values of rescale": "rescale"}
+    if own.get(kind, "result_versions") == keys:
+        selected = json.loads(call("results", f"{keys}={PAIRS[kind][0]}", "regularizer=dropkey", "--json").out)
+        assert [row["mean"] for row in selected] == [20.0]
+        others = json.loads(call("results", f"{keys}!={PAIRS[kind][0]}", "regularizer=dropkey", "--json").out)
+        assert [row["mean"] for row in others] == [10.0]
+
+
+def test_compare(place: Path, kind: str, call: Call) -> None:
+    done = call("compare", "regularizer=none", "regularizer=dropkey")
+    check(done.out, kind)
+    rows = json.loads(call("compare", "regularizer=none", "regularizer=dropkey", "--json").out)
+    assert {value for row in rows for value in (row["old_mean"], row["new_mean"])} - {None} == expected(kind)
+    texts = [{name: value for name, value in row.items() if not name.startswith(("new_", "change"))} for row in rows]
+    assert len({json.dumps(text) for text in texts}) == len(rows), "rows that look alike"
+    if kind in ("versions of dropkey", "values of rescale"):  # one baseline for both
+        assert {(row["old_mean"], row["new_mean"]) for row in rows} == {(50.0, 10.0), (50.0, 20.0)}
+
+
+def test_rank(place: Path, kind: str, call: Call) -> None:
+    ranking = json.loads(call("rank", "--json").out)
+    improvements = sorted(row["improvement"] for row in ranking["rows"] if row["regularizer"] == "dropkey")
+    if kind in ("versions of dropkey", "values of rescale"):
+        assert improvements == [-80.0, -60.0]
+    else:  # blocks of their own, whose improvements are averaged
+        assert improvements == [pytest.approx((-80.0 - 100 * 40 / 60) / 2)]
+        assert ranking["blocks"] == 2
+    assert not any("means over" in note for note in ranking["notes"])
+
+
+def test_report_and_page(place: Path, kind: str, call: Call) -> None:
+    options = ("--fingerprint", FIRST[:8]) if kind == "data folders" else ()
+    ambiguous = call("report", "mine.yaml", "--format", "json")
+    if options:
+        assert (ambiguous.code, "2 versions: add `--fingerprint" in ambiguous.err) == (2, True)
+    cells = _cells(call, *options)
+    assert {cell["mean"] for cell in cells} <= expected(kind)
+    assert {cell["row"]: cell["mean"] for cell in cells}["dropkey"] == (20.0 if kind == "libraries" else 10.0)
+    assert call("report", "mine.yaml", "--format", "html", "-o", "page.html", *options).code in (0, 1)
+    main = place.joinpath("page.html").read_text(encoding="utf-8").partition("<main")[2].partition("<script")[0]
+    assert "10.00" in main or "20.00" in main
+    check(main, kind, names=False)
+
+
+def test_dashboard(opened: Store, place: Path, kind: str) -> None:
+    settings = Settings(runs=place / "runs", database="sqlite:///dropbench.db")
+    client = TestClient(make_app(settings, activity), base_url="http://127.0.0.1")
+    pages = [client.get("/"), client.get("/suite?name=mine")]
+    links = {link for page in pages for link in re.findall(r'href="(/(?:suite|trial)[^"#]*)"', page.text)}
+    pages += [client.get(link.replace("&amp;", "&")) for link in sorted(links)]
+    assert [page.status_code for page in pages] == [200] * len(pages)
+    text = "".join(page.text for page in pages if "text/html" in page.headers["content-type"])
+    assert ("10.00" if kind in APART else "20.00") in text
+    check(re.sub(r"<svg.*?</svg>|<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL), kind, names=False)
+
+
+def test_views(place: Path, kind: str, call: Call) -> None:
+    page = DOCS.joinpath("results.md").read_text(encoding="utf-8")
+    query = next(line for line in page.splitlines() if line.startswith('dropbench db sql "SELECT suite, config_id'))
+    done = call("db", "sql", query.split('"')[1])
+    assert done.code == 0, done.err
+    check(done.out, kind)
+
+
+def test_frames(place: Path, kind: str) -> None:
+    frame = dropbench.results().to_frame()
+    assert set(frame["mean"]) == expected(kind)
+    assert not frame.drop(columns=["mean", "low", "high"]).astype(str).duplicated().any()
+    if kind not in ASKED:
+        assert set(dropbench.results("regularizer=dropkey", group_by="task").to_frame()["mean"]) == {10.0, 20.0}
+
+
+def test_the_example_for_pandas(place: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = DOCS.joinpath("results.md").read_text(encoding="utf-8")
+    program = next(block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "groupby" in block)
+    monkeypatch.setattr(pandas.DataFrame, "to_string", lambda frame: frame.reset_index().to_csv())
+    place.joinpath("example.py").write_text(program)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        runpy.run_path("example.py")
+    check(out.getvalue(), kind)
+
+
+@pytest.mark.parametrize("kind", ["engine versions"], indirect=True)
+def test_cells_say_which_versions_they_were_trained_with(
+    place: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_versions, "ENGINE", 2)
+    assert [cell["mean"] for cell in _cells(call)] == [60.0, 20.0]
+    monkeypatch.setattr(result_versions, "ENGINE", 3)
+    note = "seed 0: not run: trained with result version 2 of engine; version 3 is current; seed 1: not run"
+    assert [(cell["mean"], cell["incomplete"]) for cell in _cells(call)] == [(None, note)] * 2
+
+
+def _cells(call: Call, *options: str) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads(call("report", "mine.yaml", "--format", "json", *options).out)["cells"]
+    return cells

@@ -1,0 +1,32 @@
+"""Critical-difference diagrams, as `dropbench rank` draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from db.store.run_record import RunRecord
+from db.store.store import open_store
+from harness.regularizers.spec import RegularizerSpec
+from harness.trials.trial import Trial
+from tests.db.conftest import Call
+
+Make = Callable[..., Trial]
+
+
+def test_a_critical_difference_diagram(call: Call, folder: Path, make_trial: Make) -> None:
+    nothing = call("rank", "--format", "svg")
+    assert (nothing.code, "no critical-difference diagram: " in nothing.err) == (2, True)
+    with open_store("sqlite:///dropbench.db") as store:
+        for number, name in enumerate(("none", "dropkey", "dropout")):
+            for block in range(6):
+                trial = make_trial(0, data=f"set-{block}", regularizer=RegularizerSpec(name=name))
+                store.record([RunRecord(trial, "succeeded", metrics=[("test/accuracy", -1, 80.0 + number)])])
+    drawn = call("rank", "--format", "svg").out
+    assert all(f">{name}</text>" in drawn for name in ("none", "dropkey", "dropout"))
+    assert "critical difference 1.35; 6 blocks" in drawn
+    assert "expected a file" in call("rank", "--format", "png").err
+    assert call("rank", "--format", "png", "-o", "cd.png").code == 0
+    assert Path("cd.png").read_bytes().startswith(b"\x89PNG")
+    lines = [" ".join(line.split()) for line in call("rank").out.splitlines()]
+    assert any(line.startswith("dropout 1.00 a 6/6 ") for line in lines)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from db.report.formats.noise import Noise, noise_lines, significant
+
+
+def two(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def test_a_line_per_metric() -> None:
+    noises = [
+        Noise("accuracy", 3.0, 6.0, 5, two), Noise("accuracy", 4.0, 8.0, 3, two), Noise("accuracy", None, None, 1, two),
+        Noise("loss", 0.5, None, 2, two), Noise("entropy", None, None, 0, two),
+    ]  # fmt: skip
+    assert noise_lines(noises, "none") == [
+        "accuracy: noise floor 3.54 (pooled std of none over seeds); detectable difference 7.07 (pooled half-width of"
+        " the intervals, 3 to 5 pairs)",
+        "loss: noise floor 0.50 (pooled std of none over seeds); detectable difference: none with fewer than 3 pairs",
+    ]
+
+
+def test_significant_p_values() -> None:
+    assert significant([0.01, 0.05, None, 0.049]) == 2

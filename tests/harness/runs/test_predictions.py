@@ -1,0 +1,172 @@
+"""Predictions in run directories: written by the final evaluation, with ids that survive reordering of the data."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from harness.errors import InputError, Interrupted
+from harness.predictions.store import predictions_path
+from harness.runs.predictions import load_predictions
+from harness.runs.run_directory import RunDirectory
+from harness.settings import Settings
+from harness.training.engine import run_trial
+from harness.trials.task import TASKS, Split
+from harness.trials.trial import Trial, TrialRequest
+from tasks.images.image_classification import ImageClassification
+from tests.patience import PATIENCE
+
+SMALL = {"steps": 4, "evaluate_every": 2, "batch_size": 32, "model.depth": 1, "model.embed_dim": 16}
+
+
+def make(align: str = "none", **overrides: Any) -> Trial:
+    request = TrialRequest(
+        task="image-classification", data="digits", model="vit-digits", regularizer="dropkey", params={"ratio": 0.3},
+        align=align, overrides={**SMALL, **overrides},
+    )  # fmt: skip
+    return TASKS.get(request.task).trial_for(request, Settings())
+
+
+def train(runs: Path, trial: Trial, stop: Any = lambda: False, **changes: Any) -> tuple[RunDirectory, dict[str, Any]]:
+    directory = RunDirectory.create(runs, trial)
+    settings = Settings(**{"runs": runs, "device": "cpu", "threads": 1, **changes})
+    return directory, run_trial(directory, settings, stop)
+
+
+def test_monte_carlo_and_split_batches_have_predictions_of_their_own_evaluation(tmp_path: Path) -> None:
+    directory, result = train(tmp_path, make("monte-carlo-2"), micro_batch_splits=3)
+    for split in ("dev", "test"):
+        predictions = load_predictions(directory, split)
+        assert predictions is not None
+        assert predictions.metrics()["accuracy"] == pytest.approx(result["metrics"][f"{split}/accuracy"])
+        assert [row["index"] for row in predictions.rows] == list(range(len(predictions.rows)))
+
+
+def test_an_interrupted_trial_has_none_and_gives_the_same_file_at_its_end(tmp_path: Path) -> None:
+    whole, _ = train(tmp_path / "whole", make())
+    with pytest.raises(Interrupted):
+        train(tmp_path / "parts", make(), lambda: True)
+    directory = RunDirectory(tmp_path / "parts" / make().id)
+    assert load_predictions(directory, "test") is None
+    train(tmp_path / "parts", make())
+    paths = [predictions_path(each.path, "test") for each in (whole, directory)]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_predictions_of_another_trial_or_split_are_refused(tmp_path: Path) -> None:
+    directory, _ = train(tmp_path, make())
+    shutil.copyfile(predictions_path(directory.path, "dev"), predictions_path(directory.path, "test"))
+    with pytest.raises(InputError, match=f"predictions of trial {directory.id} on dev: expected those of this trial"):
+        load_predictions(directory, "test")
+
+
+class Silent(ImageClassification):
+    """A task whose `evaluate` records nothing, as plug-ins of earlier versions."""
+
+    name = "silent"
+
+    def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
+        return {"accuracy": 100.0 * len([*batches]) / 9}
+
+
+class Nameless(ImageClassification):
+    """A task whose examples have no ids."""
+
+    name = "nameless"
+
+    def example_id(self, split: Split, index: int) -> None:  # type: ignore[override]
+        return None
+
+
+class Ranked(ImageClassification):
+    """A task with partial scores and a metric of its own name."""
+
+    name = "ranked"
+
+    def correct(self, logits: Any, labels: Any) -> Any:
+        return 1.0 / (1 + (logits > logits.gather(1, labels[:, None])).sum(dim=1))
+
+
+@pytest.mark.parametrize("task", [Silent, Nameless, Ranked])
+def test_a_task_of_the_user_keeps_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any) -> None:
+    monkeypatch.setattr(TASKS, "_entries", dict(TASKS._entries))
+    TASKS.register(task.name)(task)
+    trial = make().model_copy(update={"task": task.name})
+    directory, result = train(tmp_path, trial)
+    predictions = load_predictions(directory, "test")
+    if task is not Ranked:
+        assert predictions is None
+        assert not (directory.path / "predictions").exists()
+    else:
+        assert predictions is not None
+        assert predictions.metrics()["accuracy"] == pytest.approx(result["metrics"]["test/accuracy"])
+        assert {row["correct"] for row in predictions.rows} - {0.0, 1.0}
+
+
+def test_ids_survive_reordering_of_the_data(tmp_path: Path) -> None:
+    lines = [f"{label} question number {number} about things\n" for number, label in enumerate([0, 1, 2, 3, 4, 5] * 10)]
+    lines += lines[:3]  # duplicates
+    ids = []
+    for name, test in (("a", lines), ("b", lines[::-1])):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "TREC.train.all").write_text("".join(lines * 2), encoding="latin-1")
+        (folder / "TREC.test.all").write_text("".join(test), encoding="latin-1")
+        request = TrialRequest(
+            task="text-classification", data="trec", model="text-transformer",
+            overrides={"steps": 2, "model.layers": 1, "model.dim": 16, "model.heads": 2},
+        )  # fmt: skip
+        settings = {"folders": {"trec": folder}}
+        trial = TASKS.get(request.task).trial_for(request, Settings(**settings))  # type: ignore[arg-type]
+        directory, _ = train(tmp_path / "runs", trial, **settings)
+        predictions = load_predictions(directory, "test")
+        assert predictions is not None
+        ids.append([row["id"] for row in predictions.rows])
+    assert len({*ids[0]}) == len(lines)
+    assert sum("-" in id for id in ids[0]) == 3
+    assert {*ids[0]} == {*ids[1]}
+    assert ids[0] != ids[1]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import dropbench
+from tests.harness.runs.test_predictions import make, train
+if __name__ == "__main__":
+    train(Path(sys.argv[1]), make())
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_train_together_write_each_example_once(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "script.py").write_text(SCRIPT)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "runs")],
+            env={
+                **os.environ, "PYTHONPATH": str(Path.cwd()), "RANK": str(rank), "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            },
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    assert [process.wait(PATIENCE) for process in processes] == [0, 0]
+    directory = RunDirectory(tmp_path / "runs" / make().id)
+    predictions = load_predictions(directory, "test")
+    assert predictions is not None
+    assert [row["index"] for row in predictions.rows] == list(range(359))
+    (end,) = [event for event in directory.events() if event["event"] == "end"]
+    assert predictions.metrics()["accuracy"] == pytest.approx(end["metrics"]["test/accuracy"])

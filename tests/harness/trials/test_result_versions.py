@@ -1,0 +1,112 @@
+"""Result versions: where they are declared, how they enter a trial, and what is said of earlier ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.errors import InputError
+from harness.models.catalog import MODELS
+from harness.regularizers.drop import UnitDrop
+from harness.regularizers.spec import complete_spec
+from harness.settings import Settings
+from harness.trials import result_versions
+from harness.trials.plugins import make_trials
+from harness.trials.result_versions import check_versions, earlier_trials, version_note
+from harness.trials.task import spec_of
+from harness.trials.trial import Trial, TrialRequest
+from jobs.cli.listing import list_items, regularizer_item
+
+REQUEST = TrialRequest(
+    task="image-classification", data="digits", model="vit-digits", regularizer="drophead+dropkey", params={}
+)
+
+
+def make() -> Trial:
+    (trial,) = make_trials(REQUEST, [0], Settings())
+    return trial
+
+
+@pytest.fixture
+def raised(monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """The same trial as of `make` after two increases of the regularizer and one of everything else."""
+    monkeypatch.setattr(result_versions, "ENGINE", 2)
+    monkeypatch.setattr(spec_of(REQUEST.task), "result_version", 2, raising=False)
+    monkeypatch.setitem(MODELS.entry("vit-digits").facts, "result_version", 2)
+    monkeypatch.setattr(UnitDrop, "result_version", 3)
+    return make()
+
+
+def test_versions_of_one_are_no_part_of_a_trial() -> None:
+    """The id is that of the commit before result versions."""
+    trial = make()
+    assert (trial.result_versions, trial.result_versions_text, version_note(trial)) == ({}, None, None)
+    assert "result_versions" not in trial.config()
+    assert "result_versions" not in trial.to_json()
+    assert list(earlier_trials(trial)) == []
+
+
+def test_each_item_has_its_own_version(raised: Trial) -> None:
+    expected = {"engine": 2, "model vit-digits": 2, "regularizer dropkey": 3, "task image-classification": 2}
+    assert raised.result_versions == expected
+    assert raised.result_versions_text == ", ".join(f"{item} {version}" for item, version in expected.items())
+    again = Trial.from_json(raised.to_json())
+    assert (again, again.id) == (raised, raised.id)
+    draft = spec_of(REQUEST.task).draft_for(REQUEST)
+    assert draft is not None
+    assert draft.result_versions == expected
+
+
+@pytest.mark.parametrize("item", ["engine", "model vit-digits", "regularizer dropkey", "task image-classification"])
+def test_each_version_changes_both_ids(raised: Trial, item: str) -> None:
+    changed = raised.model_copy(update={"result_versions": raised.result_versions | {item: 7}})
+    assert changed.id != raised.id
+    assert changed.config_id != raised.config_id
+
+
+def test_earlier_trials_come_latest_first(raised: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = list(earlier_trials(raised))
+    assert len({trial.id for trial in earlier} - {raised.id}) == len(earlier) == 2 * 2 * 2 * 3 - 1
+    totals = [sum({**dict.fromkeys(raised.result_versions, 1), **trial.result_versions}.values()) for trial in earlier]
+    assert totals == sorted(totals, reverse=True)
+    monkeypatch.undo()
+    assert earlier[-1] == make()
+
+
+def test_a_trial_of_another_version_is_refused(raised: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_versions(raised)
+    old = raised.model_copy(update={"result_versions": {**raised.result_versions, "regularizer dropkey": 2}})
+    note = "trained with result version 2 of regularizer dropkey; version 3 is current"
+    assert version_note(old) == note
+    with pytest.raises(
+        InputError, match=r"^requested with result version 2 of .*: enqueue it again, as another trial$"
+    ):
+        check_versions(old)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="version 2 of engine; version 1 is current"):
+        check_versions(raised)
+
+
+def test_raised_versions_are_listed(raised: Trial) -> None:
+    def listed(kind: str) -> dict[str, Any]:
+        return {item["name"]: item["result_version"] for item in list_items(kind) if "result_version" in item}
+
+    assert listed("tasks") == {"image-classification": 2}
+    assert listed("models") == {"vit-digits": 2}
+    assert {"dropkey", "dropout"} <= listed("regularizers").keys()
+    assert regularizer_item("dropkey")["result_version"] == 3
+
+
+@pytest.mark.parametrize("version", [1, 0, -1, "a", 2.5])
+def test_only_versions_above_one_are_stored(version: object) -> None:
+    content = {**make().model_dump(), "result_versions": {"engine": version}}
+    with pytest.raises(ValueError, match="result_versions"):
+        Trial.model_validate(content)
+
+
+def test_the_baseline_has_no_version_of_its_own() -> None:
+    trial = make().model_copy(update={"regularizer": complete_spec("none")})
+    assert set(result_versions.current_versions(trial)) == {
+        "engine", "model vit-digits", "task image-classification",
+    }  # fmt: skip
