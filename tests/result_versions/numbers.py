@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.regularizers import REGULARIZERS
 from harness.runs.run_directory import RunDirectory
+from harness.seeding import seed_all
 from harness.settings import Settings
 from harness.training.environment import installed_version
 from harness.trials.plugins import make_trials
@@ -73,6 +74,7 @@ def _spread_weights(request: TrialRequest, settings: Settings) -> Path:
     (trial,) = make_trials(request, [request.seed], settings)
     task = TASKS.get(trial.task)(trial, settings)
     task.setup()
+    seed_all(request.seed)
     model, generator = task.build_model(), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
