@@ -18,7 +18,8 @@ from jobs.cli.last_request import last_request
 from jobs.cli.options import TrialOptions, expand_options
 
 if TYPE_CHECKING:
-    from db.report.view.view import CellTrials, View
+    from db.report.view.cells import CellTrials
+    from db.report.view.view import View
     from db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True)

@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from db.report.view.view import CellResult
+from db.report.view.cells import CellResult
 from harness.analysis import analysis_of
 from harness.errors import InputError
 from harness.files import open_regular

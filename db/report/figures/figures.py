@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from db.report.figures.distributions import arrays_of, distributions
 from db.report.formats.layout import column_label
-from db.report.view.view import CellResult, View
+from db.report.view.cells import CellResult
+from db.report.view.view import View
 from harness.analysis import analysis_of
 from harness.analysis.figures import png
 from harness.analysis.pictures.attention_figure import SCALE, draw_between, draw_over

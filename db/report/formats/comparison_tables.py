@@ -10,9 +10,9 @@ from typing import Any
 from db.queries.blocks import BASELINE
 from db.queries.rank import Ranking
 from db.queries.statistics import EQUAL
-from db.report.formats.layout import SIGNIFICANT
 from db.report.formats.listing import TextTable, format_value, needs_fingerprint, results_table
 from db.report.formats.noise import Noise, noise_lines, significant
+from db.report.formats.numbers import SIGNIFICANT
 from db.statistics.evidence import ZONE
 from db.store.rows import Row
 from harness.regularizers.spec import spec_label

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from db.report.formats.escaping import MAX_TEXT, cut, latex, latex_definitions, markdown
-from db.report.formats.layout import Line, about, incomplete, source_grid
+from db.report.formats.layout import Line, source_grid
+from db.report.formats.legend import about, incomplete
 from db.report.formats.listing import latex_lines, markdown_lines, to_csv, to_parquet
-from db.report.view.view import CellResult, View
+from db.report.view.cells import CellResult
+from db.report.view.view import View
 
 
 def as_markdown(view: View) -> str:

@@ -16,7 +16,8 @@ from db.report.figures.distributions import BINS, Array, load_arrays
 from db.report.formats.escaping import cut
 from db.report.page.charts import Group, histogram_chart, labels, parameter_chart, rounded
 from db.report.page.maps import draw_maps, strengths
-from db.report.view.view import CellResult, View
+from db.report.view.cells import CellResult
+from db.report.view.view import View
 from harness.errors import InputError
 from harness.runs.run_directory import Runs
 

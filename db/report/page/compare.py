@@ -9,7 +9,7 @@ import numpy as np
 
 from db.queries.marks import flatten
 from db.report.formats.escaping import cut
-from db.report.formats.layout import format_metric
+from db.report.formats.numbers import format_metric
 from db.report.page.charts import Group, band_chart, rounded
 from db.report.page.records import Curve, load_configs
 from db.report.page.training import Training

@@ -10,11 +10,13 @@ from typing import Any
 
 from db.queries.marks import flatten
 from db.report.formats.escaping import cut
-from db.report.formats.layout import delta_text, format_metric, incomplete, mean_std
+from db.report.formats.legend import incomplete
+from db.report.formats.numbers import delta_text, format_metric, mean_std
 from db.report.page.records import Record, load_configs, load_records
 from db.report.page.table import Anchors
+from db.report.view.cells import CellResult, SeedResult
 from db.report.view.notes import params_text
-from db.report.view.view import CellResult, SeedResult, View, baselines
+from db.report.view.view import View, baselines
 from db.store.store import Store
 from harness.errors import InputError
 from harness.files import read_json, read_tail

@@ -10,7 +10,8 @@ from db.queries.blocks import BASELINE
 from db.queries.statistics import MIN_PAIRS
 from db.report.figures.critical_difference import critical_difference_diagram
 from db.report.formats.comparison_tables import ranking_legend, ranking_table
-from db.report.formats.layout import column_label, delta_text, mean_std
+from db.report.formats.layout import column_label
+from db.report.formats.numbers import delta_text, mean_std
 from db.report.page.charts import (
     MAX_CHARTS,
     MAX_ROWS,
@@ -23,8 +24,9 @@ from db.report.page.charts import (
     parameter_chart,
     rounded,
 )
+from db.report.view.cells import CellResult
 from db.report.view.ranking import ranking_of
-from db.report.view.view import CellResult, View, baselines, pairs
+from db.report.view.view import View, baselines, pairs
 from harness.regularizers.spec import spec_label
 from harness.trials.metric import Metric
 

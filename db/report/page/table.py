@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import starmap, zip_longest
 
-from db.report.formats.layout import MINUS, Entry, Grid, source_grid
+from db.report.formats.layout import Entry, Grid, source_grid
+from db.report.formats.numbers import MINUS
 from db.report.view.view import View
 
 Anchors = Mapping[tuple[str, str], str]

@@ -13,7 +13,8 @@ from db.report.page import charts
 from db.report.page.charts import MAX_CHARTS, MAX_ROWS, Group, labels
 from db.report.page.details import load_environment, text_list
 from db.report.page.records import Points, SeedBand, load_curves, merge_seeds
-from db.report.view.view import CellResult, View
+from db.report.view.cells import CellResult
+from db.report.view.view import View
 from db.store.store import Store
 from harness.analysis import analysis_of
 from harness.trials.task import spec_of

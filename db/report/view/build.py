@@ -8,7 +8,8 @@ from pathlib import Path
 
 from db.queries.marks import subset_notes
 from db.queries.recorded import AmbiguousFilesError, trials_of
-from db.report.view.view import CellTrials, View, build
+from db.report.view.cells import CellTrials
+from db.report.view.view import View, build
 from db.store.store import Store
 from db.tuning.select import select
 from harness.errors import InputError

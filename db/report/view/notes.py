@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from db.report.view.view import CellResult, View
+from db.report.view.cells import CellResult
+from db.report.view.view import View
 from db.tuning.select import Selection
 from harness.errors import InputError
 from harness.suites.cell import SuiteOptions

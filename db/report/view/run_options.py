@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from db.queries.recorded import PREFIX, AmbiguousFilesError
 from db.report.view.build import resolve_cells
+from db.report.view.cells import CellTrials
 from db.report.view.variants import Variant, variants_of
-from db.report.view.view import CellTrials
 from db.store.store import Store
 from harness.errors import InputError, count_of
 from harness.regularizers.spec import RegularizerSpec, complete_spec, parse_spec

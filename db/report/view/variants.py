@@ -12,7 +12,8 @@ from sqlalchemy import select
 from db.queries.blocks import condition_versions
 from db.queries.declarations import load_known
 from db.report.view.build import build_view, resolve_cell
-from db.report.view.view import CellTrials, View
+from db.report.view.cells import CellTrials
+from db.report.view.view import View
 from db.schema.connection import reading
 from db.schema.tables import Configs, Memberships, Trials
 from db.store.rows import in_list

@@ -12,8 +12,9 @@ import pytest
 from db.queries.marks import differing_versions
 from db.queries.rank import rank
 from db.queries.results import curves, results
-from db.report.formats.layout import about, incomplete
-from db.report.view.view import CellTrials, build
+from db.report.formats.legend import about, incomplete
+from db.report.view.cells import CellTrials
+from db.report.view.view import build
 from db.store.rebuild import rebuild
 from db.store.rows import Row
 from db.store.store import Store

@@ -16,7 +16,8 @@ import yaml
 from rich.console import Console
 
 from db.report.formats.terminal import print_suite_table
-from db.report.view.view import CellTrials, View, build
+from db.report.view.cells import CellTrials
+from db.report.view.view import View, build
 from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store
 from harness.regularizers.spec import RegularizerSpec

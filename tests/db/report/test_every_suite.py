@@ -21,7 +21,8 @@ from markdown_it import MarkdownIt
 from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
 from db.report.formats.layout import long_grid, wide_grid
 from db.report.page.document import page
-from db.report.view.view import CellTrials, View, build
+from db.report.view.cells import CellTrials
+from db.report.view.view import View, build
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from harness.regularizers.spec import complete_spec

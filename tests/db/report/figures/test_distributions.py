@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.report.figures.distributions import BINS, _merge_bins, distributions
-from db.report.view.view import CellResult
+from db.report.view.cells import CellResult
 from db.store.store import Store
 from harness.analysis.sparsity import BINS as SPARSITY_BINS
 from harness.analysis.sparsity import WIDTH

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from db.report.formats.documents import as_json, as_latex, as_markdown
-from db.report.formats.layout import format_metric, long_grid, wide_grid
+from db.report.formats.layout import long_grid, wide_grid
+from db.report.formats.numbers import format_metric
 from db.report.page.document import page
-from db.report.view.view import CellTrials, View
+from db.report.view.cells import CellTrials
+from db.report.view.view import View
 from db.store.store import Store
 from harness.suites.cell import SuiteOptions
 from harness.trials.metric import Metric

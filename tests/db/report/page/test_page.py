@@ -15,7 +15,8 @@ from db.report.page import templates
 from db.report.page.document import page
 from db.report.page.table import table_of
 from db.report.view.build import with_subsets
-from db.report.view.view import CellTrials, View
+from db.report.view.cells import CellTrials
+from db.report.view.view import View
 from db.store.store import Store
 from harness.runs.run_directory import RunDirectory
 from harness.suites.cell import SuiteOptions

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from db.report.formats.layout import about
+from db.report.formats.legend import about
+from db.report.view.cells import CellTrials
 from db.report.view.notes import recipe_lines
-from db.report.view.view import CellTrials, View, build
+from db.report.view.view import View, build
 from db.store.store import Store
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite, load_suite, parse_suite

@@ -15,8 +15,9 @@ import yaml
 from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown
 from db.report.formats.layout import long_grid
 from db.report.view.build import build_view, resolve_cells
+from db.report.view.cells import CellResult
 from db.report.view.variants import variants, view_of
-from db.report.view.view import CellResult, View
+from db.report.view.view import View
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.tuning.select import PRUNED

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.queries.statistics import MIN_PAIRS, paired_t_test
-from db.report.view.view import CellTrials, View, metric_of
+from db.report.view.cells import CellTrials
+from db.report.view.view import View, metric_of
 from db.store.store import Store, open_store
 from harness.errors import InputError
 from harness.suites.cell import SuiteOptions
