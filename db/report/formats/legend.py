@@ -1,0 +1,123 @@
+"""Notes of a table: why numbers are missing, and the legend below the table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from db.queries.statistics import EQUAL, MIN_PAIRS, TOO_FEW
+from db.report.formats.noise import Noise, noise_lines, significant
+from db.report.formats.numbers import SIGNIFICANT, format_metric
+from db.report.view.cells import CellResult
+from db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
+from db.report.view.view import View, baselines
+from harness.suites.search_space import RECIPE_PREFIX
+from harness.trials.trial import PARTIAL
+
+
+def incomplete(result: CellResult) -> str | None:
+    """Return a note on the seeds without a number; None if there are none or their common state says enough."""
+    if result.reason:
+        return result.reason
+    if result.selection is not None and result.chosen is None:
+        return "; ".join(filter(None, [progress_text(result.selection), lost_candidates(result.selection)]))
+    groups: dict[tuple[str, str | None], list[int]] = {}
+    for seed in result.seeds:
+        if seed.value is None:
+            reason = seed.reason
+            if seed.state == "succeeded":
+                reason = f"the run reported no finite {result.metric.name}"
+            groups.setdefault((seed.state, reason), []).append(seed.seed)
+    (state, reason), *others = groups or [("", None)]
+    if result.n == 0 and not others and (reason is None or state == "skipped"):
+        return reason  # the state is in the table
+    parts = []
+    for (state, reason), seeds in groups.items():
+        numbers = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        parts.append(f"{numbers}: {state}" + (f": {reason}" if reason else ""))
+    return "; ".join(parts)
+
+
+def about(view: View, *, intervals: bool = True) -> list[str]:
+    """Return the legend: source and meaning of the numbers, and how their recipes and data differ from the source."""
+    results = list(view.cells.values())
+    metrics = dict.fromkeys(result.metric for result in results)
+    names = (metric.name if metric.unit in ("", "count") else f"{metric.name} in {metric.unit}" for metric in metrics)
+    seeds = sorted({seed.seed for result in results for seed in result.seeds})
+    numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
+    spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
+    lines = [f"source: {view.suite.source}", f"test {', '.join(names)}: {spread}; bold: best in its column"]
+    base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
+    if base:
+        baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
+        lines.append(f"Δ base: difference from {baseline}, paired by seed")
+        reasons = {result.no_interval for result in results if result.delta is not None and intervals}
+        if None in reasons:
+            lines[-1] += "; [low, high]: 95 % confidence interval (paired t-test)"
+        if TOO_FEW in reasons:
+            lines.append(f"no confidence interval: row and baseline share fewer than {MIN_PAIRS} seeds")
+        if EQUAL in reasons:
+            lines.append(f"{EQUAL}: no confidence interval or p-value, as the difference is the same for all seeds")
+        if tests := sum(result.p_value is not None for result in results):
+            confirmed = significant([result.p_holm for result in results])
+            lines.append(
+                f"{SIGNIFICANT}: significant at 5 % after Holm's correction for the {tests} differences of the table:"
+                f" {confirmed}; after Benjamini-Hochberg's: {significant([result.p_bh for result in results])}"
+            )
+        lines += noise_lines(_noises(view), "the baseline")
+    if any(result.published is not None for result in results):
+        lines.append("published: value in the source; Δ: ours − published")
+    lines += _floor_lines(view)
+    lines += [*selection_lines(results), *recipe_lines(view)]
+    if any(result.synthetic for result in results):
+        lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
+    subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
+    lines += [f"subset: {data}, {note}" for data, note in subsets]
+    fingerprints = dict.fromkeys((result.cell.request.data, result.fingerprint or "") for result in results)
+    lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
+    if view.versions:
+        lines.append(f"trained with different versions: {view.versions}")
+    lines += view.outdated
+    if overrides := _overrides(view):
+        lines.append(f"recipe overridden: {', '.join(overrides)}")
+    return lines
+
+
+def _noises(view: View) -> list[Noise]:
+    """Return the noise of the differences of a table."""
+    noises = []
+    for position, baseline in baselines(view).items():
+        result = view.cells[position]
+        if result.delta is not None:
+            half_width = None if result.interval is None else (result.interval[1] - result.interval[0]) / 2
+            text = partial(format_metric, metric=result.metric)
+            noises.append(Noise(result.metric.name, baseline.std, half_width, result.paired, text))
+    return noises
+
+
+def _floor_lines(view: View) -> list[str]:
+    """Return one line on the floors of each data set, best predictor first."""
+    metrics = {(result.cell.request.data, result.metric.name): result.metric for result in view.cells.values()}
+    lines = []
+    for key, values in view.floors.items():
+        metric = metrics[key]
+        order = sorted(values.items(), key=lambda item: item[1], reverse=metric.higher_is_better is not False)
+        texts = (f"{format_metric(value, metric)} {name}" for name, value in order)
+        lines.append(f"floor: {key[0]}, test {metric.name}: {', '.join(texts)}")
+    return lines
+
+
+def _overrides(view: View) -> list[str]:
+    """Return the overrides that neither the preset nor the suite sets itself."""
+    suite = view.suite
+    axes = (*suite.rows, *suite.columns)
+    declared = [suite.trial.get("overrides", {}), *(axis.trial.get("overrides", {}) for axis in axes)]
+    declared += [axis.presets.get(view.preset, {}) for axis in axes]
+    declared += [suite.presets[view.preset].overrides] if view.preset in suite.presets else []
+    texts = [
+        f"{key}={value}"
+        for result in view.cells.values()
+        for key, value in result.cell.request.overrides.items()
+        if f"{RECIPE_PREFIX}{key}" not in (result.chosen or ())
+        and not any(key in overrides and overrides[key] == value for overrides in declared)
+    ]
+    return list(dict.fromkeys(texts))

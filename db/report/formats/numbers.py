@@ -1,0 +1,43 @@
+"""Write metrics, deviations and differences as text."""
+
+from __future__ import annotations
+
+from db.queries.statistics import EQUAL
+from db.report.formats.noise import significant
+from db.report.view.cells import CellResult
+from harness.trials.metric import Metric
+
+MINUS = "−"
+SIGNIFICANT = "†"
+"""Mark of differences that are significant after Holm's correction."""
+
+
+def format_metric(value: float | None, metric: Metric, *, signed: bool = False) -> str:
+    """Return percentages with two decimals, counts with none, others with three; zero after rounding has no sign."""
+    if value is None:
+        return ""
+    digits = {"%": ".2f", "mm": ".2f", "count": ",.0f"}.get(metric.unit, ".3f")
+    text = f"{value:{'+' if signed else ''}{digits}}"
+    if float(text.replace(",", "")) == 0.0:
+        text = text.lstrip("+-")
+    return text.replace("-", MINUS)
+
+
+def mean_std(value: float | None, std: float | None, metric: Metric) -> str:
+    """Return mean ± std; the mean alone without a std."""
+    deviation = f" ± {format_metric(std, metric)}" if value is not None and std is not None else ""
+    return format_metric(value, metric) + deviation
+
+
+def delta_text(result: CellResult, interval: bool = True) -> str:
+    """Return the difference from the baseline, with a mark if it is significant after Holm's correction.
+
+    With its interval, or `EQUAL` instead of one, if `interval` is true.
+    """
+    text = format_metric(result.delta, result.metric, signed=True)
+    if interval and result.interval is not None:
+        low, high = (format_metric(bound, result.metric, signed=True) for bound in result.interval)
+        text = f"{text} [{low}, {high}]"
+    elif interval and result.no_interval == EQUAL:
+        text = f"{text} [{EQUAL}]"
+    return f"{text} {SIGNIFICANT}" if significant([result.p_holm]) else text

@@ -1,0 +1,118 @@
+"""Cells of a table: their trials, the results of the seeds, and the numbers shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from db.tuning.budget import expected_dev
+from db.tuning.select import Candidate, Selection
+from harness.suites.cell import Cell
+from harness.suites.search_space import Params
+from harness.suites.suite import SYNTHETIC
+from harness.trials.metric import Metric
+from harness.trials.trial import Trial, TrialState
+
+
+@dataclass(frozen=True)
+class CellTrials:
+    """A cell with its trials, or the reason why they cannot be created on this machine.
+
+    Attributes:
+        selection: for a swept cell; `cell` and `trials` are those of the selected candidate, if there is one.
+    """
+
+    cell: Cell
+    trials: Sequence[Trial]
+    reason: str | None = None
+    selection: Selection | None = None
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """State and value of one seed; `value` is None without a finite number."""
+
+    id: str
+    seed: int
+    state: TrialState | Literal["not run", "not analyzed", "left out"]
+    reason: str | None
+    value: float | None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell with the results in the database.
+
+    Attributes:
+        mean, std, n: over the seeds with a value; std is the sample standard deviation, None for n < 2.
+        delta: difference from the baseline of the same column: the mean of the paired differences over the seeds that
+            both have (`paired` counts them), or the difference of the means if they share none. None for the baseline.
+        interval, p_value: 95 % confidence interval and p-value of `delta` by a paired t-test, or None.
+        p_holm, p_bh: the p-value corrected for all differences of the table (Holm, Benjamini-Hochberg).
+        no_interval: why there is no interval (`db.queries.statistics`); None if there is one, or no `delta`.
+        published, published_std: the values printed in the source.
+        result_versions: the result versions of its trials that are not 1 (`Trial.result_versions_text`).
+        delta_published: mean − published; None on synthetic data, which the source did not use.
+        best: its mean is the best of the column.
+        reason: why the cell has no trials.
+        selection: the candidates of a swept cell.
+        subset: notes, if its data are a subset of the published ones (`db.report.view.build`).
+    """
+
+    cell: Cell
+    row: str
+    metric: Metric
+    fingerprint: str | None
+    regularizer: Mapping[str, Any]
+    schedule: str
+    seeds: tuple[SeedResult, ...]
+    reason: str | None
+    mean: float | None = None
+    std: float | None = None
+    n: int = 0
+    delta: float | None = None
+    paired: int = 0
+    interval: tuple[float, float] | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    p_bh: float | None = None
+    no_interval: str | None = None
+    published: float | None = None
+    published_std: float | None = None
+    delta_published: float | None = None
+    best: bool = False
+    selection: Selection | None = None
+    subset: tuple[str, ...] = ()
+    result_versions: str | None = None
+
+    @property
+    def chosen(self) -> Params | None:
+        """Values selected for a swept cell; None until all of its candidates are done or lost."""
+        chosen = self.selection.chosen if self.selection is not None else None
+        return chosen.params if chosen is not None else None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Candidates of a swept cell."""
+        return self.selection.candidates if self.selection is not None else ()
+
+    @property
+    def expected_dev(self) -> list[float] | None:
+        """Expected dev score over the number of candidates (`db.tuning.budget`)."""
+        return expected_dev(self.selection) if self.selection is not None else None
+
+    @property
+    def averaged(self) -> list[SeedResult]:
+        """The seeds that are not left out."""
+        return [seed for seed in self.seeds if seed.state != "left out"]
+
+    @property
+    def column(self) -> str:
+        """Label of its column."""
+        return self.cell.column
+
+    @property
+    def synthetic(self) -> bool:
+        """True for generated data."""
+        return self.cell.request.data.endswith(SYNTHETIC)
