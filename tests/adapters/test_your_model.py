@@ -25,6 +25,7 @@ def test_there_is_an_example_for_each_library() -> None:
         "timm",
         "transformers, with its Trainer",
         "Plain torch",
+        "A training loop of your own",
         "Other models",
     ]
     assert TEXT.count("```python") == len(EXAMPLES)

@@ -45,7 +45,7 @@ def complete(folder: Path, *words: str, shell: str = "bash") -> list[str]:
         (["enqueue", "quickstart", "dropkey/table8"], ["dropkey/table8"]),
         (["run", "--model", "t2t-vit-d"], ["t2t-vit-digits"]),
         (["run", "--task", "text"], ["text-classification", "textual-entailment"]),
-        (["run", "--preset", ""], ["mini", "paper"]),
+        (["run", "--preset", ""], ["mini", "small", "paper"]),
         (["run", "--schedule", "in"], ["increasing"]),
         (["run", "--backend", "e"], ["eager"]),
         (["submit", "--executor", ""], ["local", "slurm", "debug"]),
