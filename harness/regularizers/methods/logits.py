@@ -29,11 +29,10 @@ class LogitNoise(AroundAttention):
         scale: float | None,
     ) -> Tensor:  # fmt: skip
         """Attend with noise in the mask; shapes as in `AroundAttention.around`."""
-        import torch
+        from harness.attention.reference.noise import normal_like  # which needs torch
+        from harness.attention.reference.sdpa import mask_logits
 
-        from harness.attention.reference.sdpa import mask_logits  # which needs torch
-
-        noise = torch.randn(*q.shape[:-1], k.shape[-2], dtype=q.dtype, device=q.device).mul_(site.ratio)
+        noise = normal_like(q, (*q.shape[:-1], k.shape[-2]), site.ratio)
         return inner(q, k, v, mask=mask_logits(noise, mask), causal=causal, scale=scale)
 
 
