@@ -29,10 +29,9 @@ class LogitNoise(AroundAttention):
         scale: float | None,
     ) -> Tensor:  # fmt: skip
         """Attend with noise in the mask; shapes as in `AroundAttention.around`."""
-        from harness.attention.reference.noise import normal_like  # which needs torch
-        from harness.attention.reference.sdpa import mask_logits
+        from harness.attention.reference.sdpa import mask_logits  # which needs torch
 
-        noise = normal_like(q, (*q.shape[:-1], k.shape[-2]), site.ratio)
+        noise = q.new_empty(*q.shape[:-1], k.shape[-2]).normal_(std=site.ratio)
         return inner(q, k, v, mask=mask_logits(noise, mask), causal=causal, scale=scale)
 
 
