@@ -46,7 +46,8 @@ FIRST, SECOND = "a1" * 8, "b2" * 8
 OLD, NEW = "torch 2.12, transformers 5.1", "torch 2.13, transformers 5.1"
 VALUES = {"none": (50.0, 60.0), "dropkey": (10.0, 20.0)}
 """The values of both trials of each regularizer; a mean of two is 55 or 15."""
-MEANS = re.compile(r"\b(?:55|15)(?:\.0+)?\b")
+MEANS = re.compile(r"(?<![\w:.-])(?:55|15)(?:\.0+)?(?![\w:-]|\.\d| (?:s|min|h)\b)")
+"""Such a mean, but no part of a date, a time or a duration."""
 PAIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "data folders": (SECOND, {"data": DataRef(name="trec", fingerprint=SECOND)}),
     "engine versions": ("engine 2", {"result_versions": {"engine": 2}}),
