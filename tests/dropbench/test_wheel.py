@@ -109,7 +109,7 @@ def test_a_suite_runs_beside_files_of_the_same_names(run: Run) -> None:
         assert done.returncode == 0, f"{command}: {done.stderr}"
     call = "import dropbench; print(dropbench.run('quickstart', seeds=1, set={'steps': 2}).trials[0].predictions())"
     done = run("-c", call)
-    assert "[1078 rows x 4 columns]" in done.stdout, done.stderr
+    assert "[1078 rows x 8 columns]" in done.stdout, done.stderr
 
 
 @pytest.mark.slow

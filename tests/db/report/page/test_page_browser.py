@@ -144,7 +144,7 @@ def test_every_plot_and_table_can_be_saved(read: Read, analyzed: str, view: View
     lines = list(csv.reader(saved(reader, delta.locator("figure").first, "CSV").splitlines()))
     assert lines[:2] == [["row", "value", "low", "high", "seeds"], ["dropkey 0.3", "2", "-0.48414", "4.4841", "2 1 3"]]
     delta.locator("summary").click()
-    assert r"TREC & dropkey 0.3 & +2.00 [$-$0.48, +4.48] & 3 & 0.0742 \\" in saved(
+    assert r"TREC & dropkey 0.3 & +2.00 [$-$0.48, +4.48] & 3 & 0.0742 & 0.0742 \\" in saved(
         reader, delta.locator("details"), "TeX"
     )
 
