@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import InputError
-from harness.predictions.schema import Kind, Predictions
+from harness.predictions.schema import Predictions
 from harness.trials.task import Split
 
 if TYPE_CHECKING:
@@ -20,15 +20,9 @@ def stored_frame(predictions: Predictions) -> DataFrame:
     from pandas import DataFrame
 
     header = predictions.header
-
-    def named(kind: Kind, value: Any) -> Any:
-        if kind == "class":
-            return header.classes[value]
-        return [header.classes[number] for number in value] if kind == "classes" else value
-
     rows: list[dict[str, Any]] = []
     for row in predictions.rows:
-        values = {name: named(kind, row[name]) for name, kind in header.columns.items()}
+        values = {name: header.named(name, row[name]) for name in header.columns}
         if {"target": "classes", "prediction": "classes", "probabilities": "numbers"}.items() <= header.columns.items():
             words = zip(*(values[name] for name in ("target", "prediction", "probabilities")), strict=True)
             for word, (target, prediction, probability) in enumerate(words):

@@ -141,7 +141,7 @@ class Bare:
 
 
 class Trained:
-    """The Trainer of transformers, in one training of its own thread that waits after so many steps.
+    """The Trainer of transformers, in one training of its own thread that pauses between groups of steps.
 
     Raises:
         RuntimeError: it ended before its time.

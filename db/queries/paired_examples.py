@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-LEVEL = 0.95
+from db.statistics.corrections import SIGNIFICANCE
+
 MAX_BATCH = 2**22
 """Numbers that a batch of resamples holds, 32 MB."""
 
@@ -104,7 +105,7 @@ def paired_bootstrap(
         index = generator.integers(0, len(a), (min(batch, draws - start), len(a)))
         differences[start : start + batch] = statistic(a[index], axis=1) - statistic(b[index], axis=1)
     observed = float(statistic(a[None], axis=1)[0] - statistic(b[None], axis=1)[0])
-    low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(differences, [SIGNIFICANCE / 2, 1 - SIGNIFICANCE / 2])
     # Rounding errors make equal differences differ by a little.
     extreme = np.abs(differences - differences.mean()) >= abs(observed) * (1 - 1e-9)
     return PairedBootstrap(observed, float(low), float(high), float((extreme.sum() + 1) / (draws + 1)), len(a))

@@ -41,7 +41,7 @@ def drop_attention(
         mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S).
         causal: query i attends to keys 0 … i only, in addition to `mask`.
         scale: factor of the logits; None: d^-1/2.
-        top: above 0: of the keys that `spec` drops, only those with a logit among so many largest of their row are
+        top: above 0: of the keys that `spec` drops, only those with one of the `top` largest logits of their row are
             dropped, and their logits become 0; nothing is rescaled.
 
     Returns:

@@ -76,6 +76,13 @@ class Header(FiniteModel):
     metrics: dict[str, Ratio] = Field(default_factory=dict)
     corpus: dict[str, dict[str, str | bool]] = Field(default_factory=dict)
 
+    def named(self, column: str, value: Any) -> Any:
+        """Return the value of a column with the names of classes instead of their numbers."""
+        kind = self.columns.get(column)
+        if kind == "class":
+            return self.classes[value]
+        return [self.classes[number] for number in value] if kind == "classes" else value
+
 
 @dataclass(frozen=True, eq=False)
 class Predictions:

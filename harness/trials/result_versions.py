@@ -2,7 +2,7 @@
 
 An item's version is part of every trial that uses it, except for version 1. A task and a regularizer declare it as the
 class attribute `result_version`, a model in ``catalog.yaml`` or where it is registered, and the engine here.
-`tests/golden_results` fails when the numbers of an item change and its version does not.
+`tests/result_versions` fails when the numbers of an item change and its version does not.
 """
 
 from __future__ import annotations

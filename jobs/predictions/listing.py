@@ -20,10 +20,7 @@ def list_examples(side: Side) -> list[Record]:
     header = side.first.header
     if len(side.by_seed) == 1:
         names = ("id", "index", *header.columns)
-        return [
-            {name: _value(header.columns.get(name), header.classes, row[name]) for name in names}
-            for row in side.first.rows
-        ]
+        return [{name: header.named(name, row[name]) for name in names} for row in side.first.rows]
     means = _mean_scores(side)
     targets = [display(header, "target", row) if "target" in header.columns else None for row in side.first.rows]
     return [
@@ -92,12 +89,6 @@ def _means(scores: Sequence[ExampleScores]) -> list[float | None]:
     columns = [seed.per_example() for seed in scores]
     known = [[value for value in values if value is not None] for values in zip(*columns, strict=True)]
     return [sum(values) / len(values) if values else None for values in known]
-
-
-def _value(kind: str | None, classes: Sequence[str], value: Any) -> Any:
-    if kind == "class":
-        return classes[value]
-    return [classes[number] for number in value] if kind == "classes" else value
 
 
 def _is_numeric_list(value: Any) -> bool:

@@ -75,9 +75,7 @@ def prediction_text(header: Header, row: Row) -> str | None:
 
 def display(header: Header, column: str, row: Row) -> Any:
     """Return a value as tables show it, with names of classes; None for lists of numbers."""
-    kind, value = header.columns.get(column), row[column]
-    if kind == "class":
-        return header.classes[value]
+    kind, value = header.columns.get(column), header.named(column, row[column])
     if kind == "classes":
-        return " ".join(header.classes[number] for number in value)
+        return " ".join(value)
     return None if kind in ("numbers", "matrix") else value

@@ -30,13 +30,13 @@ typedef struct {
     int64_t num_bh, num_heads, seqlen_q, head_dim, head_dim_v;
     int64_t rows_per_part;             /* the queries of each head are split into parts, one thread's work; */
     int64_t rows_per_block;            /* and those of a part into blocks, ... */
-    int64_t keys_per_block;            /* ... whose logits with so many keys, a multiple of WIDTH, are in memory */
+    int64_t keys_per_block;            /* ... whose logits with this number of keys, a multiple of WIDTH, are in memory */
     int64_t logits_numel, bits_numel;  /* scratch memory of a thread: logits, bits, and logits again for backward */
     float softmax_scale, keep_scale; /* factors of logits, and of kept weights */
     int32_t renormalize; /* whether keys are dropped before the softmax; a row without any other keeps them */
     int32_t detached;    /* whether, in addition, no gradient flows through the sum of the kept weights */
-    int32_t top;         /* above 0: a key is dropped only if its logit is among so many largest of a row, and its logit
-                            becomes 0; all keys are in one block */
+    int32_t top;         /* above 0: a key is dropped only if its logit is one of the `top` largest of a row, and its
+                            logit becomes 0; all keys are in one block */
     int32_t causal;      /* whether query i attends to keys 0 to i only */
     int32_t num_threads;
 } FusedArgs;
