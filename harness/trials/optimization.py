@@ -31,10 +31,10 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     ]
     betas = (recipe.beta1, recipe.beta2)
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas)
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, fused=True)
     if recipe.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=recipe.lr, betas=betas)
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
+        return torch.optim.Adam(groups, lr=recipe.lr, betas=betas, fused=True)
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, fused=True)
 
 
 def divide_gradients(model: nn.Module, number: float) -> None:

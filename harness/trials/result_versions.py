@@ -16,7 +16,7 @@ from harness.regularizers.spec import part_names, result_version_of
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial
 
-ENGINE = 1
+ENGINE = 2
 """The result version of the engine: training loop, optimization, seeding, attention, data loading."""
 
 
