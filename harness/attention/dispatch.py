@@ -5,24 +5,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.attention.backends import select_backend
+from harness.attention import masked
+from harness.attention.backends import Backend, select_backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
-from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
+from harness.attention.kernels.cpu_masks import lse_dtype
 from harness.attention.kernels.triton_launch import TritonAttention
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
-from harness.attention.reference.sdpa import autocast, sdpa, with_causal
+from harness.attention.reference.sdpa import autocast, with_causal
 from harness.attention.reference.units import Rescale
 
 MIN_FUSED_PAIRS = 2**11
-"""(query, key) pairs per head: below this, storing the mask costs less than a fused kernel."""
+"""(query, key) pairs per head: below this, torch's kernel with a mask costs less than a fused kernel."""
 
 
 def drop_attention(
@@ -49,25 +49,16 @@ def drop_attention(
     """
     q, k, v = autocast(q, k, v)
     batch, heads, seqlen_q, seqlen_k = *q.shape[:-1], k.shape[-2]
-    backend = select_backend(q, k, v, spec, rescale, mask, top)
-    if backend == "eager":
+    kernel = _select_kernel(q, k, v, spec, rescale, mask, causal=causal, top=top)
+    if kernel is None:
         merged = with_causal(mask, seqlen_q, seqlen_k, q.device) if causal else mask
         keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, seqlen_k), q.device)
         if top:
             return eager.zero_top_attention(q, k, v, keep_mask, top, mask=merged, scale=scale)
         return eager.drop_attention(q, k, v, keep_mask, rescale, ratio, mask=merged, scale=scale)
-    out: Tensor
-    rows = 1 if _rows_share_keys(spec, mask, causal=causal) else seqlen_q
-    detached, fused_only = rescale == "detached", rescale != "renormalize" or top > 0
-    store_mask = not (fused_only or _is_gathered(q, k, spec, mask, causal=causal)) and (
-        seqlen_q * seqlen_k < MIN_FUSED_PAIRS or not cpu_fused.supports(q)
-    )
-    if backend == "cpu" and store_mask:
-        stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
-        return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    options = backend, keep_scale, causal, scale, detached, top
+    options = kernel, keep_scale, causal, scale, rescale == "detached", top, torch.is_autocast_enabled(q.device.type)
+    out: Tensor
     out, *_ = torch.ops.dropbench.drop_attention(q, k, v, mask, *spec.flatten(), *options)
     return out
 
@@ -90,60 +81,57 @@ def attention_and_entropy(
         return None
     if select_backend(q, k, v, nothing, "detached", mask) != "cpu":  # which needs the same kernel
         return None
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    options = "cpu", None, causal, scale, False, 0
+    options = FUSED, None, causal, scale, False, 0, False
     values = torch.cat([v, k.detach()], dim=-1)
     out, stats, _ = torch.ops.dropbench.drop_attention(q, k, values, mask, *nothing.flatten(), *options)
     out, mean_key = out.split((v.shape[-1], k.shape[-1]), dim=-1)
     row_max, row_scale = stats.detach()
     lse = torch.where(row_scale > 0.0, row_max - row_scale.log(), 0.0)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     return out, lse - scale * (q.detach() * mean_key).sum(dim=-1)
 
 
-def _rows_share_keys(spec: DropSpec, mask: Tensor | None, *, causal: bool) -> bool:
-    """Return whether all queries of a head may attend to the same keys."""
-    return spec.unit == "column" and not causal and (mask is None or mask.dim() < 2 or mask.shape[-2] == 1)
+def _select_kernel(
+    q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, mask: Tensor | None, *, causal: bool, top: int
+) -> str | None:
+    """Return the name of the kernel for a call, as in `_kernel`; None for torch operations with autograd."""
+    backend: Backend = select_backend(q, k, v, spec, rescale, mask, top)
+    drops_keys = rescale == "renormalize" and not top
+    if backend == "eager":
+        return MASKED_EAGER if drops_keys and masked.supports(q, k, v, mask) else None
+    if backend == "triton":
+        return TRITON
+    if drops_keys and masked.rows_share_keys(spec, mask, causal=causal) and should_gather(q.shape[2], k.shape[2]):
+        return GATHERED
+    if drops_keys and (q.shape[2] * k.shape[2] < MIN_FUSED_PAIRS or not cpu_fused.supports(q)):
+        return MASKED
+    return FUSED
 
 
-def _is_gathered(
-    q: Tensor, k: Tensor, spec: DropSpec, mask: Tensor | None, *, causal: bool, fused_only: bool = False
-) -> bool:
-    """Return whether the CPU backend removes the dropped keys."""
-    return not fused_only and _rows_share_keys(spec, mask, causal=causal) and should_gather(q.shape[2], k.shape[2])
-
-
-@torch.library.custom_op(
-    "dropbench::additive_drop_mask", mutates_args=(),
-    schema=f"(Tensor? mask, {SPEC_SCHEMA}, SymInt[] shape, bool causal) -> Tensor",
-)  # fmt: skip
-def _additive_drop_mask(mask: Tensor | None, *arguments: Any) -> Tensor:
-    *flat_spec, shape, causal = arguments
-    out = BUFFERS.take(math.prod(shape)).view(shape)
-    MaskFiller(unpack_spec(*flat_spec), shape, mask, causal=causal).fill(out.flatten(0, 1), 0, 0)
-    return out
-
-
-@_additive_drop_mask.register_fake
-def _(mask: Tensor | None, *arguments: Any) -> Tensor:
-    *_, shape, _ = arguments
-    return torch.empty(shape)
-
+FUSED, GATHERED, MASKED, MASKED_EAGER, TRITON = "fused", "gathered", "masked", "masked-eager", "triton"
+"""Kernels by name: the first three need the compiled library."""
 
 INPUTS_SCHEMA = (
     f"Tensor q, Tensor k, Tensor v, Tensor? mask, {SPEC_SCHEMA}, "
-    "str backend, float? keep_scale, bool causal, float scale, bool detached, SymInt top"
+    "str kernel, float? keep_scale, bool causal, float? scale, bool detached, SymInt top, bool round_mask"
 )
 """Arguments of the forward and, after its own, of the backward operation; see `_kernel`."""
 
 
 def _kernel(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any
-) -> TritonAttention | GatheredAttention | cpu_fused.FusedAttention:
-    *flat_spec, backend, keep_scale, causal, scale, detached, top = arguments
+) -> TritonAttention | GatheredAttention | masked.MaskedAttention | cpu_fused.FusedAttention:
+    *flat_spec, kernel, keep_scale, causal, scale, detached, top, round_mask = arguments
     spec = unpack_spec(*flat_spec)
-    if backend == "triton":
+    if kernel in (MASKED, MASKED_EAGER):
+        is_compiled = kernel == MASKED
+        return masked.MaskedAttention(
+            q, k, v, mask, spec, causal=causal, scale=scale, is_compiled=is_compiled, round_mask=round_mask
+        )
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if kernel == TRITON:
         return TritonAttention(q, k, v, mask, spec, keep_scale, causal=causal, scale=scale)
-    if _is_gathered(q, k, spec, mask, causal=causal, fused_only=detached or top > 0):
+    if kernel == GATHERED:
         return GatheredAttention(q, k, v, mask, spec, scale=scale)
     return cpu_fused.FusedAttention(
         q, k, v, mask, spec, keep_scale, causal=causal, scale=scale, detached=detached, top=top
@@ -159,18 +147,16 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *flat_spec, backend, _, causal, _, detached, top = arguments
+    *_, kernel, _, _, _, detached, _, _ = arguments
     batch, heads, seqlen_q, _ = q.shape
-    out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
-    lse_shape = batch, heads, seqlen_q
-    if backend == "triton":
-        return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
-    if _is_gathered(
-        q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0
-    ):  # the layout of torch's kernel
+    if kernel not in (FUSED, TRITON):  # the layouts of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
         return torch.empty_like(q), lse, q.new_empty(0)
-    return out, q.new_empty((4 if detached else 2, *lse_shape), dtype=torch.float32), q.new_empty(0)
+    out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
+    stats = q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
+    if kernel == TRITON:
+        return out, stats, q.new_empty(stats.shape, dtype=torch.int8)
+    return out, stats.new_empty((4 if detached else 2, *stats.shape)), q.new_empty(0)
 
 
 @torch.library.custom_op(
@@ -188,9 +174,8 @@ def _(
     d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, q: Tensor, k: Tensor, v: Tensor,
     mask: Tensor | None, *arguments: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    *flat_spec, backend, _, causal, _, detached, top = arguments
-    fused_only = detached or top > 0
-    if backend == "cpu" and _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=fused_only):
+    *_, kernel, _, _, _, _, _, _ = arguments
+    if kernel not in (FUSED, TRITON):  # the layout of torch's kernel
         q, k, v = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 

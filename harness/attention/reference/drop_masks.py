@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
-from harness.attention.reference.philox import UINT32_MAX, philox, random_uint16, sample_philox_seed
+from harness.attention.reference.philox import UINT32_MAX, interleave, philox, random_halves, sample_philox_seed
 from harness.attention.reference.units import Unit
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -88,11 +88,18 @@ def drop_mask(spec: DropSpec, shape: tuple[int, int, int, int], device: torch.de
 )
 def _drop_mask(*arguments: Any) -> Tensor:
     *flat_spec, shape, device = arguments
-    spec = unpack_spec(*flat_spec)
+    return part_of_drop_mask(unpack_spec(*flat_spec), tuple(shape), 0, device)
+
+
+def part_of_drop_mask(
+    spec: DropSpec, shape: tuple[int, int, int, int], off_bh: int, device: torch.device | None = None
+) -> Tensor:
+    """Return the part of a drop mask with head b · H + h = `off_bh` as its first; `shape` is that of the part."""
     batch, heads, seqlen_q, seqlen_k = shape
-    rows = 1 if spec.unit == "column" else seqlen_q
-    bits = random_uint16(spec.philox_seed, spec.stream, (batch, heads, rows, seqlen_k), device)
-    starts = bits < start_threshold(spec.philox_seed, spec.stream, spec.start_prob)
+    shape = batch, heads, 1 if spec.unit == "column" else seqlen_q, seqlen_k
+    threshold = start_threshold(spec.philox_seed, spec.stream, spec.start_prob)
+    halves = random_halves(spec.philox_seed, spec.stream, shape, device, off_bh)
+    starts = interleave([half < threshold for half in halves], shape)
     return dilate(spec.unit, starts, spec.window, grid=spec.grid, num_prefix_tokens=spec.num_prefix_tokens)
 
 

@@ -52,13 +52,27 @@ def random_uint16(
 
     The Philox block with counter (j // 8, i, b · H + h, stream) holds the bits of keys j to j + 7 of query i.
     """
+    return interleave(random_halves(philox_seed, stream, shape, device), shape)
+
+
+def random_halves(
+    philox_seed: Tensor, stream: int, shape: tuple[int, int, int, int], device: torch.device | None, off_bh: int = 0
+) -> list[Tensor]:
+    """Return the bits of `random_uint16` by position in their block: eight tensors (B · H, T, ⌈S / 8⌉).
+
+    Comparing them before `interleave` moves booleans instead of int64 values. `off_bh` is added to b · H + h.
+    """
     batch, heads, seqlen_q, seqlen_k = shape
     key_blocks = torch.arange(-(-seqlen_k // 8), device=device)
-    off_bh = torch.arange(batch * heads, device=device)[:, None, None]
+    offs_bh = torch.arange(off_bh, off_bh + batch * heads, device=device)[:, None, None]
     offs_m = torch.arange(seqlen_q, device=device)[:, None]
-    words = philox((key_blocks, offs_m, off_bh, stream), philox_seed)
-    halves = [half for word in torch.broadcast_tensors(*words) for half in (word & 0xFFFF, word >> 16)]
-    return torch.stack(halves, dim=-1).flatten(-2)[..., :seqlen_k].view(shape)
+    words = philox((key_blocks, offs_m, offs_bh, stream), philox_seed)
+    return [half for word in torch.broadcast_tensors(*words) for half in (word & 0xFFFF, word >> 16)]
+
+
+def interleave(halves: list[Tensor], shape: tuple[int, int, int, int]) -> Tensor:
+    """Return values by position in their block as one tensor of `shape` (B, H, T, S)."""
+    return torch.stack(halves, dim=-1).flatten(-2)[..., : shape[3]].view(shape)
 
 
 def sample_philox_seed() -> Tensor:

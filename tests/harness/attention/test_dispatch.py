@@ -9,23 +9,24 @@ import torch
 from torch import Tensor
 
 from harness.attention import dispatch
+from harness.attention.kernels.c_library import load_library
 from harness.attention.reference.units import Rescale
-from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop, needs_compiler
-
-
-@pytest.fixture(autouse=True, params=[False, True], ids=["fused columns", "gathered columns"])
-def gather(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "should_gather", lambda *_: request.param)
+from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop
 
 
 @pytest.mark.slow
-@needs_compiler
 @pytest.mark.parametrize(
-    ("drop", "rescale"),
-    [(DROPS[0], "renormalize"), (DROPS[0], "inverse"), (LONG_COLUMNS, "renormalize")],
+    ("drop", "rescale", "kernel"),
+    [
+        (DROPS[0], "renormalize", dispatch.FUSED), (DROPS[0], "inverse", dispatch.FUSED),
+        (LONG_COLUMNS, "renormalize", dispatch.GATHERED), (DROPS[0], "renormalize", dispatch.MASKED),
+        (DROPS[0], "renormalize", dispatch.MASKED_EAGER),
+    ],
     ids=str,
-)
-def test_compiles_to_one_graph(drop: Drop, rescale: Rescale) -> None:
+)  # fmt: skip
+def test_compiles_to_one_graph(drop: Drop, rescale: Rescale, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_without_compiler(kernel)
+    monkeypatch.setattr(dispatch, "_select_kernel", lambda *_, **__: kernel)
     case = Case(drop, rescale, seqlen_q=200, batch_heads=(5, 6))
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -36,20 +37,29 @@ def test_compiles_to_one_graph(drop: Drop, rescale: Rescale) -> None:
     torch.testing.assert_close(compiled(case.q, case.k, case.v), expected)
 
 
-@needs_compiler
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(("detached", "top"), [(False, 0), (True, 0), (False, 3)])
-@pytest.mark.parametrize("drop", [DROPS[0], LONG_COLUMNS], ids=str)
-def test_fake_tensors_match_real_ones(
-    drop: Drop, detached: bool, top: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("drop", "kernel", "detached", "top"),
+    [
+        (DROPS[0], dispatch.FUSED, False, 0), (DROPS[0], dispatch.FUSED, True, 0), (DROPS[0], dispatch.FUSED, False, 3),
+        (LONG_COLUMNS, dispatch.FUSED, False, 0), (LONG_COLUMNS, dispatch.GATHERED, False, 0),
+        (DROPS[0], dispatch.MASKED, False, 0), (LONG_COLUMNS, dispatch.MASKED_EAGER, False, 0),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_fake_tensors_match_real_ones(drop: Drop, kernel: str, detached: bool, top: int, transposed: bool) -> None:
     """Compilers rely on the shapes, strides and dtypes of both passes' results."""
-    monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
+    skip_without_compiler(kernel)
     case = Case(drop, "renormalize", seqlen_q=200, batch_heads=(5, 6), transposed=transposed)
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
-    inputs: Any = q, k, v, None, *case.spec.flatten(), "cpu", None, False, 0.25, detached, top
+    inputs: Any = q, k, v, None, *case.spec.flatten(), kernel, None, False, 0.25, detached, top, False
     check: Any = torch.library.opcheck
     check(torch.ops.dropbench.drop_attention.default, inputs, test_utils="test_faketensor")
     outputs = torch.ops.dropbench.drop_attention(*inputs)
     backward_inputs = case.d_out, *outputs, *inputs
     check(torch.ops.dropbench.drop_attention_backward.default, backward_inputs, test_utils="test_faketensor")
+
+
+def skip_without_compiler(kernel: str) -> None:
+    if kernel != dispatch.MASKED_EAGER and load_library("cpu_masks") is None:
+        pytest.skip("no kernels")
