@@ -2,8 +2,8 @@
 
 - ``eager``: torch operations on any device. Masks are stored on GPUs, and weights for `inverse` and `detached`.
 - ``cpu``: compiled C kernels, which need a C compiler. One draws as it goes, so nothing of size T × S is stored
-  (`harness.attention.kernels.cpu_fused`). Others make masks for some heads at a time, for short inputs and float64, or remove
-  dropped columns.
+  (`harness.attention.kernels.cpu_fused`). Others make masks for some heads at a time, for short inputs and float64,
+  or remove dropped columns.
 - ``triton``: one fused kernel on CUDA that samples as it goes (`harness.attention.kernels.triton_kernels`).
 
 The fastest backend that supports a call is used, unless one is requested.
