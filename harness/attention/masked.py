@@ -40,7 +40,8 @@ def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _flash_enabled() -> bool:
-    return torch.backends.cuda.flash_sdp_enabled()  # the switch of `sdpa_kernel`, on CPUs, too
+    enabled: bool = torch.backends.cuda.flash_sdp_enabled()  # the switch of `sdpa_kernel`, on CPUs, too
+    return enabled
 
 
 class MaskedAttention:

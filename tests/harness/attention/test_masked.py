@@ -30,7 +30,7 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def with_stored_mask(case: Case) -> Tensor:
     """Return the output of one call of SDPA with the mask of all heads."""
     shape = *case.q.shape[:3], case.k.shape[2]
-    mask = with_causal(case.mask, *shape[2:], case.q.device) if case.causal else case.mask
+    mask = with_causal(case.mask, shape[2], shape[3], case.q.device) if case.causal else case.mask
     additive = merge_keep_mask(~drop_mask(case.spec, shape), mask, case.q.dtype)
     return sdpa(case.q, case.k, case.v, mask=fit_mask(additive, case.q.dtype))
 
