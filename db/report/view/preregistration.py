@@ -36,7 +36,7 @@ Texts = dict[str, dict[str, str]]
 
 
 class Plan(StrictModel):
-    """What will be trained and compared.
+    """Trials to be trained, and how they are compared.
 
     Attributes:
         baseline: rows that the others are compared with.
