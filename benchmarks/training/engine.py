@@ -156,9 +156,7 @@ class Trained:
     def __init__(self, task: Task, folder: Path, model: nn.Module | None = None, steps: int = STEPS) -> None:
         from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-        optimizer = None
-        if model is None:
-            model, optimizer = prepared(task)
+        trained, optimizer = prepared(task) if model is None else (model, None)
         batches, at = StepBatches(task, 0), count()
         self.turn, self.done, self.over = Semaphore(0), Semaphore(0), False
         outer = self
@@ -166,7 +164,7 @@ class Trained:
         class Wrapped(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                self.inner = model
+                self.inner = trained
 
             def forward(self, batch: Any) -> dict[str, Tensor]:
                 return {"loss": task.loss(self.inner, batch)}

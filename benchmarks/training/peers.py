@@ -14,11 +14,18 @@ from typing import Any
 
 import timm
 import torch
-from timm.optim import create_optimizer_v2
-from timm.scheduler import create_scheduler_v2
-from timm.utils import AverageMeter, dispatch_clip_grad
+from timm.optim._optim_factory import create_optimizer_v2
+from timm.scheduler.scheduler_factory import create_scheduler_v2
+from timm.utils.clip_grad import dispatch_clip_grad
+from timm.utils.metrics import AverageMeter
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, ViTConfig, ViTForImageClassification
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    ViTConfig,
+    ViTForImageClassification,
+)
 from transformers.masking_utils import eager_mask
 
 from benchmarks.attention import RATIO, algorithm_1
@@ -61,9 +68,8 @@ def transformers_vit(settings: Settings) -> Measurement:
     """Compare with transformers' Trainer and its ViT-S at 224 px, with Algorithm 1."""
     register_algorithm_1()
     task = made(VIT, settings)
-    config = ViTConfig(
-        hidden_size=384, num_hidden_layers=12, num_attention_heads=6, intermediate_size=1536, num_labels=1000
-    )
+    sizes: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
+    config = ViTConfig(**sizes, intermediate_size=1536, num_labels=1000)
     config._attn_implementation = ALGORITHM_1
     peer = Trained(made(VIT, settings), settings.runs / "vit", Logits(ViTForImageClassification(config)), steps=1)
     return against("ViT-S at 224 px", task, settings, "transformers' Trainer, Algorithm 1", peer.run, 1.5, steps=1)
@@ -75,7 +81,7 @@ def transformers_bert(settings: Settings) -> Measurement:
     task, theirs = made(BERT_SMALL, settings), made(BERT_SMALL, settings)
     model = theirs.build_model()
     for module in model.modules():
-        if hasattr(module, "set_attn_implementation"):
+        if isinstance(module, PreTrainedModel):
             module.set_attn_implementation(ALGORITHM_1)
     peer = Trained(theirs, settings.runs / "bert", model, steps=1)
     return against("BERT-small", task, settings, "transformers' Trainer, Algorithm 1", peer.run, 1.3, steps=1)
@@ -206,7 +212,7 @@ class TimmTraining(PlainLoop):
         recipe = self.task.recipe
         optimizer = create_optimizer_v2(self.model, opt="adamw", lr=recipe.lr, weight_decay=recipe.weight_decay)
         self.schedule, _ = create_scheduler_v2(optimizer, num_epochs=100, updates_per_epoch=100, step_on_epochs=False)
-        self.losses, self.seconds = AverageMeter(), AverageMeter()
+        self.losses: Any = AverageMeter()  # type: ignore[no-untyped-call]
         return optimizer
 
     def run(self) -> None:

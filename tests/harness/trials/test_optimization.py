@@ -104,7 +104,7 @@ def test_scaled_gradients_are_unscaled_once(optimizer: str, clip_norm: float | N
         wrapped = AcceleratedOptimizer(plain, scaler=scaler) if scales else plain
         for step in range(3):
             loss = model(torch.arange(6.0).reshape(2, 3) + step).square().mean()
-            (scaler.scale(loss) if scales else loss).backward()  # type: ignore[no-untyped-call]
+            (scaler.scale(loss) if scales else loss).backward()
             if clip_norm is not None:
                 if scales:
                     scaler.unscale_(plain)
@@ -126,7 +126,7 @@ def test_a_step_whose_gradients_overflowed_is_skipped(optimizer: str) -> None:
             nn.init.constant_(parameter, 0.5)
         wrapped = AcceleratedOptimizer(build_optimizer(model, Recipe(steps=1, optimizer=optimizer)), scaler=scaler)
         for value in (*([torch.inf] if overflows else []), 1.0, 2.0):
-            scaler.scale(model(torch.full((2, 64), value)).sum()).backward()  # type: ignore[no-untyped-call]
+            scaler.scale(model(torch.full((2, 64), value)).sum()).backward()
             wrapped.step()
             wrapped.zero_grad(set_to_none=True)
         weights.append(model.weight.detach().clone())
