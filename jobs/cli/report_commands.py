@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.output import Json, Output, emit, opened, show
+from db.cli.output import Json, Output, With, emit, opened, show
 from harness.cli.completion import complete_suite
 from harness.cli.examples import examples
 from harness.errors import InputError
@@ -49,6 +49,7 @@ def report(
     floors: Annotated[
         bool, typer.Option("--floors", help="Also the scores of simple predictors, computed once per data set.")
     ] = False,
+    beside: With = None,
     kind: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
     as_json: Json = False,
@@ -58,8 +59,8 @@ def report(
     Without options, the table is that of the trials that exist, if they all were run with the same options.
     """
     from db.report.formats import documents
+    from db.report.view.beside import opened_beside
     from db.report.view.build import build_view
-    from db.report.view.run_options import resolve_options
     from harness.suites.suite import load_suite
     from jobs.cli.trial_request import suite_options
     from jobs.queue.reconcile import refresh
@@ -76,13 +77,13 @@ def report(
     kind = "json" if as_json else kind
     if kind in ("png", "parquet") and output is None:
         raise InputError(f"--format {kind}: expected a file: -o PATH")
-    with opened(settings) as store:
-        refresh(store, settings)
-        resolved = resolve_options(loaded, choice, settings, store)
-        view = build_view(loaded, resolved.cells, store, settings)
-        if floors:
-            view = _with_floors(view, resolved.cells, settings)
-        page = _html(view, store, settings) if kind == "html" else ""
+    with opened(settings) as own:
+        refresh(own, settings)
+        with opened_beside(loaded, choice, settings, own, beside) as (store, resolved):
+            view = build_view(loaded, resolved.cells, store, settings)
+            if floors:
+                view = _with_floors(view, resolved.cells, settings)
+            page = _html(view, store, settings) if kind == "html" else ""
     if kind == "html":
         emit(page, output)
     elif kind == "png":

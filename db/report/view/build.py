@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from db.queries.marks import subset_notes
+from db.queries.marks import reference_notes, subset_notes
 from db.queries.recorded import AmbiguousFilesError, trials_of
+from db.reference.describe import describe
 from db.report.view.cells import CellTrials
 from db.report.view.view import View, build
+from db.schema.connection import reading
 from db.store.store import Store
 from db.tuning.select import select
 from harness.errors import InputError
@@ -20,16 +22,21 @@ from harness.suites.suite import Suite
 
 def build_view(suite: Suite, cells: Sequence[CellTrials], store: Store, settings: Settings) -> View:
     """Return the results of a suite's cells, with the notes of their runs on subsets of the data."""
-    return with_subsets(build(suite, cells, store), settings.runs)
+    view = with_subsets(build(suite, cells, store), settings.runs, store)
+    return replace(view, reference=describe(store, settings.runs))
 
 
-def with_subsets(view: View, runs: Path) -> View:
-    """Return the view with the notes on subsets of the published data that its run directories in `runs` have."""
+def with_subsets(view: View, runs: Path, store: Store | None = None) -> View:
+    """Return the view with the notes on subsets of the published data that its run directories or a reference have."""
     ids: dict[tuple[str, str | None], list[str]] = {}
     for result in view.cells.values():
         done = (seed.id for seed in result.seeds if seed.state in ("succeeded", "not analyzed"))
         ids.setdefault((result.cell.request.data, result.fingerprint), []).extend(done)
-    notes = {data: subset_notes(runs, trials) for data, trials in ids.items()}
+    theirs: Mapping[tuple[str, str | None], tuple[str, ...]] = {}
+    if store is not None:
+        with reading(store.engine) as connection:
+            theirs = reference_notes(connection)
+    notes = {data: theirs.get(data) or subset_notes(runs, trials) for data, trials in ids.items()}
     cells = {
         position: replace(result, subset=notes[result.cell.request.data, result.fingerprint])
         for position, result in view.cells.items()
