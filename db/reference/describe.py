@@ -32,8 +32,8 @@ def describe(store: Store, runs: Path) -> tuple[str, ...]:
         texts = connection.scalars(select(Details.c.environment).distinct()).all()
         query = select(Trials.c.id).where(Trials.c.state == "succeeded", Trials.c.id < "g")
         ids = list(connection.scalars(query.order_by(Trials.c.updated_at.desc()).limit(MAX_OWN)))
-    theirs = _facts(json.loads(text) for text in texts)
-    ours = _facts(_environments(runs, ids))
+    theirs = facts(json.loads(text) for text in texts)
+    ours = facts(_environments(runs, ids))
     differing = ", ".join(text for key, text in ours.items() if theirs.get(key) != text)
     yours = f"; yours on {differing}" if differing else "; yours on the same" if ours else ""
     return (
@@ -50,7 +50,7 @@ def _environments(runs: Path, ids: Iterable[str]) -> Iterable[dict[str, Any]]:
                 yield content
 
 
-def _facts(environments: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def facts(environments: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the values that matter for equal results, by key; several values of a key are listed."""
     values: dict[str, dict[str, None]] = {}
     for environment in environments:

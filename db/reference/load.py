@@ -112,9 +112,8 @@ def _opened(cached: Path) -> Engine | None:
     engine = read_only(cached, transactions=True)
     try:
         with reading(engine) as connection:
-            connection.execute(
-                select(Details.c.trial_id).join(Trials, Trials.c.id == Details.c.trial_id).limit(1)
-            ).all()
+            for table in (Details, Trials):
+                connection.execute(select(table).limit(1)).all()
     except (InputError, DBAPIError, sqlite3.Error):
         engine.dispose()
         return None

@@ -127,6 +127,7 @@ def compare(
     """Compare two filters, suites or databases: old, new, and the change, paired by seed if possible."""
     from db.queries.compare import compare as compare_sides
     from db.queries.compare import read_sides
+    from db.reference.describe import describe
     from db.reference.merge import opened_with
     from db.report.formats.comparison_tables import comparison_table
     from db.schema.connection import reading
@@ -143,7 +144,9 @@ def compare(
             _open_side(new.split(), connection) as new_side,
         ):
             rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
-    _print(rows, kind, output, lambda: comparison_table(rows), "no results on either side")
+            machines = describe(store, settings.runs)
+    above, texts, below = comparison_table(rows)
+    _print(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
 
 
 @app.command(epilog=examples("rank", "rank preset=mini --by ratio --format md"))

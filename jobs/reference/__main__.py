@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from sqlalchemy import select
 
 from db.cli.output import opened
 from db.reference.archive import SHIPPED
 from db.reference.load import open_reference
-from db.schema.connection import reading
-from db.schema.tables import Configs, Memberships, Trials
-from db.store.store import Store
 from harness.errors import InputError, count_of
 from harness.files import write_atomic
 from harness.settings import Settings
 from jobs.queue.reconcile import refresh
 from jobs.reference.extend import extend as extend_file
-from jobs.reference.holes import holes
+from jobs.reference.holes import holes, tables
 
 SUITES = ("field/text", "field/labelling", "field/translation", "field/vision", "field/language")
 """The suites of the leaderboard."""
@@ -77,14 +73,6 @@ def check(
     typer.echo(all_equal(done))
     if any(outcome.failed for outcome in done):
         raise typer.Exit(1)
-
-
-def tables(reference: Store) -> list[tuple[str, str]]:
-    """Return the suites and presets of a file."""
-    query = select(Memberships.c.suite, Configs.c.preset).select_from(Memberships)
-    query = query.join(Trials, Trials.c.id == Memberships.c.trial_id).join(Configs, Configs.c.id == Trials.c.config_id)
-    with reading(reference.engine) as connection:
-        return sorted({(suite, preset) for suite, preset in connection.execute(query.distinct())})
 
 
 def _head() -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sqlalchemy import select
+
 from db.report.view.beside import NO_DATA
 from db.report.view.build import build_view, resolve_cells
 from db.report.view.cells import CellResult
 from db.report.view.notes import progress_text
+from db.schema.connection import reading
+from db.schema.tables import Configs, Memberships, Trials
 from db.store.store import Store
 from harness.errors import InputError
 from harness.settings import Settings
@@ -17,6 +21,14 @@ from harness.suites.suite import load_suite
 
 MIN_SEEDS = 5
 """Seeds that a published cell has."""
+
+
+def tables(reference: Store) -> list[tuple[str, str]]:
+    """Return the suites and presets of a file."""
+    query = select(Memberships.c.suite, Configs.c.preset).select_from(Memberships)
+    query = query.join(Trials, Trials.c.id == Memberships.c.trial_id).join(Configs, Configs.c.id == Trials.c.config_id)
+    with reading(reference.engine) as connection:
+        return sorted({(suite, preset) for suite, preset in connection.execute(query.distinct())})
 
 
 def holes(name: str, preset: str, reference: Store, own: Store, settings: Settings) -> Iterator[str]:
