@@ -97,7 +97,8 @@ def _check(source: Source) -> None:
                     raise WrongRowError("no row in details.csv")
                 check_row(Details, row)
                 notes, environment = json.loads(row["notes"]), json.loads(row["environment"])
-                if not isinstance(environment, dict) or not all(isinstance(note, str) for note in list(notes)):
+                texts = isinstance(notes, list) and all(isinstance(note, str) for note in notes)
+                if not texts or not isinstance(environment, dict):
                     raise WrongRowError("details: expected a list of notes and an environment")
             except (WrongRowError, ValueError, TypeError, RecursionError) as error:
                 raise WrongRowError(f"trial {trial.row['id']!a:.20}: {' '.join(str(error).split())[:200]}") from None

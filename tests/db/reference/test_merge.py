@@ -32,7 +32,7 @@ def rows(call: Call, *arguments: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.usefixtures("own")
-@pytest.mark.parametrize("key", ["", "regularizer", "task", "ratio"])
+@pytest.mark.parametrize("key", ["", "regularizer", "task", "schedule"])
 def test_results_have_rows_of_either_origin(call: Call, key: str) -> None:
     found = rows(call, "results", "regularizer=none", *(("--group-by", key) if key else ()))
     assert sorted((row["origin"], row["n"], row["mean"]) for row in found) == [
