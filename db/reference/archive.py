@@ -26,7 +26,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 _DAMAGE = (zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError, RuntimeError, ValueError, KeyError)
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
+def archive_bytes(files: Mapping[str, bytes]) -> bytes:
     """Return the archive of files by name."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

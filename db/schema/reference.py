@@ -28,7 +28,7 @@ Details = Table(
     Column("notes", Text(), nullable=False),
     sqlite_with_rowid=False,
 )
-"""What a reference has about a trial besides the tables of every database.
+"""Details of reference trials, besides the tables of every database.
 
 `commit`: the code that trained it. `environment`: JSON with Python, libraries, device, threads and cores. `notes`: a
 JSON list, such as on subsets of the data.

@@ -24,12 +24,12 @@ from harness.suites.suite import SYNTHETIC, load_suite
 from harness.trials.result_versions import version_note
 
 ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile")
-"""What is kept of ``environment.json``: what matters for equal results."""
+"""Keys of ``environment.json`` that are kept: those that matter for equal results."""
 ATTEMPT = (
     *("number", "state", "executor", "started_at", "ended_at", "device", "cpu_seconds", "gpu_seconds"),
     *("peak_memory_bytes", "steps_done", "cpus", "gpus", "micro_batch_splits"),
 )
-"""What is kept of an attempt: its cost, but nothing about the machine and its users."""
+"""Fields of an attempt that are kept: its cost, but nothing about the machine and its users."""
 
 
 @dataclass(frozen=True)

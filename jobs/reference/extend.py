@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import insert
 
-from db.reference.archive import CROISSANT, LICENCES, pack
+from db.reference.archive import CROISSANT, LICENCES, archive_bytes
 from db.reference.load import load, private_database
 from db.schema.connection import reading
 from db.schema.reference import Details
@@ -27,7 +27,7 @@ from jobs.reference.metadata import croissant, licences
 
 @dataclass(frozen=True)
 class Extension:
-    """What an extension changed.
+    """Changes by an extension.
 
     Attributes:
         added: ids of the new trials.
@@ -112,7 +112,7 @@ def packed(store: Store) -> bytes:
         files = {file.name: file.read_bytes() for file in folder.iterdir()}
     files[LICENCES] = licences(store).encode()
     files[CROISSANT] = croissant(store, files).encode()
-    return pack(files)
+    return archive_bytes(files)
 
 
 def _finals(candidate: Candidate) -> dict[str, float | None]:
