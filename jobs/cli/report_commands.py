@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.output import Json, Output, emit, opened, show
+from db.cli.output import Json, Output, With, emit, opened, show
 from harness.cli.completion import complete_suite
 from harness.cli.examples import examples
 from harness.errors import InputError, count_of
@@ -56,6 +56,7 @@ def report(
     peek: Annotated[
         bool, typer.Option("--peek", help="Test scores of a tuned preset even while candidates are unfinished.")
     ] = False,
+    beside: With = None,
     kind: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
     as_json: Json = False,
@@ -65,8 +66,8 @@ def report(
     Without options, the table is that of the trials that exist, if they all were run with the same options.
     """
     from db.report.formats import documents
+    from db.report.view.beside import opened_beside
     from db.report.view.build import build_view
-    from db.report.view.run_options import resolve_options
     from harness.suites.suite import load_suite
     from jobs.cli.trial_request import suite_options
     from jobs.queue.reconcile import refresh
@@ -83,18 +84,18 @@ def report(
     kind = "json" if as_json else kind
     if kind in ("png", "parquet") and output is None:
         raise InputError(f"--format {kind}: expected a file: -o PATH")
-    with opened(settings) as store:
-        refresh(store, settings)
-        resolved = resolve_options(loaded, choice, settings, store)
-        view = build_view(loaded, resolved.cells, store, settings, peek=peek)
-        if frozen is not None:
-            from db.report.view.preregistration import check
+    with opened(settings) as own:
+        refresh(own, settings)
+        with opened_beside(loaded, choice, settings, own, beside) as (store, resolved):
+            view = build_view(loaded, resolved.cells, store, settings, peek=peek)
+            if frozen is not None:
+                from db.report.view.preregistration import check
 
-            lines = check(frozen, loaded, resolved.choice, resolved.cells, settings, store)
-            view = dataclasses.replace(view, notices=(*lines, *view.notices))
-        if floors:
-            view = _with_floors(view, resolved.cells, settings)
-        page = _html(view, store, settings) if kind == "html" else ""
+                lines = check(frozen, loaded, resolved.choice, resolved.cells, settings, store)
+                view = dataclasses.replace(view, notices=(*lines, *view.notices))
+            if floors:
+                view = _with_floors(view, resolved.cells, settings)
+            page = _html(view, store, settings) if kind == "html" else ""
     if kind == "html":
         emit(page, output)
     elif kind == "png":

@@ -82,7 +82,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
-    lines += view.outdated
+    lines += [*view.outdated, *view.reference]
     if overrides := _overrides(view):
         lines.append(f"recipe overridden: {', '.join(overrides)}")
     return lines
