@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from harness.attention.key_values import KeyValues
 from harness.attention.reference.sdpa import sdpa, with_causal
 from harness.errors import InputError
 from harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, recomputing
@@ -77,7 +78,7 @@ class LearnedMask(SiteModule):
         self.records: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, x: Tensor, *, training: bool, embed: Tensor | None = None, **attention: Any) -> Tensor:
-        """Mask an output, (B, T, C) → (B, T, C); see `SiteModule.forward`. `attention`: its `mask` and `causal`."""
+        """Mask an output, (B, T, C) → (B, T, C); see `SiteModule.forward`. `attention`: its mask, causal and cache."""
         source = x
         if self.options.dropout_input == "embed":
             if embed is None:
@@ -91,9 +92,9 @@ class LearnedMask(SiteModule):
             statistics.add(values.detach(), rounded.detach(), self.l1_norm(values.detach()))
         return x * rounded.to(x.dtype)
 
-    def values(self, source: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def values(self, source: Tensor, **attention: Any) -> Tensor:
         """Return the mask before rounding: M (B, T, C) in [0, 1], at least in float32, of a source (B, T, C)."""
-        out = attention_of(self.qkv(source), self.heads, mask=mask, causal=causal)
+        out = attention_of(self.qkv(source), self.heads, **attention)
         out = out.to(torch.promote_types(out.dtype, torch.float32))
         if self.options.harmonics == 1:
             return 0.5 * torch.cos(out + self.shift) + 0.5
@@ -181,16 +182,23 @@ class EmbeddingAttention(SiteModule):
         _initialize(self.out)
         self.requires_grad_(trained)
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False, **unused: Any) -> Tensor:
+    def forward(self, x: Tensor, *, training: bool, embed: Tensor | None = None, **attention: Any) -> Tensor:
         """Return the input of the masks (B, T, C) for embeddings (B, T, C)."""
-        derived: Tensor = self.out(attention_of(self.qkv(x), self.heads, mask=mask, causal=causal))
+        derived: Tensor = self.out(attention_of(self.qkv(x), self.heads, **attention))
         return derived
 
 
-def attention_of(qkv: Tensor, heads: int, *, mask: Tensor | None, causal: bool) -> Tensor:
-    """Return multi-head self-attention from concatenated queries, keys and values: (B, T, 3 C) → (B, T, C)."""
+def attention_of(
+    qkv: Tensor, heads: int, *, mask: Tensor | None = None, causal: bool = False, cache: KeyValues | None = None
+) -> Tensor:
+    """Return multi-head self-attention from concatenated queries, keys and values: (B, T, 3 C) → (B, T, C).
+
+    With a cache of earlier tokens, attention is causal, and there is no other mask.
+    """
     batch, tokens, width = qkv.shape
     q, k, v = qkv.view(batch, tokens, 3, heads, width // 3 // heads).permute(2, 0, 3, 1, 4)
+    if cache is not None:
+        (k, v, mask), causal = cache.append(k, v), False
     if causal and mask is not None:
         mask, causal = with_causal(mask, tokens, tokens, qkv.device), False
     out = sdpa(q, k, v, mask=mask, causal=causal)
