@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -17,9 +18,11 @@ from torch.nn.functional import linear
 from adapters.text.decoder_cache import DecoderCache
 from adapters.text.text_transformer import SelfAttention
 from harness.errors import InputError
+from harness.models.kept_heads import is_unobserved
 from harness.models.kept_outputs import add_kept, can_skip
 from harness.models.regularize import sites
 from harness.regularizers.base import Site, SiteKind
+from harness.regularizers.learned_dropout.mask import LearnedMask
 from harness.regularizers.output import regularized_output
 from harness.validation import StrictModel, model_options
 
@@ -62,8 +65,11 @@ class Decoder(nn.Module):
         With a cache, the tokens follow those of earlier calls with it, of the same batch.
 
         Raises:
-            InputError: the tokens, with those of the cache, are longer than the context.
+            InputError: the tokens, with those of the cache, are longer than the context; or gradients are enabled with
+                a cache.
         """
+        if cache is not None and torch.is_grad_enabled():
+            raise InputError("a cache is for evaluation without gradients: use `torch.no_grad()`")
         start = 0 if cache is None else cache.length
         end = start + tokens.shape[1]
         check_length(end, self.context)
@@ -86,7 +92,7 @@ class Decoder(nn.Module):
         faithful = any(block.attention.always_on and block.attention.site.ratio > 0.0 for block in self.blocks)
         if self.training or faithful:
             raise InputError("a cache is for evaluation without regularized attention: call `model.eval()`")
-        return DecoderCache(sites(self), self.context)
+        return DecoderCache(sites(self), self.context, can_skip=all(block.can_skip() for block in self.blocks))
 
 
 def check_length(tokens: int, context: int) -> None:
@@ -129,9 +135,24 @@ class Block(nn.Module):
         hidden = hidden + self.attention_dropout(attention, embed)
         normed = self.feedforward_norm(hidden)
         if keep_mask is not None:
-            return self.feedforward.add_kept(hidden, normed, keep_mask)
+            return add_kept(hidden, normed, self.feedforward, keep_mask)
+        whole = cache is None and not torch.is_grad_enabled() and self.can_skip()
+        precomputed = self.feedforward_dropout.precomputed_mask(embed) if whole else None
+        if precomputed is not None:
+            # Single columns are not left out of whole sequences: it saves little, and changes the last digits.
+            if not bool(precomputed.any()):
+                return hidden
+            feedforward = self.feedforward(normed)
+            return hidden + feedforward * precomputed.to(feedforward.dtype)
         feedforward = self.feedforward(normed)
+        if keep_mask is not None:
+            return hidden + feedforward * keep_mask
         return cast(Tensor, hidden + self.feedforward_dropout(feedforward, embed, cache))
+
+    def can_skip(self) -> bool:
+        """Return whether feed-forward outputs may be left out: in eval mode, on CPUs, and if no hook needs them."""
+        on_cpu = not self.training and self.feedforward.out.weight.is_cpu
+        return on_cpu and can_skip(self.feedforward) and all(map(is_unobserved, self.feedforward_dropout.modules()))
 
 
 class FeedForward(nn.Sequential):
@@ -142,15 +163,6 @@ class FeedForward(nn.Sequential):
         self.hidden = nn.Linear(options.dim, 4 * options.dim, bias=False)
         self.activation = nn.GELU()
         self.out = nn.Linear(4 * options.dim, options.dim, bias=False)
-
-    def add_kept(self, residual: Tensor, x: Tensor, keep_mask: Tensor) -> Tensor:
-        """Return residual + keep_mask ⊙ network(x), all (B, T, dim), if `can_skip`."""
-        return add_kept(residual, x, self.hidden, self.activation, self.out, keep_mask)
-
-    def can_skip(self) -> bool:
-        """Return whether outputs that a mask drops may be left out."""
-        weight = self.hidden.weight
-        return not self.training and can_skip(self.hidden, self.activation, self.out, weight.device)
 
 
 class SiteDropout(nn.Dropout):
@@ -166,10 +178,17 @@ class SiteDropout(nn.Dropout):
 
         `embed` is the input of pre-computed masks, and `cache` that of the tokens before x.
         """
-        if self.site.module is None:
+        if self.site.module is None and self.training:
             x = super().forward(x)
         cached = cache and cache.of(self.site)
         return regularized_output(x, self.site, training=self.training, causal=True, embed=embed, cache=cached)
+
+    def precomputed_mask(self, embed: Tensor | None) -> Tensor | None:
+        """Return the mask that multiplies x (B, T, dim) in evaluation; None if it depends on x, or without one."""
+        module = self.site.module
+        if embed is None or not isinstance(module, LearnedMask) or not module.is_precomputed:
+            return None
+        return module.rounded_mask(embed, training=False, causal=True)
 
 
 class MaskInput(nn.Module):

@@ -16,7 +16,7 @@ class KeyValues:
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.length = capacity, 0
-        self._keys = self._values = torch.empty(0)
+        self._tokens = torch.empty(0)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Append keys and values of new tokens, both (B, H, T, d).
@@ -26,10 +26,10 @@ class KeyValues:
             True where they may attend; None if that is everywhere, as for a single token.
         """
         start, tokens = self.length, k.shape[-2]
-        end = start + tokens
+        end = self.length = start + tokens
         if not start:
-            self._keys, self._values = (x.new_empty(*x.shape[:2], self.capacity, x.shape[-1]) for x in (k, v))
-        self._keys[:, :, start:end], self._values[:, :, start:end] = k, v
-        self.length = end
+            self._tokens = k.new_empty(2, *k.shape[:2], self.capacity, k.shape[-1])
+        self._tokens[0, :, :, start:end], self._tokens[1, :, :, start:end] = k, v
+        keys, values = self._tokens[:, :, :, :end].unbind()
         mask = None if tokens == 1 else torch.ones(tokens, end, dtype=torch.bool, device=k.device).tril(start)
-        return self._keys[:, :, :end], self._values[:, :, :end], mask
+        return keys, values, mask

@@ -96,5 +96,9 @@ class JointProjections:
 
 def is_plain(module: nn.Module) -> bool:
     """Return whether a module computes nothing but its linear map."""
-    plain = type(module) in (nn.Linear, NonDynamicallyQuantizableLinear) and "forward" not in vars(module)
-    return plain and not any(vars(module).get(hooks) for hooks in HOOKS)
+    return type(module) in (nn.Linear, NonDynamicallyQuantizableLinear) and is_unobserved(module)
+
+
+def is_unobserved(module: nn.Module) -> bool:
+    """Return whether a module has no hooks and no forward of its own, so that it need not be called."""
+    return "forward" not in vars(module) and not any(vars(module).get(hooks) for hooks in HOOKS)

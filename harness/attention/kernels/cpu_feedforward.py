@@ -21,7 +21,7 @@ class _Args(ctypes.Structure):
 def is_supported(*tensors: Tensor) -> bool:
     """Return whether the kernel can be used: for contiguous float32 on a CPU, without autocast or transforms."""
     return (
-        all(each.dtype == torch.float32 and each.device.type == "cpu" and each.is_contiguous() for each in tensors)
+        all(each.dtype == torch.float32 and each.is_cpu and each.is_contiguous() for each in tensors)
         and not (torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or is_transformed())
         and load_library("cpu_feedforward") is not None
     )

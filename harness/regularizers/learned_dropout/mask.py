@@ -31,6 +31,7 @@ class MaskStatistics:
         l1_norm: M²/2 or |M|, as in the penalty.
         near_one: M > 0.9.
         near_zero: M < 0.1.
+        active: 1 for each element of a token that keeps at least one.
         kept: the rounded mask, which multiplies the output; its mean is the share of ones.
         elements: number of elements.
     """
@@ -39,6 +40,7 @@ class MaskStatistics:
     l1_norm: Tensor | float = 0.0
     near_one: Tensor | float = 0.0
     near_zero: Tensor | float = 0.0
+    active: Tensor | float = 0.0
     kept: Tensor | float = 0.0
     elements: int = 0
 
@@ -50,6 +52,7 @@ class MaskStatistics:
             ("l1_norm", l1_norm),
             ("near_one", (values > 0.9).sum() / max(1, count)),
             ("near_zero", (values < 0.1).sum() / max(1, count)),
+            ("active", (rounded > 0).any(dim=-1).sum() / max(1, count // values.shape[-1])),
             ("kept", rounded.sum() / max(1, count)),
         ):
             setattr(self, name, getattr(self, name) + mean.double() * count)
@@ -84,13 +87,24 @@ class LearnedMask(SiteModule):
             if embed is None:
                 raise InputError("learned-dropout: dropout_input=embed, but the model passes no embeddings")
             source = embed
+        return x * self.rounded_mask(source, training=training, **attention).to(x.dtype)
+
+    def rounded_mask(self, source: Tensor, *, training: bool, **attention: Any) -> Tensor:
+        """Return the mask that multiplies X, (B, T, C), from its input; record its penalties and statistics."""
         values = self.values(source.detach() if self.options.detached_input else source, **attention)
         rounded = self.rounded(values, training=training)
         if training:
             self.record(values)
         for statistics in self.statistics:
             statistics.add(values.detach(), rounded.detach(), self.l1_norm(values.detach()))
-        return x * rounded.to(x.dtype)
+        return rounded
+
+    @property
+    def is_precomputed(self) -> bool:
+        """True if in evaluation the mask is 0 or 1, and known before X."""
+        options = self.options
+        rounding = (options.mask_rounding, options.evaluation)
+        return options.dropout_input == "embed" and rounding == ("noise-and-linear", "deterministic")
 
     def values(self, source: Tensor, **attention: Any) -> Tensor:
         """Return the mask before rounding: M (B, T, C) in [0, 1], at least in float32, of a source (B, T, C)."""

@@ -26,7 +26,7 @@ class PrecomputedMasks:
         self.cache = KeyValues(capacity)
 
     def __call__(self, embed: Tensor) -> Tensor:
-        """Return what the masks keep of the tokens after those of earlier calls, (B, T, C) → boolean (B, T, masks, C)."""
+        """Return what the masks keep of tokens (B, T, C) after those of earlier calls: boolean (B, T, masks, C)."""
         batch, tokens, _ = embed.shape
         qkv = linear(embed, self.weight, self.bias).view(batch, tokens, self.count, 3, self.heads, -1)
         q, k, v = qkv.permute(3, 0, 2, 4, 1, 5).flatten(2, 3)
@@ -42,8 +42,7 @@ def joinable(modules: Sequence[nn.Module | None]) -> list[LearnedMask] | None:
     if not masks or len(masks) < len(modules):
         return None
     options, heads = masks[0].options, masks[0].heads
-    plain = options.mask_rounding == "noise-and-linear" and options.evaluation == "deterministic"
-    if not plain or options.dropout_input != "embed" or options.harmonics > 1:
+    if not masks[0].is_precomputed or options.harmonics > 1:
         return None
     alike = all(mask.options == options and mask.heads == heads and not mask.statistics for mask in masks)
     return masks if alike else None
