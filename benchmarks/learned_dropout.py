@@ -32,9 +32,7 @@ def learned_dropout() -> list[Measurement]:
     torch.set_num_threads(1)  # one token has too little work for more
     try:
         with torch.no_grad():
-            return [
-                each for size in MODELS for label, share in SHARES.items() for each in _measured(size, label, share)
-            ]
+            return [_measured(size, label, share) for size in MODELS for label, share in SHARES.items()]
     finally:
         torch.set_num_threads(threads)
 
