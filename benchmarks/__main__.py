@@ -17,6 +17,7 @@ import torch
 from benchmarks.attention import attention
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
+from benchmarks.learned_dropout import learned_dropout
 from benchmarks.measure import Measurement
 from benchmarks.quickstart import quickstart
 from benchmarks.startup import startup
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "attention": attention,
     "steps": steps,
     "regularizers": regularizers,
+    "learned-dropout": learned_dropout,
     "memory": memory,
     "engine": engine,
     "peers": peers,
