@@ -45,6 +45,7 @@ class Plan:
         max_array_size: maximum number of jobs per array; None: the cluster's limit.
         after: id of the array that has to end before this one starts.
         will_poll: the caller dispatches again later: leave the share of slots in use to that time.
+        workers: starts local workers; None: each dispatch makes its own.
     """
 
     executor: str = "local"
@@ -56,6 +57,7 @@ class Plan:
     max_array_size: int | None = None
     after: str | None = None
     will_poll: bool = False
+    workers: executors.LocalWorkers | None = None
 
 
 @dataclass(frozen=True)
@@ -100,26 +102,34 @@ def _start_local(
 ) -> Dispatched | None:
     """Start background workers, which share the trials among themselves."""
     claimed: list[str] = []
-    job_ids: list[str] = []
+    started = 0
     with slots.dispatch_lock(settings.runs):
         acquired = slots.acquire(settings.runs, submission.id, len(queued), plan.parallel)
         try:
             if acquired:
                 share = len(acquired) / min(len(queued), plan.parallel) if plan.will_poll else 1.0
                 claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
-            devices = process_group.visible_devices() if settings.device != "cpu" else []
-            settings = replace(settings, threads=plan.threads)
-            for slot in acquired[: len(claimed)]:
-                executor = executors.DetachedExecutor(Path(submission.folder), slot, plan.threads, devices)
-                job_ids.append(str(executor.submit(_worker(settings, claimed, submission, slot)).job_id))
             if claimed:
-                store.submitted(submission.id, ",".join(job_ids))
+                first = store.trials(claimed[: len(acquired)]).values()
+                settings = replace(settings, threads=plan.threads)
+                with contextlib.ExitStack() as stack:
+                    workers = plan.workers or stack.enter_context(local_workers(settings, plan))
+                    for slot in acquired[: len(claimed)]:
+                        workers.start(_worker(settings, claimed, submission, slot), slot, first)
+                        started += 1
+                store.submitted(submission.id, None)
         finally:
             for slot in acquired:
                 slot.close()
             if not claimed:
                 slots.remove_slots(settings.runs, submission.id)
-    return Dispatched(submission.id, claimed, len(job_ids)) if claimed else None
+    return Dispatched(submission.id, claimed, started) if claimed else None
+
+
+def local_workers(settings: Settings, plan: Plan) -> executors.LocalWorkers:
+    """Return what starts the workers of a plan on this machine."""
+    devices = process_group.visible_devices() if settings.device != "cpu" else []
+    return executors.LocalWorkers(settings.runs, plan.threads, devices)
 
 
 def _start_debug(
