@@ -59,6 +59,11 @@ class Plan:
     will_poll: bool = False
     workers: executors.LocalWorkers | None = None
 
+    @property
+    def pack(self) -> int:
+        """The number of trials per job: at least those that run side by side."""
+        return max(self.trials_per_job, self.profile.trials_at_a_time if self.profile else 1)
+
 
 @dataclass(frozen=True)
 class Dispatched:
@@ -83,7 +88,7 @@ def dispatch(
     """
     max_trials = len(ids)
     if plan.executor == "slurm":
-        max_trials = (plan.max_array_size or client.max_array_size()) * plan.trials_per_job
+        max_trials = (plan.max_array_size or client.max_array_size()) * plan.pack
     queued = _queued(store, settings, ids, max_trials)
     if not queued:
         return None
@@ -111,7 +116,8 @@ def _start_local(
                 claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
             if claimed:
                 first = store.trials(claimed[: len(acquired)]).values()
-                settings = replace(settings, threads=plan.threads)
+                share = process_group.share_of_device(plan.parallel, len(local_devices(settings)))
+                settings = replace(settings, threads=plan.threads, gpu_share=share)
                 with contextlib.ExitStack() as stack:
                     workers = plan.workers or stack.enter_context(local_workers(settings, plan))
                     for slot in acquired[: len(claimed)]:
@@ -128,8 +134,12 @@ def _start_local(
 
 def local_workers(settings: Settings, plan: Plan) -> executors.LocalWorkers:
     """Return what starts the workers of a plan on this machine."""
-    devices = process_group.visible_devices() if settings.device != "cpu" else []
-    return executors.LocalWorkers(settings.runs, plan.threads, devices)
+    return executors.LocalWorkers(settings.runs, plan.threads, local_devices(settings))
+
+
+def local_devices(settings: Settings) -> list[str]:
+    """Return the GPUs of this machine that trials may use."""
+    return process_group.visible_devices() if settings.device != "cpu" else []
 
 
 def _start_debug(
@@ -169,10 +179,13 @@ def _start_slurm(
         if not claimed:
             return None
         created.update(claimed)
-        packs = list(chunks(claimed, plan.trials_per_job))
+        packs = list(chunks(claimed, plan.pack))
         try:
             write_elements(folder, packs)
-            submitted = executor.submit_array([_worker(settings, trial_ids, submission) for trial_ids in packs])
+            workers = [_worker(settings, trial_ids, submission) for trial_ids in packs]
+            for worker in workers:
+                worker.trials_at_a_time = min(plan.profile.trials_at_a_time, len(worker.directories))
+            submitted = executor.submit_array(workers)
             job_id = str(submitted[0].job_id).partition("_")[0]
         except BaseException as error:
             jobs = query_jobs([(name, None)])

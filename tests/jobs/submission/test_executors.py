@@ -28,6 +28,13 @@ def test_visible_devices(monkeypatch: pytest.MonkeyPatch, variable: str, devices
     assert process_group.visible_devices() == devices
 
 
+@pytest.mark.parametrize(
+    ("workers", "devices", "share"), [(1, 0, 1), (4, 0, 1), (2, 2, 1), (4, 1, 1 / 4), (3, 2, 1 / 2)]
+)
+def test_workers_share_the_memory_of_their_gpu(workers: int, devices: int, share: float) -> None:
+    assert process_group.share_of_device(workers, devices) == share
+
+
 def empty_worker(folder: Path) -> Worker:
     return Worker([], Settings().to_payload(), submission="a", folder=str(folder), executor="local")
 
