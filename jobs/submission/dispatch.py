@@ -60,7 +60,7 @@ class Plan:
     workers: executors.LocalWorkers | None = None
 
     @property
-    def pack(self) -> int:
+    def max_trials_per_job(self) -> int:
         """The number of trials per job: at least those that run side by side."""
         return max(self.trials_per_job, self.profile.trials_at_a_time if self.profile else 1)
 
@@ -88,7 +88,7 @@ def dispatch(
     """
     max_trials = len(ids)
     if plan.executor == "slurm":
-        max_trials = (plan.max_array_size or client.max_array_size()) * plan.pack
+        max_trials = (plan.max_array_size or client.max_array_size()) * plan.max_trials_per_job
     queued = _queued(store, settings, ids, max_trials)
     if not queued:
         return None
@@ -179,7 +179,7 @@ def _start_slurm(
         if not claimed:
             return None
         created.update(claimed)
-        packs = list(chunks(claimed, plan.pack))
+        packs = list(chunks(claimed, plan.max_trials_per_job))
         try:
             write_elements(folder, packs)
             workers = [_worker(settings, trial_ids, submission) for trial_ids in packs]

@@ -32,10 +32,11 @@ def import_libraries(pairs: Iterable[tuple[str, str]]) -> None:
     from harness.models.catalog import MODELS
     from harness.trials.task import TASKS
 
-    for pair in pairs:
-        for registry, name in zip((TASKS, MODELS), pair, strict=True):
-            with contextlib.suppress(Exception):  # plug-ins are loaded by their trials
-                registry.get(name)
+    for task, model in pairs:  # plug-ins are loaded by their trials
+        with contextlib.suppress(Exception):
+            TASKS.get(task)
+        with contextlib.suppress(Exception):
+            MODELS.get(model)
 
 
 def run_and_exit(run: Callable[[], object]) -> NoReturn:

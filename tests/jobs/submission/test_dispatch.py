@@ -61,7 +61,7 @@ def test_jobs_that_run_trials_side_by_side_get_enough_of_them(
     folder = place.runs / ".submitit" / done.submission
     assert sorted(json.loads((folder / ELEMENTS_FILE).read_text()).values()) == [0, 0, 0, 1]
     workers = [DelayedSubmission.load(folder / f"{element}.pkl").function for element in (0, 1)]
-    assert [worker.trials_at_a_time for worker in workers] == [3, 1], "no process without a trial"
+    assert [vars(worker)["trials_at_a_time"] for worker in workers] == [3, 1], "no process without a trial"
 
 
 def test_a_forged_node_is_not_excluded(queue: Store, place: Workplace, programs: Programs) -> None:

@@ -1,4 +1,4 @@
-"""Several processes of one job side by side, in a process of their own: a fork of the tests' would clean up for them."""
+"""Several processes of one job side by side, in a new process: a fork of the tests' would run its exit handlers."""
 
 from __future__ import annotations
 
