@@ -67,7 +67,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")
     lines += _floor_lines(view)
-    lines += [*selection_lines(results), *recipe_lines(view)]
+    lines += [*selection_lines(view), *recipe_lines(view)]
     if any(result.synthetic for result in results):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
     subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)

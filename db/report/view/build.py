@@ -69,6 +69,9 @@ def resolve_cell(cell: Cell, settings: Settings, store: Store) -> CellTrials:
     if cell.sweep is None:
         return CellTrials(cell, trials_of(cell, settings, store))
     selection = select(cell, settings, store)
+    if selection.skipped:
+        first = selection.candidates[0]  # the table shows its reason
+        return CellTrials(first.cell, first.trials)
     if selection.chosen is None:
         return CellTrials(cell, (), selection=selection)
     return CellTrials(selection.chosen.cell, selection.chosen.trials, selection=selection)
