@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.attention import attention
+from benchmarks.campaign import campaign
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
 from benchmarks.learned_dropout import learned_dropout
@@ -34,6 +35,7 @@ from harness.training.environment import processor
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
     "quickstart": quickstart,
+    "campaign": campaign,
     "attention": attention,
     "steps": steps,
     "regularizers": regularizers,
