@@ -89,10 +89,11 @@ class Decoder(nn.Module):
         Raises:
             InputError: the model is in training mode, or its regularizer needs the whole sequence at once.
         """
-        faithful = any(block.attention.always_on and block.attention.site.ratio > 0.0 for block in self.blocks)
+        blocks = cast(list[Block], list(self.blocks))
+        faithful = any(block.attention.always_on and block.attention.site.ratio > 0.0 for block in blocks)
         if self.training or faithful:
             raise InputError("a cache is for evaluation without regularized attention: call `model.eval()`")
-        return DecoderCache(sites(self), self.context, can_skip=all(block.can_skip() for block in self.blocks))
+        return DecoderCache(sites(self), self.context, can_skip=all(block.can_skip() for block in blocks))
 
 
 def check_length(tokens: int, context: int) -> None:
@@ -131,7 +132,8 @@ class Block(nn.Module):
             cache: of the tokens before these.
             keep_mask: boolean (B, T, dim), the feed-forward outputs to keep; None: the site computes the mask.
         """
-        attention = self.attention(self.attention_norm(hidden), cache=cache and cache.of(self.attention.site))
+        cached = None if cache is None else cache.of(self.attention.site)
+        attention = self.attention(self.attention_norm(hidden), cache=cached)
         hidden = hidden + self.attention_dropout(attention, embed)
         normed = self.feedforward_norm(hidden)
         if keep_mask is not None:
@@ -143,11 +145,8 @@ class Block(nn.Module):
             if not bool(precomputed.any()):
                 return hidden
             feedforward = self.feedforward(normed)
-            return hidden + feedforward * precomputed.to(feedforward.dtype)
-        feedforward = self.feedforward(normed)
-        if keep_mask is not None:
-            return hidden + feedforward * keep_mask
-        return cast(Tensor, hidden + self.feedforward_dropout(feedforward, embed, cache))
+            return cast(Tensor, hidden + feedforward * precomputed.to(feedforward.dtype))
+        return cast(Tensor, hidden + self.feedforward_dropout(self.feedforward(normed), embed, cache))
 
     def can_skip(self) -> bool:
         """Return whether feed-forward outputs may be left out: in eval mode, on CPUs, and if no hook needs them."""
@@ -180,7 +179,7 @@ class SiteDropout(nn.Dropout):
         """
         if self.site.module is None and self.training:
             x = super().forward(x)
-        cached = cache and cache.of(self.site)
+        cached = None if cache is None else cache.of(self.site)
         return regularized_output(x, self.site, training=self.training, causal=True, embed=embed, cache=cached)
 
     def precomputed_mask(self, embed: Tensor | None) -> Tensor | None:
@@ -202,7 +201,7 @@ class MaskInput(nn.Module):
         """Return the mask input (B, T, dim) for embeddings (B, T, dim); None without such a regularizer."""
         if self.site.module is None:
             return None
-        cached = cache and cache.of(self.site)
+        cached = None if cache is None else cache.of(self.site)
         return regularized_output(embeddings, self.site, training=self.training, causal=True, cache=cached)
 
 

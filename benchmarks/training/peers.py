@@ -68,8 +68,8 @@ def transformers_vit(settings: Settings) -> Measurement:
     """Compare with transformers' Trainer and its ViT-S at 224 px, with Algorithm 1."""
     register_algorithm_1()
     task = made(VIT, settings)
-    sizes: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
-    config = ViTConfig(**sizes, intermediate_size=1536, num_labels=1000)
+    sizes: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "num_labels": 1000}
+    config = ViTConfig(**sizes, intermediate_size=1536)
     config._attn_implementation = ALGORITHM_1
     peer = Trained(made(VIT, settings), settings.runs / "vit", Logits(ViTForImageClassification(config)), steps=1)
     return against("ViT-S at 224 px", task, settings, "transformers' Trainer, Algorithm 1", peer.run, 1.5, steps=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -34,7 +36,7 @@ def add_kept(residual: Tensor, x: Tensor, network: nn.Sequential, keep_mask: Ten
         network: C → C.
         keep_mask: boolean (B, T, C).
     """
-    hidden, activation, out = network
+    hidden, activation, out = cast(tuple[nn.Linear, nn.GELU, nn.Linear], tuple(network))
     one_token = keep_mask.numel() == keep_mask.shape[-1]
     if one_token and cpu_feedforward.is_supported(residual, x, hidden.weight, out.weight):
         return cpu_feedforward.add_feedforward(residual, x, hidden.weight, out.weight, keep_mask.contiguous())
@@ -43,7 +45,7 @@ def add_kept(residual: Tensor, x: Tensor, network: nn.Sequential, keep_mask: Ten
         return residual
     features = activation(hidden(x))
     if len(kept) > MAX_SHARE * keep_mask.shape[-1]:
-        return residual + out(features) * keep_mask
+        return cast(Tensor, residual + out(features) * keep_mask)
     outputs = linear(features, out.weight.index_select(0, kept)) * keep_mask.index_select(-1, kept)
     dtype = torch.promote_types(residual.dtype, outputs.dtype)
     return residual.to(dtype).index_add(-1, kept, outputs.to(dtype))

@@ -35,7 +35,7 @@ def build_view(
 
 
 def choosing(suite: Suite, cells: Sequence[CellTrials]) -> dict[tuple[str, str], str]:
-    """Return the progress of the candidates by column and origin, for those columns of a tuned preset that have some."""
+    """Return the progress of the candidates by column and origin, for unfinished columns of a tuned preset."""
     preset = suite.presets.get(cells[0].cell.request.preset) if cells else None
     if preset is None or not preset.tuned:
         return {}

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from adapters.text import decoder as decoder_module
-from adapters.text.decoder import Decoder
+from adapters.text.decoder import Block, Decoder
 from harness.attention.kernels import cpu_feedforward
 from harness.errors import InputError
 from harness.models.mask_recorder import mask_statistics
 from harness.models.regularize import bind
 from tests.harness.regularizers.learned_dropout.tiny_decoder import CONTEXT, LAYERS, decoder, learned, masks, tokens
 
-PRECOMPUTED = {"dropout_input": "embed", "detached_input": True}
+PRECOMPUTED: dict[str, Any] = {"dropout_input": "embed", "detached_input": True}
 SHARES = (0.0, 0.1, 0.5, 1.0)
+
+
+def blocks_of(model: Decoder) -> list[Block]:
+    return cast(list[Block], list(model.blocks))
 
 
 def precomputed(share: float, **options: Any) -> Decoder:
@@ -91,12 +95,12 @@ def test_whole_sequences_have_the_bits_of_the_whole_network(
     share: float, autocast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, calls = precomputed(share), []
-    model.blocks[0].feedforward.activation.register_forward_pre_hook(lambda *_: calls.append(1))
+    blocks_of(model)[0].feedforward.activation.register_forward_pre_hook(lambda *_: calls.append(1))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         with torch.no_grad():
             observed = model(tokens())
         assert calls == [1]  # a hook has the network computed
-        model.blocks[0].feedforward.activation._forward_pre_hooks.clear()
+        blocks_of(model)[0].feedforward.activation._forward_pre_hooks.clear()
         with torch.no_grad(), mask_statistics(model) as recorded:
             skipped = model(tokens())
         monkeypatch.setattr(decoder_module, "can_skip", lambda network: False)
@@ -111,7 +115,7 @@ def test_without_kept_outputs_no_weight_is_used(path: str) -> None:
     model = precomputed(0.0)
     expected = token_by_token(model, tokens(1))
     with torch.no_grad():
-        for block in model.blocks:
+        for block in blocks_of(model):
             block.feedforward.hidden.weight.fill_(float("nan"))
             block.feedforward.out.weight.fill_(float("nan"))
         assert torch.equal(token_by_token(model, tokens(1)), expected)
@@ -124,7 +128,7 @@ def test_rows_that_are_dropped_are_not_read(path: str) -> None:
         for module in masks(model).values():
             module.shift[:4] = 0.0  # kept for all tokens
         expected = token_by_token(model, tokens(1))
-        for block in model.blocks:
+        for block in blocks_of(model):
             block.feedforward.out.weight[4:] = float("nan")
         assert torch.equal(token_by_token(model, tokens(1)), expected)
 
@@ -170,4 +174,4 @@ def test_what_a_cache_cannot_do_is_refused() -> None:
 def test_gradients_are_those_of_the_whole_network() -> None:
     model = precomputed(0.5)
     model(tokens()).sum().backward()
-    assert all(block.feedforward.hidden.weight.grad.abs().sum() > 0 for block in model.blocks)
+    assert all(cast(Tensor, block.feedforward.hidden.weight.grad).abs().sum() > 0 for block in blocks_of(model))
