@@ -15,14 +15,17 @@ from pathlib import Path
 import torch
 
 from benchmarks.attention import attention
+from benchmarks.campaign import campaign
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
+from benchmarks.learned_dropout import learned_dropout
 from benchmarks.measure import Measurement
 from benchmarks.quickstart import quickstart
 from benchmarks.startup import startup
 from benchmarks.training.engine import engine
 from benchmarks.training.images import images
 from benchmarks.training.memory import memory
+from benchmarks.training.peers import peers
 from benchmarks.training.regularizers import regularizers
 from benchmarks.training.steps import steps
 from benchmarks.training.translation import translation
@@ -32,11 +35,14 @@ from harness.training.environment import processor
 BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
     "quickstart": quickstart,
+    "campaign": campaign,
     "attention": attention,
     "steps": steps,
     "regularizers": regularizers,
+    "learned-dropout": learned_dropout,
     "memory": memory,
     "engine": engine,
+    "peers": peers,
     "translation": translation,
     "images": images,
     "volo": volo,

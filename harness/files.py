@@ -68,6 +68,11 @@ def synced_together(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def cache_folder() -> Path:
+    """Return the user's cache folder: ``$XDG_CACHE_HOME/dropbench``, else ``~/.cache/dropbench``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dropbench"
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically; raises OSError as `atomic_file` does."""
     with atomic_file(path) as file:

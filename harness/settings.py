@@ -43,6 +43,7 @@ class Settings:
         backend: the implementation of attention with dropped keys (`DROPBENCH_BACKEND`, `harness.attention.backends`).
         compile: whether `torch.compile` compiles models, which takes minutes once and makes steps faster.
         threads: CPU threads per trial; 0: torch's default.
+        gpu_share: the share of a GPU's memory that a trial may allocate, if several trials run on it side by side.
         num_workers: data-loading processes per trial (`DROPBENCH_NUM_WORKERS`); None: `data_loading.prefetch` chooses.
         checkpoint_seconds: time between two checkpoints.
         micro_batch_splits: parts that each micro-batch and each evaluation batch is split into; more after a trial ran
@@ -61,6 +62,7 @@ class Settings:
     backend: str = "auto"
     compile: bool = False
     threads: int = 0
+    gpu_share: float = 1.0
     num_workers: int | None = None
     checkpoint_seconds: float = 300.0
     micro_batch_splits: int = 1

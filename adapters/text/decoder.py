@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from adapters.text.decoder_cache import DecoderCache
 from adapters.text.text_transformer import SelfAttention
 from harness.errors import InputError
+from harness.models.kept_heads import is_unobserved
+from harness.models.kept_outputs import add_kept, can_skip
+from harness.models.regularize import sites
 from harness.regularizers.base import Site, SiteKind
+from harness.regularizers.learned_dropout.mask import LearnedMask
 from harness.regularizers.output import regularized_output
 from harness.validation import StrictModel, model_options
 
@@ -53,21 +59,47 @@ class Decoder(nn.Module):
                 scale = (2 * options.layers) ** -0.5 if name.endswith("out.weight") else 1.0
                 nn.init.normal_(parameter, std=INIT_STD * scale)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary); raises as `check_length`."""
-        check_length(tokens, self.context)
-        hidden = self.token_embedding(tokens) + self.position_embedding.weight[: tokens.shape[1]]
+    def forward(self, tokens: Tensor, cache: DecoderCache | None = None) -> Tensor:
+        """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary).
+
+        With a cache, the tokens follow those of earlier calls with it, of the same batch.
+
+        Raises:
+            InputError: the tokens, with those of the cache, are longer than the context; or gradients are enabled with
+                a cache.
+        """
+        if cache is not None and torch.is_grad_enabled():
+            raise InputError("a cache is for evaluation without gradients: use `torch.no_grad()`")
+        start = 0 if cache is None else cache.length
+        end = start + tokens.shape[1]
+        check_length(end, self.context)
+        hidden = self.token_embedding(tokens) + self.position_embedding.weight[start:end]
         hidden = self.embedding_dropout(hidden)
-        embed = self.mask_input(hidden)
-        for block in self.blocks:
-            hidden = block(hidden, embed)
+        embed = self.mask_input(hidden, cache)
+        keep_masks = None if cache is None else cache.keep_masks(embed)
+        for layer, block in enumerate(self.blocks):
+            hidden = block(hidden, embed, cache, None if keep_masks is None else keep_masks[layer])
+        if cache is not None:
+            cache.length = end
         return linear(self.norm(hidden), self.token_embedding.weight)
 
+    def new_cache(self) -> DecoderCache:
+        """Return an empty cache for `forward`, in eval mode and while the weights do not change.
 
-def check_length(tokens: Tensor, context: int) -> None:
-    """Raise InputError if token ids (B, T) are longer than the context."""
-    if tokens.shape[1] > context:
-        raise InputError(f"an input of {tokens.shape[1]} tokens: expected at most the model's context of {context}")
+        Raises:
+            InputError: the model is in training mode, or its regularizer needs the whole sequence at once.
+        """
+        blocks = cast(list[Block], list(self.blocks))
+        faithful = any(block.attention.always_on and block.attention.site.ratio > 0.0 for block in blocks)
+        if self.training or faithful:
+            raise InputError("a cache is for evaluation without regularized attention: call `model.eval()`")
+        return DecoderCache(sites(self), self.context, can_skip=all(block.can_skip() for block in blocks))
+
+
+def check_length(tokens: int, context: int) -> None:
+    """Raise InputError if a number of tokens exceeds the context."""
+    if tokens > context:
+        raise InputError(f"an input of {tokens} tokens: expected at most the model's context of {context}")
 
 
 class Block(nn.Module):
@@ -85,11 +117,41 @@ class Block(nn.Module):
         self.feedforward = FeedForward(options)
         self.feedforward_dropout = SiteDropout(options, f"{path}feedforward_dropout", "feed-forward", layer)
 
-    def forward(self, hidden: Tensor, embed: Tensor | None = None) -> Tensor:
-        """Apply the block to (B, T, dim); `embed` (B, T, dim) is the input of pre-computed masks."""
-        hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden)), embed)
-        feedforward = self.feedforward(self.feedforward_norm(hidden))
-        return cast(Tensor, hidden + self.feedforward_dropout(feedforward, embed))
+    def forward(
+        self,
+        hidden: Tensor,
+        embed: Tensor | None = None,
+        cache: DecoderCache | None = None,
+        keep_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Apply the block to (B, T, dim).
+
+        Args:
+            hidden: (B, T, dim).
+            embed: (B, T, dim), the input of pre-computed masks.
+            cache: of the tokens before these.
+            keep_mask: boolean (B, T, dim), the feed-forward outputs to keep; None: the site computes the mask.
+        """
+        cached = None if cache is None else cache.of(self.attention.site)
+        attention = self.attention(self.attention_norm(hidden), cache=cached)
+        hidden = hidden + self.attention_dropout(attention, embed)
+        normed = self.feedforward_norm(hidden)
+        if keep_mask is not None:
+            return add_kept(hidden, normed, self.feedforward, keep_mask)
+        whole = cache is None and not torch.is_grad_enabled() and self.can_skip()
+        precomputed = self.feedforward_dropout.precomputed_mask(embed) if whole else None
+        if precomputed is not None:
+            # Single columns are not left out of whole sequences: it saves little, and changes the last digits.
+            if not bool(precomputed.any()):
+                return hidden
+            feedforward = self.feedforward(normed)
+            return cast(Tensor, hidden + feedforward * precomputed.to(feedforward.dtype))
+        return cast(Tensor, hidden + self.feedforward_dropout(self.feedforward(normed), embed, cache))
+
+    def can_skip(self) -> bool:
+        """Return whether feed-forward outputs may be left out: in eval mode, on CPUs, and if no hook needs them."""
+        on_cpu = not self.training and self.feedforward.out.weight.is_cpu
+        return on_cpu and can_skip(self.feedforward) and all(map(is_unobserved, self.feedforward_dropout.modules()))
 
 
 class FeedForward(nn.Sequential):
@@ -110,14 +172,22 @@ class SiteDropout(nn.Dropout):
         depth = 1 if kind == "embedding" else options.layers
         self.site = Site(name, kind, layer, depth, options.heads, width=options.dim, embedded=kind != "embedding")
 
-    def forward(self, x: Tensor, embed: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, embed: Tensor | None = None, cache: DecoderCache | None = None) -> Tensor:
         """Apply Dropout, or the regularizer's module instead, to (B, T, dim).
 
-        `embed` is the input of pre-computed masks.
+        `embed` is the input of pre-computed masks, and `cache` that of the tokens before x.
         """
-        if self.site.module is None:
+        if self.site.module is None and self.training:
             x = super().forward(x)
-        return regularized_output(x, self.site, training=self.training, causal=True, embed=embed)
+        cached = None if cache is None else cache.of(self.site)
+        return regularized_output(x, self.site, training=self.training, causal=True, embed=embed, cache=cached)
+
+    def precomputed_mask(self, embed: Tensor | None) -> Tensor | None:
+        """Return the mask that multiplies x (B, T, dim) in evaluation; None if it depends on x, or without one."""
+        module = self.site.module
+        if embed is None or not isinstance(module, LearnedMask) or not module.is_precomputed:
+            return None
+        return module.rounded_mask(embed, training=False, causal=True)
 
 
 class MaskInput(nn.Module):
@@ -127,11 +197,12 @@ class MaskInput(nn.Module):
         super().__init__()
         self.site = Site("mask_input", "mask-input", 0, 1, options.heads, width=options.dim)
 
-    def forward(self, embeddings: Tensor) -> Tensor | None:
+    def forward(self, embeddings: Tensor, cache: DecoderCache | None = None) -> Tensor | None:
         """Return the mask input (B, T, dim) for embeddings (B, T, dim); None without such a regularizer."""
         if self.site.module is None:
             return None
-        return regularized_output(embeddings, self.site, training=self.training, causal=True)
+        cached = None if cache is None else cache.of(self.site)
+        return regularized_output(embeddings, self.site, training=self.training, causal=True, cache=cached)
 
 
 PUBLISHED = {"learned-dropout-lm": {}, "learned-dropout-lm-baseline": {"dim": 156, "heads": 12}}

@@ -66,7 +66,7 @@ class MixtureOfExperts(AuxLoss):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Predict the next tokens: token ids (B, T) → logits (B, T, vocabulary); raises as `check_length`."""
-        check_length(tokens, self.context)
+        check_length(tokens.shape[1], self.context)
         out = self.decoder.model(input_ids=tokens, output_router_logits=self.training)
         if self.training:
             config = self.decoder.config

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head, word_embedding
+from harness.attention.key_values import KeyValues
 from harness.errors import InputError
 from harness.models.attention import attend
 from harness.models.kept_heads import JointProjections
@@ -161,11 +162,14 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
         self.out = nn.Linear(dim, dim, bias=bias)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attend within (B, T, dim) → (B, T, dim)."""
+    def forward(self, hidden: Tensor, mask: Tensor | None = None, cache: KeyValues | None = None) -> Tensor:
+        """Attend within (B, T, dim) → (B, T, dim); with a cache, to the tokens before them, too, without `mask`."""
         training = self.training or self.always_on
         heads = JointProjections(self.site, self.qkv, self.out, training=training)
-        return heads.merge(attend(*heads.split(hidden), self.site, training=training, mask=mask, causal=self.causal))
+        (q, k, v), causal = heads.split(hidden), self.causal
+        if cache is not None:
+            (k, v, mask), causal = cache.append(k, v), False
+        return heads.merge(attend(q, k, v, self.site, training=training, mask=mask, causal=causal))
 
 
 def sinusoids(length: int, dim: int) -> Tensor:

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from harness.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+With = Annotated[
+    str | None,
+    typer.Option(
+        "--with",
+        metavar="reference|PATH",
+        help="Also the results shipped with DropBench, or another such file, in rows of their own.",
+    ),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", help="Write to this file.")]
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Text, cast, select
 
 from db.queries.declarations import directed_metric
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names, seed_values
-from db.queries.marks import VERSIONED, all_versions, libraries_differ, mark_text, marks_of
+from db.queries.marks import VERSIONED, all_versions, mark_text, marks_of, trial_labels
 from db.queries.results import sort_key
 from db.queries.statistics import paired_t_test, summarize
 from db.schema.tables import Configs
@@ -28,10 +28,10 @@ Part = tuple[str, str]
 """A field of a configuration, and its value as text."""
 
 Id = tuple[Any, ...]
-"""A configuration; in databases with different versions of a library, also the versions it was trained with."""
+"""A configuration; in databases with different versions of a library or with reference trials, also these."""
 
 _OWN_COLUMN = {("task",), ("data", "name"), ("model",), ("schedule",), ("align",), ("preset",), ("regularizer", "name")}
-_OWN_COLUMN |= {("libraries",)}
+_OWN_COLUMN |= {("libraries",), ("origin",)}
 _FINGERPRINT = {("data", "fingerprint"), ("data", "partial")}
 _HOLDERS = {("regularizer", "params"): "params", ("overrides",): "overrides"}
 
@@ -53,7 +53,7 @@ class Side:
 
 def read_sides(sides: Sequence[tuple[Connection, Sequence[str]]], metrics: Sequence[str] = ()) -> list[Side]:
     """Read the trials of filters, each of a database. Raise InputError if a word or metric is unknown."""
-    names = ["libraries"] if libraries_differ(*(connection for connection, _ in sides)) else []
+    names = trial_labels(*(connection for connection, _ in sides))
     raised = select(Configs.c.id).where(Configs.c.result_versions.is_not(None)).limit(1)
     versions = any(connection.scalar(raised) is not None for connection, _ in sides)
     return [
@@ -71,11 +71,11 @@ def _read_side(connection: Connection, keys: GroupKeys, metrics: Sequence[str], 
     rows = configs(connection, filter, COLUMNS)
     trained = connection.execute(keys.select().distinct()).all() if keys.names else [(id,) for id in rows]
     for id, *own in trained:
-        libraries = dict(zip(keys.names, own, strict=True))
+        labels = dict(zip(keys.names, own, strict=True))
         key = id, *own
-        row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **libraries}
+        row = side.configs[key] = {**dict(zip(COLUMNS, rows[id], strict=True)), **labels}
         row["mark"] = marks.get((row["data"], row["fingerprint"]))
-        more: Row = dict(libraries)
+        more: Row = dict(labels)
         if versions:  # also those that are 1: a missing one would equal that of a configuration without the item
             more["result_versions"] = all_versions(*(row[name] for name in VERSIONED))
         side.config_json[key] = json.dumps({**json.loads(texts[id]), **more}) if more else texts[id]
@@ -93,6 +93,7 @@ def compare(old: Side, new: Side) -> list[Row]:
         - metric, old_mean, old_std, old_n, new_mean, new_std, new_n: over seeds;
         - change: the mean difference over seeds that both have (`pairs` of them), else the difference of the means;
         - libraries, in databases with different versions of a library: those of the trials;
+        - origin, in databases with reference trials: ``own`` or ``reference``;
         - mark: ``subset`` or ``synthetic`` if the data of either side are;
         - low, high: its 95 % confidence interval, None for the reason `no_interval`;
         - p_value: of the paired t-test;

@@ -15,11 +15,12 @@ from sqlalchemy import Connection, Select, Text, cast, func, select
 from db.queries.marks import (
     data_sets,
     flatten,
-    libraries_differ,
     mark_column,
     marks_of,
     result_versions_differ,
+    trial_labels,
 )
+from db.schema.reference import ORIGIN
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.filters import Filter, final_names
 from db.store.rows import in_list
@@ -30,7 +31,9 @@ COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "params", "sch
            "result_versions")  # fmt: skip
 DATA_SET = ("data", "fingerprint")
 HOLDERS = ("params", "overrides")
-TRIAL_KEYS = {"suite": Memberships.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries}
+TRIAL_KEYS: dict[str, Any] = {
+    "suite": Memberships.c.suite, "seed": Trials.c.seed, "libraries": Trials.c.libraries, "origin": ORIGIN
+}  # fmt: skip
 """Keys to group by that do not belong to the configuration."""
 
 DIGEST_LENGTH = 8
@@ -122,7 +125,8 @@ class Groups:
 
     Trials on different data are never in one group, nor, in a database with different versions of a library, are those
     trained with different versions, nor those of different result versions of an item: the label has the data set's
-    fingerprint, the `libraries` or the `result_versions` then.
+    fingerprint, the `libraries` or the `result_versions` then. Reference trials are never in a group with the
+    user's: the label has the `origin` if there are any.
     """
 
     def __init__(self, connection: Connection, filter: Filter, group_by: Sequence[str]) -> None:
@@ -130,8 +134,7 @@ class Groups:
         labels = [*(group_by or ("suite", *COLUMNS))]
         if _several(self.marks) and _several(data_sets(connection, *filter.on_configs(Configs.c.id))):
             labels += DATA_SET
-        if libraries_differ(connection):
-            labels.append("libraries")
+        labels += trial_labels(connection)
         if result_versions_differ(connection, *filter.on_configs(Configs.c.id)):
             labels.append("result_versions")
         self.labels = tuple(dict.fromkeys(labels))

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, null, select
 
+from db.schema.reference import Details, has_reference
 from db.schema.tables import Configs, Trials
 from db.store.filters import distinct_values
 from db.store.rows import in_list
@@ -34,9 +35,23 @@ def subset_notes(runs: Path, ids: Iterable[str]) -> tuple[str, ...]:
     for id in filter(directories.__contains__, islice(ids, LIMIT)):
         with suppress(InputError, TypeError):  # notes that are no list
             if (content := directories[id].result()) is not None:
-                notes = [note for note in content.get("notes", ()) if isinstance(note, str)]
-                return tuple(note.removeprefix(SUBSET) for note in notes if note.startswith(SUBSET))
+                return _subsets(content.get("notes", ()))
     return ()
+
+
+def reference_notes(connection: Connection) -> dict[tuple[str, str | None], tuple[str, ...]]:
+    """Return the notes on subsets of reference trials by data set and fingerprint."""
+    if not has_reference(connection):
+        return {}
+    query = select(Configs.c.data, Configs.c.fingerprint, func.min(Details.c.notes)).select_from(Details)
+    query = query.join(Trials, Trials.c.id == Details.c.trial_id).join(Configs, Configs.c.id == Trials.c.config_id)
+    rows = connection.execute(query.group_by(Configs.c.data, Configs.c.fingerprint))
+    return {(data, fingerprint): _subsets(json.loads(text)) for data, fingerprint, text in rows}
+
+
+def _subsets(notes: Iterable[object]) -> tuple[str, ...]:
+    texts = [note for note in notes if isinstance(note, str)]
+    return tuple(note.removeprefix(SUBSET) for note in texts if note.startswith(SUBSET))
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -59,19 +74,21 @@ def data_sets(connection: Connection, *clauses: ColumnElement[bool]) -> list[tup
 def marks_of(connection: Connection) -> dict[tuple[Any, ...], str | None]:
     """Return ``subset`` or ``synthetic``, None if it is the published one, by data set and fingerprint.
 
-    Subsets are known from the run directories (`DROPBENCH_RUNS`).
+    Subsets are known from the run directories (`DROPBENCH_RUNS`) and from reference trials.
     """
     # One trial for each configuration: SQLite stops after `LIMIT` of them, instead of reading all trials.
     done = select(func.min(Trials.c.id)).where(Trials.c.config_id == Configs.c.id, Trials.c.state == "succeeded")
     trial = done.scalar_subquery()
     runs = Settings.from_environment().runs
+    theirs = reference_notes(connection)
     marks: dict[tuple[Any, ...], str | None] = {}
     for data, fingerprint in data_sets(connection):
         clauses = Configs.c.data == data, Configs.c.fingerprint == fingerprint, trial.is_not(None)
         if data.endswith(SYNTHETIC):
             marks[data, fingerprint] = "synthetic"
         else:
-            subset = subset_notes(runs, connection.scalars(select(trial).where(*clauses).limit(LIMIT)))
+            ids = connection.scalars(select(trial).where(*clauses).limit(LIMIT))
+            subset = theirs.get((data, fingerprint)) or subset_notes(runs, ids)
             marks[data, fingerprint] = "subset" if subset else None
     return marks
 
@@ -91,6 +108,12 @@ def libraries_differ(*connections: Connection) -> bool:
     present = Trials.c.libraries.is_not(None)
     trained = (distinct_values(connection, Trials.c.libraries, present) for connection in connections)
     return differing_versions(chain.from_iterable(trained)) is not None
+
+
+def trial_labels(*connections: Connection) -> list[str]:
+    """Return the keys besides the configuration that keep trials of databases apart: ``libraries``, ``origin``."""
+    labels = ["libraries"] if libraries_differ(*connections) else []
+    return [*labels, "origin"] if any(map(has_reference, connections)) else labels
 
 
 def differing_versions(trained: Iterable[str]) -> str | None:

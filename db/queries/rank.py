@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from db.queries.blocks import BASELINE, Block, Name, condition_versions, name_of, split_keys, weights_and_plugins
 from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
-from db.queries.marks import libraries_differ, marks_of, result_versions_differ
+from db.queries.marks import marks_of, result_versions_differ, trial_labels
 from db.queries.results import sort_key
 from db.queries.statistics import MIN_PAIRS, paired_t_test, summarize
 from db.schema.connection import reading
@@ -94,7 +94,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
             if configurations and key not in known:
                 raise unknown_name("key to split regularizers by", key, known)
         names = resolve_names(connection, metrics)
-        keys = GroupKeys(filter, ["libraries"] if libraries_differ(connection) else [])
+        keys = GroupKeys(filter, trial_labels(connection))
         values = {MetricName.parse(name).label: _runs(keys, connection, name) for name in names}
         marks, extras = marks_of(connection), weights_and_plugins(connection, filter)
         differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
@@ -103,6 +103,7 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
     blocks: dict[Block, Runs] = {}
+    reference: dict[Block, Runs] = {}
     digests: dict[tuple[Block, str], set[str]] = {}
     for metric, runs in values.items():
         for (config_id, *libraries), seeds in runs.items():
@@ -111,16 +112,24 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
                 continue
             weights, plugins = extras.get(config_id, ("", ""))
             versions = dict(zip(keys.names, libraries, strict=True))
+            origin = versions.pop("origin", "own")
             overrides = texts[id(config["overrides"])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
             mark = marks.get((config["data"], config["fingerprint"]))
             versions["result_versions"] = condition_versions(config["result_versions"])
             block = Block(**shared, overrides=overrides, metric=metric, weights=weights, mark=mark, **versions)
-            blocks.setdefault(block, {}).setdefault(name_of(config, by), []).append(seeds)
+            target = blocks if origin == "own" else reference
+            target.setdefault(block, {}).setdefault(name_of(config, by), []).append(seeds)
             if extras:
                 digests.setdefault((block, config["regularizer"]), set()).add(plugins)
+    own = sum(map(len, blocks.values()))
+    for block, results in reference.items():  # a regularizer's own runs take precedence: never a mean over both
+        blocks[block] = {**results, **blocks.get(block, {})}
     ranking = rank_blocks(blocks, by)
-    if keys.names:
+    if reference:
+        total = sum(map(len, blocks.values()))
+        ranking.notes.append(f"{total - own} of {total} results are the reference's; {own} are your own")
+    if "libraries" in keys.names:
         ranking.notes.append("trained with different library versions: each has blocks of its own")
     if differ:
         ranking.notes.append(

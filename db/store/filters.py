@@ -3,6 +3,7 @@
 - a state: ``failed``; a suite: ``dropattention/table3``; the first characters of a trial's id: ``3fa9``;
 - ``KEY=VALUE`` with a key of state, suite, seed, task, data, fingerprint (or its beginning), model, regularizer,
   schedule, align, preset, libraries (``libraries=torch 2.13``), result_versions (those above 1, such as ``engine 2``),
+  origin (``own`` or ``reference``, with `--with`),
   a parameter of the regularizer (``ratio=0.3``; with the regularizer's name also in compositions:
   ``dropkey.ratio=0.3``), an override (``lr=0.001``), or a metric, which compares its final value (``accuracy=90``: on
   the test set; ``dev/accuracy``);
@@ -28,6 +29,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Float, Text, cast, false, func, not_, or_, select, type_coerce
 
+from db.schema.reference import ORIGIN, ORIGINS
 from db.schema.tables import FINAL, Configs, Memberships, Metrics, Trials
 from db.store.rows import in_list
 from harness.errors import InputError, check_text, unknown_name
@@ -38,7 +40,7 @@ from harness.trials.trial import TRIAL_STATES
 
 COLUMNS = ("task", "data", "fingerprint", "model", "regularizer", "schedule", "align", "preset")
 
-TRIAL_KEYS = ("state", "suite", "seed", "libraries", "result_versions")
+TRIAL_KEYS = ("state", "suite", "seed", "libraries", "result_versions", "origin")
 
 _WORD = re.compile(r"(.*?)(!=|<=|>=|=|<|>|~)(.*)", re.DOTALL)
 
@@ -192,6 +194,8 @@ class _Parser:
             return Trials.c.state.in_(states)
         if key == "libraries":
             return self._listed(condition, Trials.c.libraries)
+        if key == "origin":
+            return ORIGIN.in_(condition.names(lambda: ORIGINS))
         if key == "result_versions":
             matching = self._listed(condition, Configs.c.result_versions)
             return Trials.c.config_id.in_(select(Configs.c.id).where(matching))

@@ -43,8 +43,7 @@ def export(store: Store, folder: Path, kind: Literal["csv", "parquet"]) -> list[
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with reading(store.engine) as connection:
-            open_writer = _csv_writer if kind == "csv" else _parquet_writer
-            return [(file, _write(connection, table, file, open_writer)) for file, table in files.items()]
+            return [(file, write_table(connection, table, file, kind)) for file, table in files.items()]
     except OSError as error:
         raise InputError(f"{error.filename or folder}: {error.strerror}: expected a writable folder") from None
 
@@ -110,7 +109,9 @@ def read_only(file: Path, *, transactions: bool = False, views: bool = False) ->
     return create_engine("sqlite://", creator=open_connection, poolclass=NullPool)
 
 
-def _write(connection: Connection, table: Table, path: Path, open_writer: Callable[..., Any]) -> int:
+def write_table(connection: Connection, table: Table, path: Path, kind: Literal["csv", "parquet"]) -> int:
+    """Write a table to a file, sorted by its key, atomically. Return the number of rows."""
+    open_writer = _csv_writer if kind == "csv" else _parquet_writer
     result = connection.execution_options(yield_per=BATCH_SIZE).execute(select(table).order_by(*table.primary_key))
     json_columns = [column.name for column in table.columns if isinstance(column.type, JSON)]
     count = 0

@@ -64,7 +64,7 @@ def load_export(folder: Path, progress: Progress) -> Engine:
         connection.exec_driver_sql("BEGIN")
         METADATA.create_all(connection)
         for table in METADATA.sorted_tables:
-            _fill(connection, table, folder / f"{table.name}.{formats[0]}", progress)
+            fill(connection, table, folder / f"{table.name}.{formats[0]}", progress)
         _rename_metrics(connection)
         for table in METADATA.sorted_tables:
             _check_references(connection, table, folder, formats[0])
@@ -72,7 +72,8 @@ def load_export(folder: Path, progress: Progress) -> Engine:
     return engine
 
 
-def _fill(connection: Connection, table: Table, file: Path, progress: Progress) -> None:
+def fill(connection: Connection, table: Table, file: Path, progress: Progress) -> None:
+    """Insert the rows of a file into its table; errors as in `load_export`."""
     read = _csv if file.suffix == ".csv" else _parquet
     placeholders = ", ".join("?" * len(table.columns))
     statement = f"INSERT INTO {table.name} VALUES ({placeholders})"

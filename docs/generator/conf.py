@@ -45,7 +45,7 @@ napoleon_use_ivar = True
 napoleon_custom_sections = [("Class attributes", "params_style")]
 
 CONTENTS = {
-    "Start": "docs/installation docs/tutorial docs/pictures docs/reading-tables docs/tasks",
+    "Start": "docs/installation docs/tutorial docs/pictures docs/reading-tables docs/tasks docs/leaderboard",
     "Regularizers": "docs/choose docs/gallery docs/regularizers docs/your-regularizer",
     "Your model": "docs/your-model docs/python docs/api docs/comparison",
     "Your data and tasks": "docs/data docs/plug-ins docs/image-models",

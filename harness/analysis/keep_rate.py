@@ -11,7 +11,9 @@ from harness.analysis.figures import bars
 from harness.analysis.options import Options
 from harness.analysis.trained import Trained
 from harness.models.mask_recorder import mask_statistics, mean_statistics
+from harness.models.regularize import sites
 from harness.regularizers.base import Site
+from harness.regularizers.learned_dropout.mask import LearnedMask
 
 MIN_LOG_WEIGHT = -30.0
 """Log weights are clamped to this value, so that no kept weight underflows to 0 and counts as dropped."""
@@ -25,7 +27,9 @@ def keep_rate(trained: Trained, options: Options) -> Findings:
     all their keys keep them, and windows overlap or are cut off at edges.
 
     For learned masks, the result is the share of outputs that they keep in evaluation, and their other statistics
-    (Learned Dropout, "Results"), as means over sites.
+    (Learned Dropout, "Results"), as means over sites. For masks that are computed before all layers, ``flops`` is the
+    share of the FLOPs of the feed-forward networks that evaluation needs token by token: their first matrix for tokens
+    that keep an output, and the kept rows of the second, which has the same size.
     """
     counts: dict[str, list[float]] = {}
     nominal: dict[str, float] = {}
@@ -48,6 +52,9 @@ def keep_rate(trained: Trained, options: Options) -> Findings:
     if nominal:
         scalars["nominal"] = float(np.mean(list(nominal.values())))
     scalars |= {name: value for name, value in learned.items() if name != "kept"}
+    learned_masks = [site.module for site in sites(trained.model) if isinstance(site.module, LearnedMask)]
+    if masks and all(mask.is_precomputed for mask in learned_masks):
+        scalars["flops"] = (learned["active"] + learned["kept"]) / 2
     arrays = {
         "sites": np.array(list(shares)),
         "kept": np.array(list(shares.values())),

@@ -56,7 +56,7 @@ def draw_kept_heads(site: Site, *projections: nn.Module, training: bool) -> Kept
         return None
     if type(regularizer).draw_heads is Regularizer.draw_heads or torch.compiler.is_compiling():
         return None
-    if not all(_is_plain(projection) for projection in projections):
+    if not all(is_plain(projection) for projection in projections):
         return None
     drawn = regularizer.draw_heads(site)
     if drawn is None or bool(drawn.all()) or not bool(drawn.any()):
@@ -94,7 +94,11 @@ class JointProjections:
         return projected
 
 
-def _is_plain(module: nn.Module) -> bool:
+def is_plain(module: nn.Module) -> bool:
     """Return whether a module computes nothing but its linear map."""
-    plain = type(module) in (nn.Linear, NonDynamicallyQuantizableLinear) and "forward" not in vars(module)
-    return plain and not any(vars(module).get(hooks) for hooks in HOOKS)
+    return type(module) in (nn.Linear, NonDynamicallyQuantizableLinear) and is_unobserved(module)
+
+
+def is_unobserved(module: nn.Module) -> bool:
+    """Return whether a module has no hooks and no forward of its own, so that it need not be called."""
+    return "forward" not in vars(module) and not any(vars(module).get(hooks) for hooks in HOOKS)

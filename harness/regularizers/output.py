@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from harness.errors import InputError
 
 if TYPE_CHECKING:
+    from harness.attention.key_values import KeyValues
     from harness.regularizers.base import Site
 
 
@@ -86,8 +87,11 @@ def regularized_output(
     mask: Tensor | None = None,
     causal: bool = False,
     embed: Tensor | None = None,
+    cache: KeyValues | None = None,
 ) -> Tensor:
     """Return a site's output regularized, or x itself if nothing acts on it. Shapes as in `SiteModule.forward`.
+
+    A cache, for modules that attend to the tokens before x, is passed to the module only if there is one.
 
     Raises:
         InputError: the output has another width than the site.
@@ -98,7 +102,8 @@ def regularized_output(
         return x
     if x.shape[-1] != site.width:
         raise InputError(f"{site.name}: an output of width {x.shape[-1]}: expected {site.width}, the width of the site")
-    regularized: Tensor = site.module(x, training=training, mask=mask, causal=causal, embed=embed)
+    cached = {} if cache is None else {"cache": cache}
+    regularized: Tensor = site.module(x, training=training, mask=mask, causal=causal, embed=embed, **cached)
     return regularized
 
 

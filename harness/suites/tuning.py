@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.cards import find_card
 from harness.regularizers.spec import tuning_of_class
@@ -21,7 +22,7 @@ DIGITS = 4
 
 
 def tuned_sweep(request: TrialRequest, given: Mapping[str, Any], search: Search, where: str) -> Sweep | None:
-    """Return the candidates of a cell; None if the task gives no learning rate before it reads data.
+    """Return the candidates of a cell; None if its learning rate is unknown before the task reads data.
 
     Args:
         request: the cell's trials, with the values of suite and row.
@@ -35,13 +36,20 @@ def tuned_sweep(request: TrialRequest, given: Mapping[str, Any], search: Search,
     tuning = declared_tuning(request.regularizer)
     if tuning and not tuning.keys() & given.keys():
         return sweep_for(request.regularizer, dict(tuning), search, f"tuning of {request.regularizer}", strict=True)
-    resolved = spec_of(request.task).resolved(request)
-    rate = resolved.recipe.get("lr") if resolved is not None else None
+    rate = _learning_rate(request)
     if rate is None:
         return None
     rates = [rate if factor == 1.0 else float(f"{rate * factor:.{DIGITS}g}") for factor in LR_FACTORS]
     fields = {"space": {LR: rates}, "search": search, "recipe": {LR: rate}}
     return validated(Sweep, fields, where, f"key of {where}")
+
+
+def _learning_rate(request: TrialRequest) -> float | None:
+    try:
+        resolved = spec_of(request.task).resolved(request)
+    except InputError:  # the cell's trials raise the same, and only if they are requested
+        return None
+    return resolved.recipe.get("lr") if resolved is not None else None
 
 
 def declared_tuning(regularizer: str) -> Mapping[str, Any]:

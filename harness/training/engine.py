@@ -49,6 +49,8 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
     check_backend(settings.backend, cuda=settings.uses_cuda())
     if settings.threads:
         torch.set_num_threads(settings.threads)
+    if settings.gpu_share < 1 and settings.uses_cuda():
+        torch.cuda.set_per_process_memory_fraction(settings.gpu_share)
     with backend(settings.backend):
         trial = directory.trial()
         check_versions(trial)

@@ -6,7 +6,10 @@ import contextlib
 import os
 import platform
 import socket
+import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +27,20 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
+        "commit": commit(),
     }
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit of the code, followed by "-dirty" if files differ; None unless it runs from a repository."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():  # a repository that only contains an installation is another project's
+        return None
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return None
 
 
 def installed_version(name: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from db.cli.completion import complete_filter
-from db.cli.output import Json, Output, emit, opened, split
+from db.cli.output import Json, Output, With, emit, opened, split
 from harness.cli.completion import complete_metric
 from harness.cli.examples import examples
 from harness.errors import InputError
@@ -68,6 +68,7 @@ def results(
     wide: Annotated[bool, typer.Option("--wide", help="Print one column per metric instead of one row.")] = False,
     sort: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Sort by a column; -KEY: descending.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")] = None,
+    beside: With = None,
     kind: Format = "table",
     output: Output = None,
     as_json: Json = False,
@@ -76,6 +77,8 @@ def results(
     from db.queries.results import curves, explain_empty, pivot, sort_rows
     from db.queries.results import results as query
     from db.queries.statistics import DEFAULT_AGGREGATES
+    from db.reference.describe import describe
+    from db.reference.merge import opened_with
     from db.report.formats import listing
     from jobs.queue.reconcile import refresh
 
@@ -86,16 +89,19 @@ def results(
     kind = _checked(kind, output, as_json)
     options = {"group_by": split(group_by), "aggregates": split(aggregate) or DEFAULT_AGGREGATES}
     settings = Settings.from_environment()
-    with opened(settings) as store:
-        current = refresh(store, settings, thorough=curve is not None)
-        if curve is not None:
-            rows = curves(store, words or (), curve, every=every, **options)
-        else:
-            rows = query(store, words or (), metrics=split(metric), **options)
-        empty = "" if rows else explain_empty(store, words or ())
+    with opened(settings) as own:
+        current = refresh(own, settings, thorough=curve is not None)
+        with opened_with(own, beside) as store:
+            if curve is not None:
+                rows = curves(store, words or (), curve, every=every, **options)
+            else:
+                rows = query(store, words or (), metrics=split(metric), **options)
+            empty = "" if rows else explain_empty(store, words or ())
+            machines = describe(store, settings.runs)
     rows = sort_rows(pivot(rows) if wide else rows, split(sort), limit)
     dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
     below = ["submitted, running: at the last `dropbench collect` on the machine with their run directories"] * dated
+    below += machines
     _print(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
 
 
@@ -115,27 +121,32 @@ Side = Annotated[
     )
 )
 def compare(
-    old: Side, new: Side, metric: Metric = None, kind: Format = "table", output: Output = None,
+    old: Side, new: Side, metric: Metric = None, beside: With = None, kind: Format = "table", output: Output = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare two filters, suites or databases: old, new, and the change, paired by seed if possible."""
     from db.queries.compare import compare as compare_sides
     from db.queries.compare import read_sides
+    from db.reference.describe import describe
+    from db.reference.merge import opened_with
     from db.report.formats.comparison_tables import comparison_table
     from db.schema.connection import reading
     from jobs.queue.reconcile import refresh
 
     kind = _checked(kind, output, as_json)
     settings = Settings.from_environment()
-    with opened(settings) as store:
-        refresh(store, settings)
+    with opened(settings) as own:
+        refresh(own, settings)
         with (
+            opened_with(own, beside) as store,
             reading(store.engine) as connection,
             _open_side(old.split(), connection) as old_side,
             _open_side(new.split(), connection) as new_side,
         ):
             rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
-    _print(rows, kind, output, lambda: comparison_table(rows), "no results on either side")
+            machines = describe(store, settings.runs)
+    above, texts, below = comparison_table(rows)
+    _print(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
 
 
 @app.command(epilog=examples("rank", "rank preset=mini --by ratio --format md"))
@@ -146,6 +157,7 @@ def rank(
         list[str] | None,
         typer.Option(metavar="KEY", help="Split regularizers by a parameter, such as ratio, or by schedule or align."),
     ] = None,
+    beside: With = None,
     kind: Annotated[
         RankingFormat, typer.Option("--format", help="Output format; png and svg: a critical-difference diagram.")
     ] = "table",
@@ -154,15 +166,19 @@ def rank(
 ) -> None:
     """Rank regularizers over tasks, data and models, with their improvement over none."""
     from db.queries.rank import rank as rank_regularizers
+    from db.reference.describe import describe
+    from db.reference.merge import opened_with
     from db.report.formats.comparison_tables import ranking_legend, ranking_table
     from db.report.formats.listing import to_json
     from jobs.queue.reconcile import refresh
 
     kind = _checked(kind, output, as_json)
     settings = Settings.from_environment()
-    with opened(settings) as store:
-        refresh(store, settings)
-        ranking = rank_regularizers(store, words or (), split(metric), split(by))
+    with opened(settings) as own:
+        refresh(own, settings)
+        with opened_with(own, beside) as store:
+            ranking = rank_regularizers(store, words or (), split(metric), split(by))
+            ranking.notes += describe(store, settings.runs)
     if kind == "png" or kind == "svg":
         from db.report.figures.critical_difference import critical_difference_diagram
 

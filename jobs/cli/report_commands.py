@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.output import Json, Output, emit, opened, show
+from db.cli.output import Json, Output, With, emit, opened, show
 from harness.cli.completion import complete_suite
 from harness.cli.examples import examples
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.settings import Settings
 from jobs.cli.last_request import last_request
 from jobs.cli.options import TrialOptions, expand_options
@@ -49,6 +50,13 @@ def report(
     floors: Annotated[
         bool, typer.Option("--floors", help="Also the scores of simple predictors, computed once per data set.")
     ] = False,
+    frozen: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with the pre-registration by `dropbench freeze`.")
+    ] = None,
+    peek: Annotated[
+        bool, typer.Option("--peek", help="Test scores of a tuned preset even while candidates are unfinished.")
+    ] = False,
+    beside: With = None,
     kind: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
     as_json: Json = False,
@@ -58,8 +66,8 @@ def report(
     Without options, the table is that of the trials that exist, if they all were run with the same options.
     """
     from db.report.formats import documents
+    from db.report.view.beside import opened_beside
     from db.report.view.build import build_view
-    from db.report.view.run_options import resolve_options
     from harness.suites.suite import load_suite
     from jobs.cli.trial_request import suite_options
     from jobs.queue.reconcile import refresh
@@ -76,13 +84,18 @@ def report(
     kind = "json" if as_json else kind
     if kind in ("png", "parquet") and output is None:
         raise InputError(f"--format {kind}: expected a file: -o PATH")
-    with opened(settings) as store:
-        refresh(store, settings)
-        resolved = resolve_options(loaded, choice, settings, store)
-        view = build_view(loaded, resolved.cells, store, settings)
-        if floors:
-            view = _with_floors(view, resolved.cells, settings)
-        page = _html(view, store, settings) if kind == "html" else ""
+    with opened(settings) as own:
+        refresh(own, settings)
+        with opened_beside(loaded, choice, settings, own, beside) as (store, resolved):
+            view = build_view(loaded, resolved.cells, store, settings, peek=peek)
+            if frozen is not None:
+                from db.report.view.preregistration import check
+
+                lines = check(frozen, loaded, resolved.choice, resolved.cells, settings, store)
+                view = dataclasses.replace(view, notices=(*lines, *view.notices))
+            if floors:
+                view = _with_floors(view, resolved.cells, settings)
+            page = _html(view, store, settings) if kind == "html" else ""
     if kind == "html":
         emit(page, output)
     elif kind == "png":
@@ -100,6 +113,37 @@ def report(
         }  # fmt: skip
         emit(write[kind](view), output)
     typer.echo("".join(f"{note}\n" for note in resolved.notes), nl=False, err=True)
+
+
+@app.command(
+    epilog=examples("freeze field/text --preset small -o field-text.yaml", "freeze dropattention/table3 --seeds 5")
+)
+@expand_options("task", "schedule")
+def freeze(
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.", autocompletion=complete_suite)
+    ],
+    *,
+    options: TrialOptions,
+    output: Output = None,
+) -> None:
+    """Print a pre-registration of a suite: cells, candidates, seeds, metrics and test; reads no test score."""
+    from db.report.view.build import resolve_cells
+    from db.report.view.preregistration import freeze as frozen_text
+    from harness.suites.suite import load_suite
+    from jobs.cli.trial_request import suite_options
+    from jobs.queue.reconcile import refresh
+
+    settings, choice = suite_options(options, Settings.from_environment())
+    loaded = load_suite(suite)
+    with opened(settings) as store:
+        refresh(store, settings)
+        cells = resolve_cells(loaded, choice, settings, store)
+        emit(frozen_text(loaded, choice, cells, settings, store), output)
+    swept = [cell.selection for cell in cells if cell.selection is not None]
+    chosen = sum(selection.chosen is not None for selection in swept)
+    text = f"chosen by dev: {chosen} of {count_of(len(swept), 'cell')}; no test score was read"
+    typer.echo(text, err=True)
 
 
 def _with_floors(view: View, cells: Iterable[CellTrials], settings: Settings) -> View:

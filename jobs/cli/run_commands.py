@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from db.cli.completion import complete_filter
-from db.cli.output import Json
+from db.cli.output import Json, With
 from harness.cli.completion import Item, complete_suite, completer, one_of
 from harness.cli.examples import examples
 from harness.errors import InputError, count_of, unknown_name
@@ -57,13 +57,17 @@ def run(
         str,
         typer.Option(help="local: background workers; debug: this process.", autocompletion=one_of("local", "debug")),
     ] = "local",
+    beside: With = None,
     runtime: RuntimeOptions,
     as_json: Json = False,
 ) -> None:
     """Train a suite or one configuration on this machine, and print its table. Finished trials are not repeated."""
+    from db.reference.merge import opened_with
     from db.report.formats.listing import print_trials
+    from db.schema.reference import ORIGINS, stored_id
     from db.store.store import open_store
     from jobs.cli.last_request import remember_request
+    from jobs.cli.reference_trials import without_reference
     from jobs.cli.suite_analysis import show_suite
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
@@ -71,6 +75,10 @@ def run(
     plan = make_plan(executor, parallel, ("local", "debug"))
     settings = runtime_settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
+    shown = [stored_id(trial.id, origin) for trial, _ in request.items for origin in ORIGINS]
+    if beside is not None:
+        request, line = without_reference(request, settings, beside)
+        typer.echo(line, err=True)
     with open_store(settings.database) as store:
         with _only_json(as_json):
             summary = run_trials(
@@ -86,8 +94,11 @@ def run(
             skipped = f" or skipped ({count})" if (count := len(summary.in_states("skipped"))) else ""
             typer.echo(f"nothing to train: {trials} already done{skipped}", err=True)
         if request.suite is None:
-            print_trials([trial.id for trial, _ in request.items], store, as_json=as_json)
-    complete = request.suite is None or show_suite(request.suite, request.choice, settings, as_json=as_json)
+            with opened_with(store, beside) as tables:
+                print_trials(shown, tables, as_json=as_json)
+    complete = request.suite is None or show_suite(
+        request.suite, request.choice, settings, as_json=as_json, beside=beside
+    )
     typer.echo(f"results: {settings.database} (`dropbench results`); run directories: {settings.runs}", err=True)
     failures = failure_lines(summary, f"dropbench retry {request.suite.name if request.suite else 'failed'}")
     typer.echo("".join(f"{line}\n" for line in failures), nl=False, err=True)

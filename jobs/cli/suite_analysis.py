@@ -17,8 +17,10 @@ from db.cli.output import opened, show
 from db.report.formats.documents import as_json as to_json
 from db.report.formats.listing import print_trials
 from db.report.formats.terminal import print_suite_table
+from db.report.view.beside import opened_beside
 from db.report.view.build import build_view, resolve_cells
 from db.report.view.run_options import resolve_options
+from db.report.view.view import View
 from db.store.run_record import read_run_record
 from db.store.store import Store, open_store
 from harness.analysis import ANALYSES, analysis_of
@@ -63,10 +65,11 @@ def show_matching(words: str, kind: str, settings: Settings, *, as_json: bool) -
 
 def show_suite(
     suite: Suite, choice: SuiteOptions, settings: Settings, kind: str | None = None, *, as_json: bool = False,
-    strict: bool = False,
+    strict: bool = False, beside: str | None = None,
 ) -> bool:  # fmt: skip
     """Analyze the trained trials of a suite, print its table, and draw its figure if it has one.
 
+    `beside` is the location of a reference, whose results the table also shows (`db.reference.load.open_reference`).
     If `strict`, a choice without any option is replaced as in `db.report.view.run_options.resolve_options`. Report
     failed analyses on standard error, and return whether there are none. Errors as in `analyze_suite`.
     """
@@ -78,7 +81,7 @@ def show_suite(
             resolved = resolve_options(suite, choice, settings, store)
             choice, notes = resolved.choice, resolved.notes
         failures = analyze_suite(suite, choice, settings, store, kind, strict=strict, notes=notes)
-        view = build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
+        view = _view(suite, choice, settings, store, beside)
         if as_json:
             typer.echo(to_json(view))
         else:
@@ -98,6 +101,13 @@ def show_suite(
     for line in (*notes, *failures):
         typer.echo(line, err=True)
     return not failures
+
+
+def _view(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, beside: str | None) -> View:
+    if beside is None:
+        return build_view(suite, resolve_cells(suite, choice, settings, store), store, settings)
+    with opened_beside(suite, choice, settings, store, beside) as (tables, resolved):
+        return build_view(suite, resolved.cells, tables, settings)
 
 
 def analyze_suite(

@@ -23,7 +23,7 @@ from jobs.queue.operations import requeue_exhausted
 from jobs.queue.progress_bar import ProgressBar
 from jobs.queue.reconcile import collect
 from jobs.queue.search import Searches
-from jobs.submission.dispatch import Plan, dispatch
+from jobs.submission.dispatch import Plan, dispatch, local_workers
 from jobs.worker import slots
 from jobs.worker.stop_requests import STOP_FILE
 
@@ -69,8 +69,26 @@ def run(
     Raises:
         InputError: the database or the runs folder cannot be written; running workers continue.
     """
-    plan = replace(plan, will_poll=True)
+    with local_workers(settings, plan) as workers:
+        plan = replace(plan, will_poll=True, workers=workers)
+        return _run(store, settings, items, plan, searched, bar, on_enqueued)
+
+
+def _run(
+    store: Store,
+    settings: Settings,
+    items: Sequence[tuple[Trial, str | None]],
+    plan: Plan,
+    searched: Sequence[Cell],
+    bar: type[ProgressBar],
+    on_enqueued: Callable[[], None],
+) -> RunSummary:
     trials = {trial.id: trial for trial, _ in items}
+    if plan.executor == "local" and plan.workers is not None:
+        known = store.states(list(trials))
+        new = [trial for id, trial in trials.items() if id not in known or known[id].state not in FINAL_STATES]
+        if new:  # while another core checks the trials
+            plan.workers.prepare(new)
     searches = Searches(store, settings, searched, trials)
     searches.enqueue(items)
     on_enqueued()

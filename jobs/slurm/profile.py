@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.errors import InputError, unknown_name
 from harness.files import read_bytes
@@ -36,9 +36,16 @@ class Profile(BaseModel):
     memory: float | None = Field(default=None, ge=0.001, le=10**6, description="GB per node")
     time: Count = Field(default=60, description="time limit of a job in minutes")
     signal_delay: Count = Field(default=90, description="seconds between the checkpoint signal and the time limit")
+    trials_at_a_time: Count = Field(default=1, description="trials of a job that run side by side, in a process each")
     setup: list[Line] = Field(default_factory=list, description="shell lines to run before the job")
     environment: dict[Variable, Line] = Field(default_factory=dict, description="environment variables of the job")
     trials: str | None = Field(default=None, description="filter of the trials that use this profile by default")
+
+    @model_validator(mode="after")
+    def _one_process_per_job(self) -> Profile:
+        if self.trials_at_a_time > 1 and self.nodes * self.tasks > 1:
+            raise ValueError(f"trials_at_a_time={self.trials_at_a_time}: expected nodes=1 and tasks=1")
+        return self
 
     def to_submitit(self) -> dict[str, Any]:
         """Return the parameters of Submitit's SlurmExecutor."""

@@ -45,6 +45,7 @@ class Plan:
         max_array_size: maximum number of jobs per array; None: the cluster's limit.
         after: id of the array that has to end before this one starts.
         will_poll: the caller dispatches again later: leave the share of slots in use to that time.
+        workers: starts local workers; None: each dispatch makes its own.
     """
 
     executor: str = "local"
@@ -56,6 +57,12 @@ class Plan:
     max_array_size: int | None = None
     after: str | None = None
     will_poll: bool = False
+    workers: executors.LocalWorkers | None = None
+
+    @property
+    def max_trials_per_job(self) -> int:
+        """The number of trials per job: at least those that run side by side."""
+        return max(self.trials_per_job, self.profile.trials_at_a_time if self.profile else 1)
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,7 @@ def dispatch(
     """
     max_trials = len(ids)
     if plan.executor == "slurm":
-        max_trials = (plan.max_array_size or client.max_array_size()) * plan.trials_per_job
+        max_trials = (plan.max_array_size or client.max_array_size()) * plan.max_trials_per_job
     queued = _queued(store, settings, ids, max_trials)
     if not queued:
         return None
@@ -100,26 +107,39 @@ def _start_local(
 ) -> Dispatched | None:
     """Start background workers, which share the trials among themselves."""
     claimed: list[str] = []
-    job_ids: list[str] = []
+    started = 0
     with slots.dispatch_lock(settings.runs):
         acquired = slots.acquire(settings.runs, submission.id, len(queued), plan.parallel)
         try:
             if acquired:
                 share = len(acquired) / min(len(queued), plan.parallel) if plan.will_poll else 1.0
                 claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
-            devices = process_group.visible_devices() if settings.device != "cpu" else []
-            settings = replace(settings, threads=plan.threads)
-            for slot in acquired[: len(claimed)]:
-                executor = executors.DetachedExecutor(Path(submission.folder), slot, plan.threads, devices)
-                job_ids.append(str(executor.submit(_worker(settings, claimed, submission, slot)).job_id))
             if claimed:
-                store.submitted(submission.id, ",".join(job_ids))
+                first = store.trials(claimed[: len(acquired)]).values()
+                share = process_group.share_of_device(plan.parallel, len(local_devices(settings)))
+                settings = replace(settings, threads=plan.threads, gpu_share=share)
+                with contextlib.ExitStack() as stack:
+                    workers = plan.workers or stack.enter_context(local_workers(settings, plan))
+                    for slot in acquired[: len(claimed)]:
+                        workers.start(_worker(settings, claimed, submission, slot), slot, first)
+                        started += 1
+                store.submitted(submission.id, None)
         finally:
             for slot in acquired:
                 slot.close()
             if not claimed:
                 slots.remove_slots(settings.runs, submission.id)
-    return Dispatched(submission.id, claimed, len(job_ids)) if claimed else None
+    return Dispatched(submission.id, claimed, started) if claimed else None
+
+
+def local_workers(settings: Settings, plan: Plan) -> executors.LocalWorkers:
+    """Return what starts the workers of a plan on this machine."""
+    return executors.LocalWorkers(settings.runs, plan.threads, local_devices(settings))
+
+
+def local_devices(settings: Settings) -> list[str]:
+    """Return the GPUs of this machine that trials may use."""
+    return process_group.visible_devices() if settings.device != "cpu" else []
 
 
 def _start_debug(
@@ -159,10 +179,13 @@ def _start_slurm(
         if not claimed:
             return None
         created.update(claimed)
-        packs = list(chunks(claimed, plan.trials_per_job))
+        packs = list(chunks(claimed, plan.max_trials_per_job))
         try:
             write_elements(folder, packs)
-            submitted = executor.submit_array([_worker(settings, trial_ids, submission) for trial_ids in packs])
+            workers = [_worker(settings, trial_ids, submission) for trial_ids in packs]
+            for worker in workers:
+                worker.trials_at_a_time = min(plan.profile.trials_at_a_time, len(worker.directories))
+            submitted = executor.submit_array(workers)
             job_id = str(submitted[0].job_id).partition("_")[0]
         except BaseException as error:
             jobs = query_jobs([(name, None)])

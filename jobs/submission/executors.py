@@ -1,4 +1,4 @@
-"""Submitit's executors, adapted to workers.
+"""Executors of workers.
 
 `local`: processes on this machine, limited by `jobs.worker.slots`. `debug`: this process. `slurm`: a job array.
 """
@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import json
 import logging
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +23,12 @@ import submitit
 from submitit.core.utils import DelayedSubmission
 
 from harness.errors import InputError
-from harness.files import write_atomic
+from harness.files import write_atomic, write_json
+from harness.trials.trial import Trial
 from jobs.slurm import client
 from jobs.slurm.profile import Profile
 from jobs.worker.slots import WorkerSlot
 from jobs.worker.worker import Worker
-
-_NO_TIME_LIMIT_MIN = 10 * 365 * 24 * 60
-"""Minutes. Local jobs have no time limit, but Submitit requires one."""
 
 _MAX_TIMEOUTS = 1_000_000
 """Times that a job may reach its time limit; Submitit requires a limit, and each job resumes from its checkpoint."""
@@ -35,62 +36,68 @@ _MAX_TIMEOUTS = 1_000_000
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 _children: list[subprocess.Popen[bytes]] = []
-"""The controllers that this process started; those that have ended are reaped when the next one starts."""
+"""The processes started here from which workers are forked; those that have ended are reaped when the next starts."""
 
 
-class DetachedExecutor(submitit.LocalExecutor):
-    """Submitit's local executor, except that its controllers have their own session, hold a slot, and own their pickle.
+class LocalWorkers:
+    """Starts workers on this machine, in sessions of their own: they outlive the terminal and this process.
 
-    Submitit starts a controller in the terminal's process group, so that Ctrl-C would kill it without a checkpoint, and
-    lets it print there. It also names the pickle after the controller's process id, so that a controller whose parent
-    is killed before that waits a minute in vain. This executor's controller outlives the terminal and holds the
-    worker's slot from its start. A shell names the pickle before it becomes the controller.
+    They are forks of a process that has imported their libraries (`jobs.worker.fork_server`), which ends with the
+    context. With GPUs it imports none, as some libraries initialize GPUs, which a fork could not use.
+
+    Args:
+        runs: the folder of the run directories.
+        threads: CPU threads per worker; 0: the libraries' default.
+        devices: the GPUs; workers are distributed over them.
     """
 
-    def __init__(self, folder: Path, slot: WorkerSlot, threads: int, devices: Sequence[str]) -> None:
-        super().__init__(folder)
-        self.slot, self.threads, self.devices = slot, threads, devices
+    def __init__(self, runs: Path, threads: int, devices: Sequence[str] = ()) -> None:
+        self.runs, self.threads, self.devices = runs, threads, devices
+        self.connection: socket.socket | None = None
 
-    def _internal_process_submissions(self, delayed_submissions: list[DelayedSubmission]) -> list[submitit.Job[Any]]:
-        (delayed,) = delayed_submissions
-        delayed.set_timeout(_NO_TIME_LIMIT_MIN, self.max_num_timeout)
-        pickle = self.folder / f"{self.slot.number}.pkl"
-        delayed.dump(pickle)
-        become_controller = 'mv "$0" "$1/$$_submitted.pkl" && exec "$2" -m submitit.local._local "$1"'
-        with open(self.folder / "controller.log", "ab") as log:
+    def __enter__(self) -> LocalWorkers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+    def prepare(self, trials: Iterable[Trial]) -> None:
+        """Begin to import the libraries of some trials, without waiting for the end of it."""
+        pairs = () if self.devices else sorted({f"{trial.task}:{trial.model}" for trial in trials})
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "jobs.worker.fork_server", str(theirs.fileno())]
             process = subprocess.Popen(
-                ["sh", "-c", become_controller, str(pickle), str(self.folder), sys.executable],
-                env=self._environment(),
+                [*command, str(self.runs.absolute()), *pairs],
+                env={**{name: str(self.threads) for name in _THREAD_VARIABLES if self.threads}, **os.environ},
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(self.slot.fd,),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # otherwise Ctrl-C would end it
+                pass_fds=(theirs.fileno(),),
             )
         _children[:] = [child for child in _children if child.poll() is None] + [process]
-        return [submitit.LocalJob(folder=self.folder, job_id=str(process.pid), process=process)]
 
-    def _environment(self) -> dict[str, str]:
-        device = self.devices[self.slot.number % len(self.devices)] if self.devices else ""
-        return {
-            **{name: str(self.threads) for name in _THREAD_VARIABLES if self.threads},
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": device,
-            "SUBMITIT_EXECUTOR": "local",
-            "SUBMITIT_LOCAL_COMMAND": self._submitit_command_str,
-            "SUBMITIT_LOCAL_NTASKS": "1",
-            "SUBMITIT_LOCAL_NODEID": "0",
-            "SUBMITIT_LOCAL_JOB_NUM_NODES": "1",
-            "SUBMITIT_LOCAL_TIMEOUT_S": str(_NO_TIME_LIMIT_MIN * 60),
-            "SUBMITIT_LOCAL_SIGNAL_DELAY_S": "90",
-            "SUBMITIT_LOCAL_WITH_SHELL": "",
-            "SUBMITIT_STDERR_TO_STDOUT": "1",
-        }
+    def start(self, worker: Worker, slot: WorkerSlot, trials: Iterable[Trial]) -> None:
+        """Start a worker, which inherits the slot, to run some trials first."""
+        device = self.devices[slot.number % len(self.devices)] if self.devices else ""
+        file = Path(worker.folder) / f"{slot.number}.json"
+        write_json(file, vars(worker))
+        message = json.dumps({"file": str(file), "environment": {"CUDA_VISIBLE_DEVICES": device}}).encode()
+        if self.connection is not None:
+            with contextlib.suppress(ConnectionError):  # the process was killed
+                socket.send_fds(self.connection, [message], [slot.fd])
+                return
+            self.connection.close()
+        self.prepare(trials)
+        assert self.connection is not None
+        socket.send_fds(self.connection, [message], [slot.fd])
 
 
 @atexit.register
 def _disown() -> None:
-    """Mark running controllers as reaped: they may outlive this process, and Python would warn about them."""
+    """Mark running processes as reaped: they may outlive this one, and Python would warn about them."""
     for child in _children:
         if child.poll() is None:
             child.returncode = 0

@@ -120,7 +120,7 @@ def submit(store: Store, settings: Settings, ids: Sequence[str], plan: Plan) -> 
         try:
             done = dispatch(store, settings, ids, plan, created)
         except client.SubmissionRefusedError as error:
-            jobs = plan.max_array_size or min(-(-len(ids) // plan.trials_per_job), client.max_array_size())
+            jobs = plan.max_array_size or min(-(-len(ids) // plan.max_trials_per_job), client.max_array_size())
             if error.job_limit_reached and jobs > 1:
                 plan = replace(plan, max_array_size=jobs // 2)
                 continue
@@ -150,7 +150,7 @@ def preview(settings: Settings, ids: Sequence[str], plan: Plan) -> str:
     if plan.executor == "slurm":
         assert plan.profile is not None
         folder = slots.jobs_folder(settings.runs).absolute() / "dry-run"
-        jobs = -(-len(ids) // plan.trials_per_job)
+        jobs = -(-len(ids) // plan.max_trials_per_job)
         max_array_size = client.max_array_size()
         executor = executors.ArrayExecutor(folder, plan.profile, "dropbench", throttle=plan.throttle, after=plan.after)
         counts = f"{trials} in {count_of(jobs, 'job')}, {count_of(-(-jobs // max_array_size), 'array')}"

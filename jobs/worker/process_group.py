@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -103,6 +104,11 @@ def visible_devices() -> list[str]:
         names = [name.strip() for name in variable.split(",")]
         return [name for name in names if name and not name.startswith("-")]
     return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+
+
+def share_of_device(workers: int, devices: int) -> float:
+    """Return the share of a GPU's memory per worker if the workers are distributed over the GPUs."""
+    return 1 / max(1, math.ceil(workers / devices)) if devices else 1.0
 
 
 def node_name() -> str | None:

@@ -21,7 +21,8 @@ from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from jobs.worker import retry, slots
 from jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
-from jobs.worker.process_group import ProcessGroup
+from jobs.worker.forked import import_libraries, run_side_by_side
+from jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
 from jobs.worker.stop_requests import StopRequests
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Worker:
         slot_file: the file of its slot (`jobs.worker.slots`), None if the executor limits the workers.
         submitted_at: when it was submitted, ISO 8601.
         terminal: leave output on the terminal and exceptions to the caller, for a debugger.
+        trials_at_a_time: trials that this job runs side by side, in a process each, which share its cores and GPUs.
     """
 
     directories: list[str]
@@ -58,6 +60,7 @@ class Worker:
     slot_file: str | None = None
     submitted_at: str | None = None
     terminal: bool = False
+    trials_at_a_time: int = 1
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Restore a pickled worker, also of a job that an earlier version submitted."""
@@ -92,14 +95,36 @@ class Worker:
             else:
                 if self.executor == "slurm":
                     (Path(self.folder) / f"{job}{STARTED_SUFFIX}").touch()
-                proceed = all(
-                    stop_requests.should_stop()
-                    or self.run_if_available(RunDirectory(Path(path)), settings, stop_requests, group)
-                    for path in self.directories
-                )
-                if proceed:  # otherwise the followers are in another collective call, and end with this process
-                    group.broadcast(None)
+                if self.trials_at_a_time > 1:
+                    self.run_side_by_side(settings, stop_requests)
+                elif self.run_list(settings, stop_requests, group):
+                    group.broadcast(None)  # otherwise the followers are in another collective call
         stop_requests.forward_signal(keyboard=self.terminal)
+
+    def run_list(self, settings: Settings, stop_requests: StopRequests, group: ProcessGroup) -> bool:
+        """Run the available trials one after the other. Return False if one has to be the last."""
+        return all(
+            stop_requests.should_stop()
+            or self.run_if_available(RunDirectory(Path(path)), settings, stop_requests, group)
+            for path in self.directories
+        )
+
+    def run_side_by_side(self, settings: Settings, stop_requests: StopRequests) -> None:
+        """Run the list in several processes, each of which runs the next available trial."""
+        devices, count = visible_devices() if settings.device != "cpu" else [], self.trials_at_a_time
+        threads = settings.threads or len(os.sched_getaffinity(0))
+        settings = replace(settings, threads=max(1, threads // count), gpu_share=share_of_device(count, len(devices)))
+        if not devices:
+            with contextlib.suppress(InputError):  # reported for its trial
+                trials = [RunDirectory(Path(path)).trial() for path in self.directories[:count]]
+                import_libraries({(trial.task, trial.model) for trial in trials})
+
+        def run(number: int) -> None:
+            if devices:
+                os.environ["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
+            self.run_list(settings, stop_requests, ProcessGroup())
+
+        run_side_by_side(run, count, stop_requests)
 
     def run_if_available(
         self, directory: RunDirectory, settings: Settings, stop_requests: StopRequests, group: ProcessGroup

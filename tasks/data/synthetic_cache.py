@@ -6,7 +6,6 @@ They are written to a cache folder once, and read by the same readers. Their nam
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.files import cache_folder as user_cache_folder
 from harness.registry import load_for
 from harness.trials.plugins import plugin_digests
 from tasks.data.dataset import DATASETS, SYNTHETIC, Dataset
@@ -25,9 +25,8 @@ VERSION = 2
 
 def cache_folder(data: str = "") -> Path:
     """Return $XDG_CACHE_HOME/dropbench, else ~/.cache/dropbench; of a plug-in's data set a folder for its version."""
-    base = os.environ.get("XDG_CACHE_HOME")
     versions = [digest[:12] for digest in plugin_digests((DATASETS, data)).values()] if data else []
-    return (Path(base) if base else Path.home() / ".cache").joinpath("dropbench", *versions)
+    return user_cache_folder().joinpath(*versions)
 
 
 def ensure_synthetic(dataset: Dataset) -> Path:

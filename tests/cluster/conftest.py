@@ -51,6 +51,27 @@ tasks = 2
 time = 5
 memory = 1.8
 
+[profiles.four]
+partition = "main"
+trials_at_a_time = 4
+time = 5
+memory = 3.6
+signal_delay = 10
+
+[profiles.short_four]
+partition = "main"
+trials_at_a_time = 4
+time = 5
+memory = 3.6
+signal_delay = 25
+
+[profiles.low_four]
+partition = "low"
+trials_at_a_time = 4
+time = 5
+memory = 3.6
+signal_delay = 10
+
 [profiles.few]
 partition = "few"
 time = 5

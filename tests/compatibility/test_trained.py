@@ -108,8 +108,9 @@ def test_an_interrupted_trial_of_another_engine_does_not_go_on(complete: Path) -
 
 
 def test_its_trial_of_this_engine_ends_as_it_would_have(complete: Path) -> None:
-    options = "--regularizer dropkey:ratio=0.3 --set epochs=6 --set evaluate_every=3 --executor debug --plugin tiny.py"
-    done = dropbench(complete, *"run --task tiny --data tiny --model tiny-model".split(), *options.split())
+    options = "--task tiny --data tiny --model tiny-model --regularizer dropkey:ratio=0.3 --set epochs=6"
+    more = "--set evaluate_every=3 --executor debug --plugin tiny.py"
+    done = dropbench(complete, "run", *options.split(), *more.split())
     assert done.code == 0, done.err
     query = "SELECT trial_id FROM v_trials WHERE task = 'tiny' AND result_versions IS NOT NULL"
     (row,) = dropbench(complete, "db", "sql", "--json", query).json

@@ -90,11 +90,11 @@ def test_killed_workers(
     kinds = []
     for _ in range(KILLS):
         time.sleep(dice.uniform(0.2, 1.6))
-        # Mostly the worker; sometimes with its controller, as at a shutdown, or the controller alone.
-        kind = dice.choices(["core._submit", "submitit", "local._local"], [8, 1, 1])[0]
+        # Mostly the worker; sometimes with the process that forks workers, as at a shutdown, or the latter alone.
+        kind = dice.choices(["worker", "", "server"], [8, 1, 1])[0]
         victims = wait(partial(place.processes, kind), "a worker")
         check_number(place)
-        for victim in victims if kind == "submitit" else [dice.choice(victims)]:
+        for victim in victims if kind == "" else [dice.choice(victims)]:
             kill(victim)
         kinds.append(kind)
         assert process.poll() is None, f"the run ended before the last kill: {process.communicate()}"
@@ -133,10 +133,10 @@ def test_killed_command_lines(
 def check_number(place: Workplace) -> None:
     """At most two workers, as ``--parallel`` says.
 
-    If a worker's controller is killed while it starts, it does not hold its slot yet, and ends when it finds it gone.
+    A fork that has just begun has not its worker's name yet.
     """
     assert count_workers(place.runs) <= 2, "more workers than --parallel"
-    wait(lambda: len(place.processes("core._submit")) <= 2, "the end of a worker without a slot")
+    wait(lambda: len(place.processes("worker")) <= 2, "the end of a worker without a slot")
 
 
 def check(place: Workplace, anew: Workplace, undisturbed: dict[str, Any]) -> None:

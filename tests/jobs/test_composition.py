@@ -48,7 +48,7 @@ def test_a_composition_is_one_trial_from_the_command_line_to_the_table(
     process = place.start(*command, "--checkpoint-seconds", "0")
     (composed,) = (run.id for run in whole.directories() if "+" in run.trial().regularizer.name)
     wait(lambda: [run for run in place.running() if run.id == composed], "the composition in training")
-    for pid in place.processes("core._submit"):
+    for pid in place.processes("worker"):
         os.kill(pid, signal.SIGKILL)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err

@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
+from jobs.worker.fork_server import PROCESS_NAME
 from tests import forkserver
 from tests.paths import ROOT
 from tests.patience import PATIENCE
@@ -92,26 +93,20 @@ class Workplace:
             raise
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
-    def processes(self, kind: str = "submitit") -> list[int]:
-        """Return Submitit's live processes for this workplace: `core._submit` workers, `local._local` controllers.
-
-        A forked child that still has its parent's command is omitted: it is about to start a program.
-        """
-        processes: dict[int, tuple[list[str], int]] = {}
+    def processes(self, kind: str = "") -> list[int]:
+        """Return the live processes for this workplace: a "worker", the "server" that forks workers, or either."""
+        processes: dict[int, str] = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
                     command = (entry / "cmdline").read_bytes().decode().split("\0")
-                    state, parent = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+                    state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                    name = (entry / "comm").read_text(encoding="utf-8").strip()
                 except OSError:
                     continue
-                if (
-                    state != "Z"
-                    and any(kind in word for word in command)
-                    and any(str(self.runs) in word for word in command)
-                ):
-                    processes[int(entry.name)] = command, int(parent)
-        return [pid for pid, (command, parent) in processes.items() if processes.get(parent, ([], 0))[0] != command]
+                if state != "Z" and "jobs.worker.fork_server" in command and str(self.runs) in command:
+                    processes[int(entry.name)] = "worker" if name == PROCESS_NAME else "server"
+        return [pid for pid, own in processes.items() if kind in ("", own)]
 
     def directories(self) -> list[RunDirectory]:
         return list(Runs(self.runs))

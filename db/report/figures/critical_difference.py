@@ -18,7 +18,7 @@ from db.statistics.ranks import groups
 from harness.analysis.figures import DPI
 from harness.errors import InputError
 
-WIDTH, LABEL_WIDTH = 7.0, 1.7
+WIDTH, LABEL_WIDTH = 8.0, 2.2
 """Inches of the diagram, and of the labels on either side of it."""
 HEAD, LINE, GAP = 0.75, 0.22, 0.12
 """Inches above the axis, between labels, and between bars."""

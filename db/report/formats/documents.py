@@ -98,7 +98,7 @@ def _record(result: CellResult, view: View) -> dict[str, Any]:
     states = [seed.state for seed in result.seeds]
     return {
         "suite": view.suite.name,
-        **_fields(result, "row", "column"),
+        **_fields(result, "row", "column", "origin"),
         **_fields(request, "task", "data"),
         "fingerprint": result.fingerprint,
         **_fields(request, "model", "regularizer"),

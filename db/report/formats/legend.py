@@ -16,6 +16,8 @@ from harness.trials.trial import PARTIAL
 
 def incomplete(result: CellResult) -> str | None:
     """Return a note on the seeds without a number; None if there are none or their common state says enough."""
+    if result.hidden and result.chosen is not None:
+        return "hidden"
     if result.reason:
         return result.reason
     if result.selection is not None and result.chosen is None:
@@ -45,7 +47,11 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     seeds = sorted({seed.seed for result in results for seed in result.seeds})
     numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
     spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
-    lines = [f"source: {view.suite.source}", f"test {', '.join(names)}: {spread}; bold: best in its column"]
+    lines = [
+        *view.notices,
+        f"source: {view.suite.source}",
+        f"test {', '.join(names)}: {spread}; bold: best in its column",
+    ]
     base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
     if base:
         baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
@@ -76,7 +82,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
-    lines += view.outdated
+    lines += [*view.outdated, *view.reference]
     if overrides := _overrides(view):
         lines.append(f"recipe overridden: {', '.join(overrides)}")
     return lines

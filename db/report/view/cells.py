@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from db.schema.reference import Origin, stored_id
 from db.tuning.budget import expected_dev
 from db.tuning.select import Candidate, Selection
 from harness.suites.cell import Cell
@@ -21,12 +22,26 @@ class CellTrials:
 
     Attributes:
         selection: for a swept cell; `cell` and `trials` are those of the selected candidate, if there is one.
+        hidden: the scores of its trials must not be read yet (`db.report.view.build.build_view`).
+        origin: whose results the cell shows; a row has a cell of its own for each.
     """
 
     cell: Cell
     trials: Sequence[Trial]
     reason: str | None = None
     selection: Selection | None = None
+    hidden: bool = False
+    origin: Origin = "own"
+
+    @property
+    def row(self) -> str:
+        """Label of its row."""
+        return self.cell.row if self.origin == "own" else f"{self.cell.row} ({self.origin})"
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of its trials in the database."""
+        return [stored_id(trial.id, self.origin) for trial in self.trials]
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,8 @@ class CellResult:
         best: its mean is the best of the column.
         reason: why the cell has no trials.
         selection: the candidates of a swept cell.
+        hidden: its scores were not read, as candidates of the table are unfinished.
+        origin: whose results these are.
         subset: notes, if its data are a subset of the published ones (`db.report.view.build`).
     """
 
@@ -83,8 +100,10 @@ class CellResult:
     delta_published: float | None = None
     best: bool = False
     selection: Selection | None = None
+    hidden: bool = False
     subset: tuple[str, ...] = ()
     result_versions: str | None = None
+    origin: Origin = "own"
 
     @property
     def chosen(self) -> Params | None:

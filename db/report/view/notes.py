@@ -107,9 +107,9 @@ def _budget_line(view: View) -> str:
     """Return the candidates and seeds of each cell: one budget if all are equal, else the rows of each."""
     rows: dict[tuple[int, int], dict[str, None]] = {}
     for result in view.cells.values():
-        if result.selection is None and {seed.state for seed in result.seeds} <= {"skipped"}:
-            continue  # the regularizer does not fit the cell
         selection = result.selection
+        if selection is None and not result.hidden and {seed.state for seed in result.seeds} <= {"skipped"}:
+            continue  # the regularizer does not fit the cell
         candidates = len(selection.candidates) + selection.remaining if selection is not None else 1
         rows.setdefault((candidates, len(result.cell.seeds)), {})[result.row] = None
     budgets = sorted(rows.items(), key=lambda item: (-len(item[1]), -item[0][0]))

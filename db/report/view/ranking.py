@@ -10,7 +10,12 @@ from harness.regularizers.spec import spec_label
 
 
 def ranking_of(view: View) -> Ranking:
-    """Rank the rows over the columns, each a block, as `dropbench rank` ranks regularizers over blocks.
+    """Rank the rows over the columns, each a block, as `dropbench rank` ranks regularizers over blocks."""
+    return rank_blocks(blocks_of(view), [])
+
+
+def blocks_of(view: View, *, by_seed: bool = False) -> dict[Block, Runs]:
+    """Return the columns as blocks with the runs of their rows; if `by_seed`, a block for each column and seed.
 
     If a column has several baselines, such as one per model, each starts a block, and rows are regularizers.
     """
@@ -18,16 +23,18 @@ def ranking_of(view: View) -> Ranking:
     bases = list(dict.fromkeys(cell.row for cell in view.cells.values() if cell.cell.baseline))
     blocks: dict[Block, Runs] = {}
     for position, cell in view.cells.items():
-        seeds = [seed.value for seed in cell.averaged if seed.value is not None]
+        seeds = {seed.seed: seed.value for seed in cell.averaged if seed.value is not None}
         base = cell if cell.cell.baseline else baseline_of.get(position)
         if not seeds or base is None:
             continue
         request = cell.cell.request
-        place = canonical_json({"column": cell.column, "baseline": base.row})
         versions = condition_versions(cell.result_versions)
-        names = request.task, request.data, request.model, view.preset, place, cell.fingerprint or "", cell.metric.name
-        block = Block(*names, result_versions=versions)
         label = cell.row if len(bases) == 1 else spec_label(request.regularizer, dict(cell.regularizer))
         name = (BASELINE if cell.cell.baseline else label,)
-        blocks.setdefault(block, {}).setdefault(name, []).append(seeds)
-    return rank_blocks(blocks, [])
+        runs = {seed: [value] for seed, value in seeds.items()} if by_seed else {None: list(seeds.values())}
+        for seed, values in runs.items():
+            place = canonical_json({"column": cell.column, "baseline": base.row, "seed": seed})
+            names = request.task, request.data, request.model, view.preset, place, cell.fingerprint or ""
+            block = Block(*names, cell.metric.name, result_versions=versions)
+            blocks.setdefault(block, {}).setdefault(name, []).append(values)
+    return blocks

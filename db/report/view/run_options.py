@@ -55,7 +55,7 @@ def resolve_options(suite: Suite, requested: SuiteOptions, settings: Settings, s
         raise
     except InputError as missing:
         error = missing
-    present = store.states([*_ids(cells)])
+    present = store.states([*trial_ids(cells)])
     if error is None and all(cell.trials and all(trial.id in present for trial in cell.trials) for cell in cells):
         return ResolvedOptions(requested, cells)
     variants = variants_of(suite, store)
@@ -77,7 +77,7 @@ def _resolve_variant(suite: Suite, variant: Variant, settings: Settings, store: 
         choice = options.model_copy(update={"fingerprints": fingerprints})
         with contextlib.suppress(InputError):
             cells = resolve_cells(suite, choice, settings, store)
-            if not _ids(cells).isdisjoint(_trials(variant)):
+            if not trial_ids(cells).isdisjoint(_trials(variant)):
                 text = _text(_arguments(choice, preset=choice.preset != SuiteOptions().preset))
                 return ResolvedOptions(choice, cells, [f"no trial has the default options; all were run with {text}"])
     return None
@@ -122,7 +122,7 @@ def _text(arguments: Sequence[Argument]) -> str:
     return f"`{' '.join(f'{option} {shlex.quote(text)}' for option, text in arguments)}`"
 
 
-def _ids(cells: Iterable[CellTrials]) -> set[str]:
+def trial_ids(cells: Iterable[CellTrials]) -> set[str]:
     """Return the ids of the trials of cells, and of all candidates of swept ones."""
     candidates = (candidate for cell in cells if cell.selection for candidate in cell.selection.candidates)
     trials = (*(cell.trials for cell in cells), *(candidate.trials for candidate in candidates))
@@ -138,7 +138,7 @@ def _notes(
     suite: Suite, requested: SuiteOptions, cells: Sequence[CellTrials], variants: Iterable[Variant]
 ) -> list[str]:
     """Return a line per variant with trials that the cells lack: their options, and what to change to see them."""
-    shown = _ids(cells)
+    shown = trial_ids(cells)
     lines = []
     for variant in variants:
         trials = {

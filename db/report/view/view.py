@@ -13,6 +13,7 @@ from db.queries.results import final_values
 from db.queries.statistics import paired_t_test, summarize
 from db.report.view.cells import CellResult, CellTrials, SeedResult
 from db.schema.connection import reading
+from db.schema.reference import ORIGINS
 from db.statistics.corrections import benjamini_hochberg, holm
 from db.store.store import Store
 from harness.analysis import analysis_of
@@ -33,7 +34,8 @@ class View:
     `floors` has the scores that trained models have to beat, if they were computed.
 
     A cell's mean is over trials that were trained with the same versions. The others are ``left out``. `outdated` has a
-    note for each result version of the trials that is not the current one.
+    note for each result version of the trials that is not the current one. `notices` are lines on unfinished candidates
+    and on a pre-registration. `reference` describes the reference results, if the table has any.
     """
 
     suite: Suite
@@ -43,7 +45,9 @@ class View:
     cells: Mapping[tuple[str, str], CellResult]
     versions: str | None = None
     outdated: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     floors: Floors = field(default_factory=dict)
+    reference: tuple[str, ...] = ()
 
     def column(self, label: str) -> list[CellResult]:
         """Return the cells of a column from top to bottom."""
@@ -71,31 +75,33 @@ def build(
     suite: Suite, cells: Sequence[CellTrials], store: Store, metric: Callable[[Cell], Metric] = metric_of
 ) -> View:
     """Return the view of cells, with the results of their trials from the database."""
-    ids = [trial.id for cell in cells for trial in cell.trials]
+    ids = [id for cell in cells for id in cell.ids]
     states = store.states(ids)
-    earlier = trained_before(store, (trial for cell in cells for trial in cell.trials if trial.id not in states))
+    own = (trial for cell in cells if cell.origin == "own" for trial in cell.trials)
+    earlier = trained_before(store, (trial for trial in own if trial.id not in states))
     with reading(store.engine) as connection:
         libraries = libraries_of(connection, ids) if libraries_differ(connection) else {}
     frequency = Counter(libraries.values())
-    values = {name: final_values(store, ids, name) for name in {cell.cell.metric for cell in cells}}
+    readable = [trial.id for cell in cells if not cell.hidden for trial in cell.trials]
+    values = {name: final_values(store, readable, name) for name in {cell.cell.metric for cell in cells}}
     results: dict[tuple[str, str], CellResult] = {}
     for cell in cells:
         name = cell.cell.metric
         seeds = []
         # Of several versions, the most frequent of the table, so that its cells agree.
-        kept = max(
-            (libraries.get(trial.id, "") for trial in cell.trials), key=lambda text: (frequency[text], text), default=""
-        )
-        for trial in cell.trials:
-            row = states.get(trial.id)
-            value = values[name].get(trial.id) if row and row.state == "succeeded" else None
-            reason = row.reason if row else earlier.get(trial.id)
-            seed = SeedResult(trial.id, trial.seed, row.state if row else "not run", reason, value)
-            if seed.state == "succeeded" and trial.id not in values[name] and analysis_of(name):
+        kept = max((libraries.get(id, "") for id in cell.ids), key=lambda text: (frequency[text], text), default="")
+        for id, trial in zip(cell.ids, cell.trials, strict=True):
+            row = states.get(id)
+            value = values[name].get(id) if row and row.state == "succeeded" else None
+            reason = row.reason if row else earlier.get(id)
+            seed = SeedResult(id, trial.seed, row.state if row else "not run", reason, value)
+            if seed.state == "succeeded" and id not in values[name] and analysis_of(name):
                 seed = replace(seed, state="not analyzed", reason=f"run `dropbench analyze {suite.name}`")
-            elif libraries.get(trial.id, kept) != kept:
-                seed = replace(seed, state="left out", reason=f"trained with {libraries[trial.id]}", value=None)
+            elif libraries.get(id, kept) != kept:
+                seed = replace(seed, state="left out", reason=f"trained with {libraries[id]}", value=None)
             seeds.append(seed)
+        if cell.hidden and {seed.state for seed in seeds} != {"skipped"}:
+            seeds = []
         label = _unique_label(results, cell)
         if label is not None:
             results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
@@ -107,13 +113,12 @@ def build(
 
 def _unique_label(results: Mapping[tuple[str, str], CellResult], cell: CellTrials) -> str | None:
     """Return the label of the cell's row, numbered if another row has the same; None if the cell is a duplicate."""
-    label, number = cell.cell.row, 1
-    ids = [trial.id for trial in cell.trials]
+    label, number, ids = cell.row, 1, cell.ids
     while (present := results.get((label, cell.cell.column))) is not None:
         if [seed.id for seed in present.seeds] == ids and (ids or present.cell.request == cell.cell.request):
             return None
         number += 1
-        label = f"{cell.cell.row} ({number})"
+        label = f"{cell.row} ({number})"
     return label
 
 
@@ -139,20 +144,27 @@ def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedRe
         published_std=std,
         delta_published=None if request.data.endswith(SYNTHETIC) else delta,
         selection=cell.selection,
+        hidden=cell.hidden and not seeds,
+        origin=cell.origin,
     )
 
 
 def baselines(view: View) -> dict[tuple[str, str], CellResult]:
-    """Return the baseline of each cell: the nearest one above it in its column, or else the first below it."""
+    """Return the baseline of each cell: the nearest one above it in its column, or else the first below it.
+
+    Baselines of the same origin take precedence.
+    """
     baseline_of: dict[tuple[str, str], CellResult] = {}
     for column in view.columns:
         cells = view.column(column)
-        baseline = next((cell for cell in cells if cell.cell.baseline), None)
-        for cell in cells:
-            if cell.cell.baseline:
-                baseline = cell
-            elif baseline is not None:
-                baseline_of[cell.row, column] = baseline
+        groups = [cells, *([cell for cell in cells if cell.origin == origin] for origin in ORIGINS)]
+        for group in groups:
+            baseline = next((cell for cell in group if cell.cell.baseline), None)
+            for cell in group:
+                if cell.cell.baseline:
+                    baseline = cell
+                elif baseline is not None:
+                    baseline_of[cell.row, column] = baseline
     return baseline_of
 
 

@@ -17,6 +17,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from harness.files import cache_folder
+
 SOURCE_DIR = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-w")
 COMPILE_TIMEOUT_S = 120.0
@@ -62,7 +64,7 @@ def _build(name: str) -> Path:
     source = SOURCE_DIR / f"{name}.c"
     contents = [file.read_bytes() for file in (source, *sorted(SOURCE_DIR.glob("*.h")))]
     hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), _cpu_model()]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dropbench"
+    folder = cache_folder()
     library = folder / f"{name}-{hashlib.sha256(bytes(1).join(hashed)).hexdigest()[:16]}.so"
     if library.exists():
         return library

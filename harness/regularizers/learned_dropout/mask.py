@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from harness.attention.key_values import KeyValues
 from harness.attention.reference.sdpa import sdpa, with_causal
 from harness.errors import InputError
 from harness.regularizers.auxiliary_loss import MAX_PENDING, coefficient, recomputing
@@ -30,6 +31,7 @@ class MaskStatistics:
         l1_norm: M²/2 or |M|, as in the penalty.
         near_one: M > 0.9.
         near_zero: M < 0.1.
+        active: 1 for each element of a token that keeps at least one.
         kept: the rounded mask, which multiplies the output; its mean is the share of ones.
         elements: number of elements.
     """
@@ -38,6 +40,7 @@ class MaskStatistics:
     l1_norm: Tensor | float = 0.0
     near_one: Tensor | float = 0.0
     near_zero: Tensor | float = 0.0
+    active: Tensor | float = 0.0
     kept: Tensor | float = 0.0
     elements: int = 0
 
@@ -49,6 +52,7 @@ class MaskStatistics:
             ("l1_norm", l1_norm),
             ("near_one", (values > 0.9).sum() / max(1, count)),
             ("near_zero", (values < 0.1).sum() / max(1, count)),
+            ("active", (rounded > 0).any(dim=-1).sum() / max(1, count // values.shape[-1])),
             ("kept", rounded.sum() / max(1, count)),
         ):
             setattr(self, name, getattr(self, name) + mean.double() * count)
@@ -77,23 +81,34 @@ class LearnedMask(SiteModule):
         self.records: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, x: Tensor, *, training: bool, embed: Tensor | None = None, **attention: Any) -> Tensor:
-        """Mask an output, (B, T, C) → (B, T, C); see `SiteModule.forward`. `attention`: its `mask` and `causal`."""
+        """Mask an output, (B, T, C) → (B, T, C); see `SiteModule.forward`. `attention`: its mask, causal and cache."""
         source = x
         if self.options.dropout_input == "embed":
             if embed is None:
                 raise InputError("learned-dropout: dropout_input=embed, but the model passes no embeddings")
             source = embed
+        return x * self.rounded_mask(source, training=training, **attention).to(x.dtype)
+
+    def rounded_mask(self, source: Tensor, *, training: bool, **attention: Any) -> Tensor:
+        """Return the mask that multiplies X, (B, T, C), from its input; record its penalties and statistics."""
         values = self.values(source.detach() if self.options.detached_input else source, **attention)
         rounded = self.rounded(values, training=training)
         if training:
             self.record(values)
         for statistics in self.statistics:
             statistics.add(values.detach(), rounded.detach(), self.l1_norm(values.detach()))
-        return x * rounded.to(x.dtype)
+        return rounded
 
-    def values(self, source: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    @property
+    def is_precomputed(self) -> bool:
+        """True if in evaluation the mask is 0 or 1, and known before X."""
+        options = self.options
+        rounding = (options.mask_rounding, options.evaluation)
+        return options.dropout_input == "embed" and rounding == ("noise-and-linear", "deterministic")
+
+    def values(self, source: Tensor, **attention: Any) -> Tensor:
         """Return the mask before rounding: M (B, T, C) in [0, 1], at least in float32, of a source (B, T, C)."""
-        out = attention_of(self.qkv(source), self.heads, mask=mask, causal=causal)
+        out = attention_of(self.qkv(source), self.heads, **attention)
         out = out.to(torch.promote_types(out.dtype, torch.float32))
         if self.options.harmonics == 1:
             return 0.5 * torch.cos(out + self.shift) + 0.5
@@ -181,16 +196,23 @@ class EmbeddingAttention(SiteModule):
         _initialize(self.out)
         self.requires_grad_(trained)
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None, causal: bool = False, **unused: Any) -> Tensor:
+    def forward(self, x: Tensor, *, training: bool, embed: Tensor | None = None, **attention: Any) -> Tensor:
         """Return the input of the masks (B, T, C) for embeddings (B, T, C)."""
-        derived: Tensor = self.out(attention_of(self.qkv(x), self.heads, mask=mask, causal=causal))
+        derived: Tensor = self.out(attention_of(self.qkv(x), self.heads, **attention))
         return derived
 
 
-def attention_of(qkv: Tensor, heads: int, *, mask: Tensor | None, causal: bool) -> Tensor:
-    """Return multi-head self-attention from concatenated queries, keys and values: (B, T, 3 C) → (B, T, C)."""
+def attention_of(
+    qkv: Tensor, heads: int, *, mask: Tensor | None = None, causal: bool = False, cache: KeyValues | None = None
+) -> Tensor:
+    """Return multi-head self-attention from concatenated queries, keys and values: (B, T, 3 C) → (B, T, C).
+
+    With a cache of earlier tokens, attention is causal, and there is no other mask.
+    """
     batch, tokens, width = qkv.shape
     q, k, v = qkv.view(batch, tokens, 3, heads, width // 3 // heads).permute(2, 0, 3, 1, 4)
+    if cache is not None:
+        (k, v, mask), causal = cache.append(k, v), False
     if causal and mask is not None:
         mask, causal = with_causal(mask, tokens, tokens, qkv.device), False
     out = sdpa(q, k, v, mask=mask, causal=causal)

@@ -69,7 +69,11 @@ def test_each_version_changes_both_ids(raised: Trial, item: str) -> None:
 
 def test_earlier_trials_come_latest_first(raised: Trial) -> None:
     earlier = list(earlier_trials(raised))
-    assert len({trial.id for trial in earlier} - {raised.id}) == len(earlier) == math.prod(raised.result_versions.values()) - 1
+    assert (
+        len({trial.id for trial in earlier} - {raised.id})
+        == len(earlier)
+        == math.prod(raised.result_versions.values()) - 1
+    )
     totals = [sum({**dict.fromkeys(raised.result_versions, 1), **trial.result_versions}.values()) for trial in earlier]
     assert totals == sorted(totals, reverse=True)
     assert earlier[-1] == raised.model_copy(update={"result_versions": {}})

@@ -172,9 +172,9 @@ def test_two_command_lines_share_the_limit_and_the_work(place: Workplace) -> Non
         nonlocal max_workers
         while not ended.is_set():
             # A worker may end and the next one start during a scan, so only those in two scans count.
-            first = set(place.processes("core._submit"))
+            first = set(place.processes("worker"))
             time.sleep(0.05)
-            max_workers = max(max_workers, len(first & set(place.processes("core._submit"))))
+            max_workers = max(max_workers, len(first & set(place.processes("worker"))))
 
     counter = threading.Thread(target=count)
     counter.start()
@@ -205,7 +205,7 @@ def test_workers_outlive_a_killed_command_line_and_keep_their_slots(place: Workp
     wait(place.running, "a trial in training")
     process.kill()
     process.communicate()
-    (worker,) = place.processes("core._submit")
+    (worker,) = place.processes("worker")
     status = json.loads(place.call("status", "--json").stdout)
     assert (status["running"], status["submitted"]) == (1, 3)
     place.pause.write_text("0")
@@ -224,7 +224,7 @@ def test_no_worker_is_started_while_all_slots_are_in_use(place: Workplace) -> No
     line = process.stderr.readline()
     assert line == "Waiting: workers of other command lines use all worker slots (1).\n"
     time.sleep(0.5)
-    assert not place.processes()
+    assert not place.processes("worker")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
@@ -238,7 +238,7 @@ def test_a_slot_that_becomes_free_is_used_at_once(place: Workplace) -> None:
         (slot,) = slots.acquire(place.runs, "another", count=1, max_workers=2)
     process = place.start("run", "tiny.yaml", "--parallel", "2")
     wait(place.running, "a trial in training")
-    assert len(place.processes("_submit")) == 1
+    assert len(place.processes("worker")) == 1
     slot.close()
     wait(lambda: len(place.running()) == 2, "two trials in training")
     place.pause.write_text("0")

@@ -60,6 +60,7 @@ def test_the_parameters_of_a_profile(tmp_path: Path) -> None:
         ("[profiles.a100]\nenvironment = {'A;touch x;B' = '1'}\n", "environment.A;touch x;B.[key]"),
         ("[profiles.a100]\nenvironment = {'' = '1'}\n", "string should match pattern"),
         ("[profiles.a100]\ntime = 10000000\n", "time=10000000: input should be less than or equal to 1000000"),
+        ("[profiles.a100]\ntasks = 2\ntrials_at_a_time = 4\n", "trials_at_a_time=4: expected nodes=1 and tasks=1"),
         ("[profiles.a100]\nmemory = inf\n", "memory=inf: input should be less than or equal to 1000000"),
         ("[profiles.a100]\nmemory = 0.0001\n", "memory=0.0001: input should be greater than or equal to 0.001"),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from submitit.core.utils import DelayedSubmission
 
 from db.store.store import Store
 from harness.clock import utc_now_iso
@@ -49,6 +50,18 @@ def test_trials_are_packed_into_jobs_and_arrays_are_split(queue: Store, place: W
     script = (place.runs / ".submitit" / second.submission / "submission.sh").read_text().splitlines()
     assert "#SBATCH --dependency=afterany:71" in script
     assert "#SBATCH --kill-on-invalid-dep=yes" in script
+
+
+def test_jobs_that_run_trials_side_by_side_get_enough_of_them(
+    queue: Store, place: Workplace, programs: Programs
+) -> None:
+    programs(scontrol="echo 'MaxArraySize            = 1000'")
+    done = dispatch(queue, place.settings, queue.find(None), Plan("slurm", profile=Profile(trials_at_a_time=3)))
+    assert done is not None
+    folder = place.runs / ".submitit" / done.submission
+    assert sorted(json.loads((folder / ELEMENTS_FILE).read_text()).values()) == [0, 0, 0, 1]
+    workers = [DelayedSubmission.load(folder / f"{element}.pkl").function for element in (0, 1)]
+    assert [vars(worker)["trials_at_a_time"] for worker in workers] == [3, 1], "no process without a trial"
 
 
 def test_a_forged_node_is_not_excluded(queue: Store, place: Workplace, programs: Programs) -> None:

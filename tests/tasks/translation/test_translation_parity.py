@@ -29,8 +29,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-SIZE = {"model.encoder_layers": 2, "model.decoder_layers": 2, "model.dim": 32, "model.feedforward": 64}
-SMALL = {**SIZE, "pieces": 120, "max_tokens": 300, "warmup": 10, "lr": 2e-3}
+SIZE: dict[str, Any] = {"model.encoder_layers": 2, "model.decoder_layers": 2, "model.dim": 32, "model.feedforward": 64}
+SMALL: dict[str, Any] = {**SIZE, "pieces": 120, "max_tokens": 300, "warmup": 10, "lr": 2e-3}
 
 
 @pytest.fixture(scope="module")

@@ -184,6 +184,7 @@ def test_statistics_are_those_of_the_masks() -> None:
         "l1_norm": float((values**2 / 2).mean()),
         "near_one": float((values > 0.9).double().mean()),
         "near_zero": float((values < 0.1).double().mean()),
+        "active": float(kept.view(-1, WIDTH).any(dim=1).double().mean()),
         "kept": float(kept.double().mean()),
     }
     assert counted.means() == pytest.approx(expected, rel=1e-5)

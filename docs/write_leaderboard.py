@@ -1,0 +1,210 @@
+"""Write ``leaderboard.md`` and its diagrams from the shipped reference results: `python docs/write_leaderboard.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy import select
+
+from db.queries.blocks import Block
+from db.queries.rank import Runs, rank_blocks
+from db.reference.describe import facts
+from db.reference.load import REFERENCE, open_reference
+from db.report.figures.critical_difference import critical_difference_diagram
+from db.report.formats.escaping import markdown
+from db.report.formats.layout import column_label, metric_label
+from db.report.formats.legend import about
+from db.report.formats.listing import markdown_lines
+from db.report.formats.numbers import delta_text, mean_std
+from db.report.view.beside import NO_DATA, with_trials
+from db.report.view.build import build_view, resolve_cells
+from db.report.view.cells import CellResult
+from db.report.view.notes import params_text
+from db.report.view.ranking import blocks_of
+from db.report.view.view import View
+from db.schema.connection import reading
+from db.schema.reference import Details
+from db.store.rows import attempts_of
+from db.store.store import Store
+from harness.errors import InputError, count_of
+from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
+from harness.suites.suite import load_suite
+from jobs.reference.holes import MIN_SEEDS, tables
+
+INTRODUCTION = """# Leaderboard
+
+<!-- Written by docs/write_leaderboard.py from db/reference/reference.zip. -->
+
+Results that are shipped with DropBench: every regularizer of the suites `field/…` under one recipe per data set.
+`dropbench report SUITE --with reference` prints them, with your own results in rows of their own.
+[reading-tables.md](reading-tables.md) explains the columns and the statistics.
+"""
+OWN_ROW = """## Add your own row
+
+Write the regularizer to a file:
+
+```python
+# near.py
+{plugin}```
+
+Then train and show it:
+
+```
+dropbench run {suite} --preset {preset} --with reference --plugin near.py
+dropbench report {suite} --preset {preset} --with reference --plugin near.py
+```
+
+The first command trains only what the reference lacks: all seeds of the new row. Its row is compared with
+`none (reference)`, unless you train your own `none`. [results.md](results.md#reference-results) describes `--with`.
+
+## Reproduce a number
+
+```
+git checkout COMMIT
+dropbench run SUITE --preset PRESET --seeds N
+python -m jobs.reference check --trials 10
+```
+
+`dropbench results SUITE --with reference --json` lists configurations. The last command runs random trials of the
+file again in temporary folders and compares all of their metrics. On the same kind of machine, with the same versions
+and number of threads, they are equal bit for bit. [data.md](data.md) says where the data are from.
+
+## Limits
+
+- The models are small and are trained from scratch within minutes. Effects on large or pretrained models may differ.
+- Seeds vary initialization, order and masks on one split. The intervals say nothing about other splits or data sets.
+- Differences below the detectable difference of a table cannot be seen with its seeds.
+- On another machine, single results differ in the last digits, and after training by more.
+"""
+PLUGIN = '''import torch
+from dropbench import REGULARIZERS, AttentionDrop
+
+
+@REGULARIZERS.register("dropnear")
+class DropNear(AttentionDrop):
+    """Drop the keys next to the query with the drop ratio; keep all others."""
+
+    def sample_drop_mask(self, shape, site, device):
+        query, key = torch.arange(shape[2], device=device)[:, None], torch.arange(shape[3], device=device)
+        near = (query - key).abs() <= 1
+        return near & (torch.rand(shape, device=device) < site.ratio)
+'''
+"""The regularizer of twelve lines that the page adds."""
+ORDER = ("small", "mini", "paper")
+"""Presets of a suite, of which the first that the file has is shown."""
+
+
+def write(folder: Path, location: str = REFERENCE) -> None:
+    """Write the page, and its diagrams in ``images/leaderboard``."""
+    text, pictures = page(location)
+    images = folder / "images" / "leaderboard"
+    images.mkdir(parents=True, exist_ok=True)
+    for old in images.glob("*.svg"):
+        if old.name not in pictures:
+            old.unlink()
+    for name, content in pictures.items():
+        (images / name).write_bytes(content)
+    (folder / "leaderboard.md").write_text(text, encoding="utf-8")
+
+
+def page(location: str = REFERENCE) -> tuple[str, dict[str, bytes]]:
+    """Return the text of the page, and its diagrams by file name."""
+    pictures: dict[str, bytes] = {}
+    parts = [INTRODUCTION]
+    with open_reference(location) as store:
+        views = list(_views(store))
+        parts.append(_origin(store))
+        for view in views:
+            parts += _section(view, store, pictures)
+        if len(views) > 1:
+            joined = {block: runs for view in views for block, runs in blocks_of(view).items()}
+            parts.append("## All domains\n")
+            parts.append(_diagram("all", joined, "each data set is a block", pictures))
+    if views:
+        parts.append(OWN_ROW.format(suite=views[0].suite.name, preset=views[0].preset, plugin=PLUGIN))
+    return "\n".join(parts), pictures
+
+
+def _views(store: Store) -> Iterator[View]:
+    settings = replace(Settings(), data=NO_DATA, runs=NO_DATA)
+    presets: dict[str, list[str]] = {}
+    for name, preset in tables(store):
+        presets.setdefault(name, []).append(preset)
+    for name, own in presets.items():
+        suite, choice = load_suite(name), SuiteOptions(preset=min(own, key=ORDER.index))
+        cells = with_trials(resolve_cells(suite, choice, settings, store), store)
+        yield build_view(suite, cells, store, settings)
+
+
+def _origin(store: Store) -> str:
+    """Return the number of trials, and what they were made on."""
+    with reading(store.engine) as connection:
+        rows = connection.execute(select(Details.c.commit, Details.c.environment)).all()
+        attempts = attempts_of(connection, store.states())
+    commits = sorted({f"`{commit}`" for commit, _ in rows if commit})
+    days = sorted({str(attempt["started_at"])[:10] for own in attempts.values() for attempt in own})
+    machine = facts(json.loads(text) for text in dict.fromkeys(text for _, text in rows))
+    seconds = sum(attempt["cpu_seconds"] or 0.0 for own in attempts.values() for attempt in own)
+    lines = [
+        f"- {count_of(len(rows), 'trial')}, {seconds / 3600:.2f} CPU-hours, {' to '.join({days[0]: 0, days[-1]: 0})}",
+        f"- machine: {', '.join(machine.values())}",
+        f"- commit: {', '.join(commits)}",
+        "- licences of the data: `LICENCES.md` in the file, which is a zip of CSV tables with Croissant metadata",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
+    parts = [f"## {view.suite.name}: {markdown(view.suite.title)}\n"]
+    missing = []
+    for column in view.columns:
+        cells = view.column(column)
+        trained = [cell for cell in cells if cell.n]
+        if trained:
+            heading = markdown(column_label(column, cells))
+            parts += [f"### {heading}\n", *_table(trained, store), ""]
+        few = [cell.row for cell in cells if cell.n < MIN_SEEDS]
+        if trained and few:
+            missing.append(f"- {markdown(column)}: fewer than {MIN_SEEDS} seeds: {markdown(', '.join(few))}")
+    name = view.suite.name.replace("/", "-")
+    parts += [f"- {markdown(line)}" for line in about(view)]
+    parts += [*missing, ""]
+    parts.append(_diagram(name, blocks_of(view, by_seed=True), "each data set and seed is a block", pictures))
+    return parts
+
+
+def _table(cells: Sequence[CellResult], store: Store) -> list[str]:
+    chosen = any(cell.chosen is not None for cell in cells)
+    header = ["regularizer", metric_label(cells[0].metric), "n", "Δ base", *(["chosen"] if chosen else []), "CPU-hours"]
+    rows = [header, ["---"] * len(header)]
+    with reading(store.engine) as connection:
+        for cell in cells:
+            attempts = attempts_of(connection, [seed.id for seed in cell.seeds])
+            hours = sum(attempt["cpu_seconds"] or 0.0 for own in attempts.values() for attempt in own) / 3600
+            mean = markdown(mean_std(cell.mean, cell.std, cell.metric))
+            texts = [f"**{mean}**" if cell.best else mean, str(cell.n), markdown(delta_text(cell))]
+            texts += [markdown(params_text(cell.chosen))] if chosen else []
+            rows.append([markdown(cell.row), *texts, f"{hours:.2f}"])
+    return markdown_lines(rows)
+
+
+def _diagram(name: str, blocks: dict[Block, Runs], meaning: str, pictures: dict[str, bytes]) -> str:
+    """Add the critical-difference diagram of blocks, and return the text that shows it, or why there is none."""
+    ranking = rank_blocks(blocks, [])
+    try:
+        pictures[f"{name}.svg"] = critical_difference_diagram(ranking, "svg")
+    except InputError as error:
+        return f"{markdown(str(error))}.\n".replace("no critical", "No critical", 1)
+    left_out = [row["regularizer"] for row in ranking.left_out_regularizers]
+    note = f" Left out, as results are missing: {', '.join(left_out)}." if left_out else ""
+    caption = f"Mean ranks; {meaning}. A bar joins regularizers that do not differ by Nemenyi's test.{note}"
+    return f"![Critical-difference diagram](images/leaderboard/{name}.svg)\n\n{markdown(caption)}\n"
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

@@ -1,0 +1,148 @@
+"""Metadata of a file of reference results: Croissant (JSON-LD), and the licences of the data behind the results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import JSON, Table, func, select
+
+from db.reference.archive import FORMAT
+from db.schema.connection import reading
+from db.schema.reference import Details
+from db.schema.tables import METADATA, Configs, Trials
+from db.store.store import Store
+from harness.errors import InputError
+from tasks.data.dataset import DATASETS
+
+HOME = "https://pypi.org/project/dropbench/"
+LICENCE = "https://spdx.org/licenses/MIT"
+DESCRIPTIONS = {
+    "configs": "configurations: trials without their seed, as JSON in the column config",
+    "submissions": "empty",
+    "trials": "one row per trial: a configuration and a seed",
+    "memberships": "the suites that contain a trial",
+    "attempts": "executions of trials with their cost",
+    "metrics": "final values of all splits; step is -1",
+    "details": "steps, selected step, commit, environment and notes of each trial",
+}
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+"""The context of Croissant 1.0, https://docs.mlcommons.org/croissant/docs/croissant-spec.html."""
+
+
+def croissant(store: Store, files: Mapping[str, bytes]) -> str:
+    """Return the metadata of an archive, for its content after it is unpacked.
+
+    Args:
+        store: the content.
+        files: the other files of the archive by name.
+    """
+    with reading(store.engine) as connection:
+        trials = connection.scalar(select(func.count()).select_from(Trials))
+        newest = connection.scalar(select(func.max(Trials.c.updated_at)))
+    tables = [table for table in (*METADATA.sorted_tables, Details) if files[f"{table.name}.csv"].count(b"\n") > 1]
+    content = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": "dropbench-reference",
+        "description": "Results of DropBench's field suites: regularizers of attention, trained and evaluated alike.",
+        "license": LICENCE,
+        "url": HOME,
+        "creator": {"@type": "sc:Organization", "name": "The DropBench authors"},
+        "citeAs": "The DropBench authors. DropBench: a benchmark harness for attention regularization.",
+        "version": f"{FORMAT}.{trials}.0",
+        "datePublished": str(newest or "1970-01-01")[:10],
+        "distribution": [_file(table, files[f"{table.name}.csv"]) for table in tables],
+        "recordSet": [_records(table) for table in tables],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _file(table: Table, content: bytes) -> dict[str, Any]:
+    name = f"{table.name}.csv"
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "description": DESCRIPTIONS[table.name],
+        "contentUrl": name,
+        "encodingFormat": "text/csv",
+        "contentSize": f"{len(content)} B",
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def _records(table: Table) -> dict[str, Any]:
+    fields = []
+    for column in table.columns:
+        type_ = str if isinstance(column.type, JSON) else column.type.python_type
+        fields.append(
+            {
+                "@type": "cr:Field",
+                "@id": f"{table.name}/{column.name}",
+                "name": column.name,
+                "dataType": {int: "sc:Integer", float: "sc:Float"}.get(type_, "sc:Text"),
+                "source": {"fileObject": {"@id": f"{table.name}.csv"}, "extract": {"column": column.name}},
+            }
+        )
+    return {"@type": "cr:RecordSet", "@id": table.name, "name": table.name, "field": fields}
+
+
+def licences(store: Store) -> str:
+    """Return the licences of the data sets behind the results, as Markdown."""
+    with reading(store.engine) as connection:
+        names = connection.scalars(select(Configs.c.data).distinct().order_by(Configs.c.data)).all()
+    lines = [
+        "# Licences",
+        "",
+        "The results in this file are DropBench's, under the MIT licence. They are metrics of models that were trained",
+        "on the data sets below, which are not distributed with DropBench. The file has no example of any of them.",
+        "",
+    ]
+    for name in names:
+        try:
+            card = DATASETS.get(name)
+        except InputError:  # a plug-in's
+            lines.append(f"- {name}: a data set of a plug-in")
+        else:
+            origin = " ".join(card.origin.split())
+            lines.append(f"- {name}: licence: {card.licence}. {origin}. {card.home}")
+    return "\n".join([*lines, ""])

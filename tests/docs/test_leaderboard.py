@@ -1,0 +1,71 @@
+"""docs/leaderboard.md follows from the shipped file, and its regularizer of twelve lines runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs import write_leaderboard
+from tests.jobs.reference.given import campaign, extended
+from tests.paths import DOCS
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_the_page_is_what_its_script_writes() -> None:
+    text, pictures = write_leaderboard.page()
+    assert text == (DOCS / "leaderboard.md").read_text(encoding="utf-8"), "python docs/write_leaderboard.py"
+    folder = DOCS / "images" / "leaderboard"
+    assert {path.name: path.read_bytes() for path in folder.glob("*")} == pictures
+
+
+def test_a_larger_file_gives_diagrams(tmp_path: Path) -> None:
+    campaign(tmp_path / "runs", ["none", "dropkey", "dropout", "r-drop"])
+    extended(tmp_path / "x.zip", tmp_path / "runs")
+    write_leaderboard.write(tmp_path, str(tmp_path / "x.zip"))
+    text = (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    assert "| dropkey | 91.20 ± 0.16 | 5 | +1.00" in text
+    assert "![Critical-difference diagram](images/leaderboard/field-vision.svg)" in text
+    assert (tmp_path / "images/leaderboard/field-vision.svg").read_bytes().startswith(b"<?xml")
+
+
+@pytest.mark.slow
+def test_a_regularizer_of_twelve_lines_gets_a_row_with_two_commands(tmp_path: Path) -> None:
+    plugin = tmp_path / "near.py"
+    plugin.write_text(write_leaderboard.PLUGIN)
+    assert write_leaderboard.PLUGIN.count("\n") == 12
+    suite = tmp_path / "one.yaml"
+    suite.write_text(
+        """
+title: One row
+source: a test
+metric: accuracy
+trial: {task: image-classification, data: digits, model: vit-digits}
+plugin_rows: true
+columns: [{label: Digits}]
+rows: [{label: none, baseline: true, trial: {regularizer: none}}]
+presets: {mini: {seeds: 2, overrides: {model.drop_path_rate: 0.1, steps: 2}}}
+"""
+    )
+    campaign(tmp_path / "theirs", ["none"], suite=str(suite))
+    extended(tmp_path / "x.zip", tmp_path / "theirs", str(suite.with_suffix("")))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(DOCS.parent)}
+    outputs = []
+    for command in (["run", "--executor", "debug"], ["report"]):
+        words = [command[0], "one.yaml", *command[1:], "--with", "x.zip", "--plugin", "near.py"]
+        done = subprocess.run(
+            [sys.executable, "-m", "harness.cli.main", *words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert "none (reference)" in outputs[1]
+    assert "dropnear" in outputs[1]
+    assert len(list((tmp_path / "runs").glob("*/result.json"))) == 2
