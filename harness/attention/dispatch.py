@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -14,11 +15,11 @@ from harness.attention import masked
 from harness.attention.backends import Backend, select_backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
-from harness.attention.kernels.cpu_masks import lse_dtype
+from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
 from harness.attention.kernels.triton_launch import TritonAttention
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
-from harness.attention.reference.sdpa import autocast, with_causal
+from harness.attention.reference.sdpa import autocast, sdpa, with_causal
 from harness.attention.reference.units import Rescale
 
 MIN_FUSED_PAIRS = 2**11
@@ -56,6 +57,10 @@ def drop_attention(
         if top:
             return eager.zero_top_attention(q, k, v, keep_mask, top, mask=merged, scale=scale)
         return eager.drop_attention(q, k, v, keep_mask, rescale, ratio, mask=merged, scale=scale)
+    if kernel == STORED:
+        rows = 1 if masked.rows_share_keys(spec, mask, causal=causal) else seqlen_q
+        stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
+        return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
     options = kernel, keep_scale, causal, scale, rescale == "detached", top, torch.is_autocast_enabled(q.device.type)
     out: Tensor
@@ -97,19 +102,40 @@ def _select_kernel(
     """Return the name of the kernel for a call, as in `_kernel`; None for torch operations with autograd."""
     backend: Backend = select_backend(q, k, v, spec, rescale, mask, top)
     drops_keys = rescale == "renormalize" and not top
+    shares_rows = drops_keys and masked.rows_share_keys(spec, mask, causal=causal)
+    is_small = masked.is_small((*q.shape[:2], 1 if shares_rows else q.shape[2], k.shape[2]))
     if backend == "eager":
-        return MASKED_EAGER if drops_keys and masked.supports(q, k, v, mask) else None
+        return MASKED_EAGER if drops_keys and not is_small and masked.supports(q, k, v, mask) else None
     if backend == "triton":
         return TRITON
-    if drops_keys and masked.rows_share_keys(spec, mask, causal=causal) and should_gather(q.shape[2], k.shape[2]):
+    if shares_rows and should_gather(q.shape[2], k.shape[2]):
         return GATHERED
     if drops_keys and (q.shape[2] * k.shape[2] < MIN_FUSED_PAIRS or not cpu_fused.supports(q)):
-        return MASKED
+        return STORED if is_small else MASKED
     return FUSED
 
 
-FUSED, GATHERED, MASKED, MASKED_EAGER, TRITON = "fused", "gathered", "masked", "masked-eager", "triton"
-"""Kernels by name: the first three need the compiled library."""
+FUSED, GATHERED, STORED, TRITON = "fused", "gathered", "stored", "triton"
+MASKED, MASKED_EAGER = "masked", "masked-eager"
+"""Kernels by name; all but `MASKED_EAGER` and `TRITON` need the compiled library."""
+
+
+@torch.library.custom_op(
+    "dropbench::additive_drop_mask", mutates_args=(),
+    schema=f"(Tensor? mask, {SPEC_SCHEMA}, SymInt[] shape, bool causal) -> Tensor",
+)  # fmt: skip
+def _additive_drop_mask(mask: Tensor | None, *arguments: Any) -> Tensor:
+    *flat_spec, shape, causal = arguments
+    out = BUFFERS.take(math.prod(shape)).view(shape)
+    MaskFiller(unpack_spec(*flat_spec), shape, mask, causal=causal).fill(out.flatten(0, 1), 0, 0)
+    return out
+
+
+@_additive_drop_mask.register_fake
+def _(mask: Tensor | None, *arguments: Any) -> Tensor:
+    *_, shape, _ = arguments
+    return torch.empty(shape)
+
 
 INPUTS_SCHEMA = (
     f"Tensor q, Tensor k, Tensor v, Tensor? mask, {SPEC_SCHEMA}, "

@@ -6,7 +6,8 @@ mask takes as little memory as the heads need that torch's kernel computes at on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -36,6 +37,11 @@ def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
         and q.stride(-1) == k.stride(-1) == v.stride(-1) == 1
         and min(q.numel(), k.numel()) > 0
     )
+
+
+def is_small(shape: Sequence[int]) -> bool:
+    """Return whether a mask (B, H, T or 1, keys) is made at once: storing it takes less time, and little memory."""
+    return math.prod(shape) <= MAX_MASK_NUMEL
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -74,8 +80,6 @@ class MaskedAttention:
             own_out, own_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
                 *(tensor[part] for tensor in self.inputs), attn_mask=mask, scale=self.scale
             )
-            if own_out.shape == q.shape:
-                return own_out, own_lse, q.new_empty(0)
             out[part], lse[part] = own_out, own_lse
         return out, lse, q.new_empty(0)
 
@@ -86,12 +90,10 @@ class MaskedAttention:
             for tensor in self.inputs
         )
         for part, mask in self._masks():
-            own: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            own = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
                 d_out[part], *(tensor[part] for tensor in self.inputs), out[part], lse[part], 0.0, False,
                 attn_mask=mask, scale=self.scale,
             )  # fmt: skip
-            if own[0].shape == dq.shape:
-                return own
             dq[part], dk[part], dv[part] = own
         return dq, dk, dv
 
