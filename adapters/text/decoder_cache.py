@@ -1,4 +1,4 @@
-"""What a decoder keeps of the tokens that it has seen, to predict the next ones without computing these again."""
+"""Keys, values and masks of the tokens that a decoder has seen, to predict the next ones from."""
 
 from __future__ import annotations
 

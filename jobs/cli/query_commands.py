@@ -137,14 +137,14 @@ def compare(
     settings = Settings.from_environment()
     with opened(settings) as own:
         refresh(own, settings)
-        with (
-            opened_with(own, beside) as store,
-            reading(store.engine) as connection,
-            _open_side(old.split(), connection) as old_side,
-            _open_side(new.split(), connection) as new_side,
-        ):
-            rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
+        with opened_with(own, beside) as store:
             machines = describe(store, settings.runs)
+            with (
+                reading(store.engine) as connection,
+                _open_side(old.split(), connection) as old_side,
+                _open_side(new.split(), connection) as new_side,
+            ):
+                rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
     above, texts, below = comparison_table(rows)
     _print(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
 

@@ -126,6 +126,7 @@ def freeze(
     *,
     options: TrialOptions,
     output: Output = None,
+    as_json: Json = False,
 ) -> None:
     """Print a pre-registration of a suite: cells, candidates, seeds, metrics and test; reads no test score."""
     from db.report.view.build import resolve_cells
@@ -139,7 +140,7 @@ def freeze(
     with opened(settings) as store:
         refresh(store, settings)
         cells = resolve_cells(loaded, choice, settings, store)
-        emit(frozen_text(loaded, choice, cells, settings, store), output)
+        emit(frozen_text(loaded, choice, cells, settings, store, as_json=as_json), output)
     swept = [cell.selection for cell in cells if cell.selection is not None]
     chosen = sum(selection.chosen is not None for selection in swept)
     text = f"chosen by dev: {chosen} of {count_of(len(swept), 'cell')}; no test score was read"

@@ -65,7 +65,8 @@ class Worker:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Restore a pickled worker, also of a job that an earlier version submitted."""
         renamed = {"place": "slot_file", "since": "submitted_at"}
-        self.__dict__ |= {renamed.get(name, name): value for name, value in state.items()}
+        added = {"trials_at_a_time": 1}
+        self.__dict__ |= added | {renamed.get(name, name): value for name, value in state.items()}
 
     def __call__(self) -> None:
         with slots.hold(Path(self.slot_file) if self.slot_file else None) as held:

@@ -121,8 +121,16 @@ def _candidates(cell: Cell) -> Iterator[tuple[str, Cell]]:
             yield params_text(params), cell.with_params(params)
 
 
-def freeze(suite: Suite, options: SuiteOptions, cells: Sequence[CellTrials], settings: Settings, store: Store) -> str:
-    """Return the pre-registration of a suite as YAML; it reads no test score. Raises as `plan_of`."""
+def freeze(
+    suite: Suite,
+    options: SuiteOptions,
+    cells: Sequence[CellTrials],
+    settings: Settings,
+    store: Store,
+    *,
+    as_json: bool = False,
+) -> str:
+    """Return the pre-registration of a suite as YAML, or JSON; it reads no test score. Raises as `plan_of`."""
     import yaml
 
     plan, trials = plan_of(suite, options, settings, store)
@@ -135,6 +143,8 @@ def freeze(suite: Suite, options: SuiteOptions, cells: Sequence[CellTrials], set
         plan=plan,
         chosen=_chosen(cells),
     )
+    if as_json:
+        return content.model_dump_json(indent=1)
     text = yaml.safe_dump(
         content.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=118, default_flow_style=None
     )

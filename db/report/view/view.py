@@ -82,7 +82,7 @@ def build(
     with reading(store.engine) as connection:
         libraries = libraries_of(connection, ids) if libraries_differ(connection) else {}
     frequency = Counter(libraries.values())
-    readable = [trial.id for cell in cells if not cell.hidden for trial in cell.trials]
+    readable = [id for cell in cells if not cell.hidden for id in cell.ids]
     values = {name: final_values(store, readable, name) for name in {cell.cell.metric for cell in cells}}
     results: dict[tuple[str, str], CellResult] = {}
     for cell in cells:

@@ -97,12 +97,12 @@ def test_values_and_gradients_equal_those_of_all_projections(
     build: Callable[[], Model], name: str, params: dict[str, Any], projected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(3):
-        monkeypatch.setattr(kept_heads, "_is_plain", lambda _: True)
+        monkeypatch.setattr(kept_heads, "is_plain", lambda _: True)
         ours = passed(build, name, seed, **params)
         assert projected
         assert max(projected) < 6
         projected.clear()
-        monkeypatch.setattr(kept_heads, "_is_plain", lambda _: False)
+        monkeypatch.setattr(kept_heads, "is_plain", lambda _: False)
         whole = passed(build, name, seed, **params)
         assert not projected
         assert torch.equal(ours[1], whole[1])  # as many random numbers are drawn

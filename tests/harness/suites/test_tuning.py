@@ -24,7 +24,7 @@ from tests.harness.suites.test_suite import SMALL
 LR = 0.0005
 """The learning rate of `paper` for text classification."""
 TUNED = [name for name in REGULARIZERS if (card := find_card(name)) and card.tuning]
-FIELD = ("text", "labelling", "vision", "language")
+FIELD = ("text", "labelling", "vision")
 
 
 class Mine(Unregularized):
