@@ -164,7 +164,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
     lse_shape = batch, heads, seqlen_q
     if backend == "triton":
-        return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(lse_shape, dtype=torch.int8)
+        return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(0)
     if _is_gathered(
         q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0
     ):  # the layout of torch's kernel

@@ -16,7 +16,7 @@ from harness.attention.kernels.triton_launch import TritonAttention
 from harness.attention.reference.drop_masks import sample_spec
 
 KERNELS = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
-UNSPECIALIZED = "seed_lo", "seed_hi", "stream", "threshold", "num_prefix_tokens"
+UNSPECIALIZED = "seed_lo", "seed_hi", "stream", "threshold", "num_prefix_tokens", "first_bh"
 """Arguments whose values do not trigger a compilation."""
 TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int8: "i8", torch.uint8: "u8"}
 
