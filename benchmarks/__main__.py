@@ -17,6 +17,7 @@ import torch
 from benchmarks.attention import attention
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
+from benchmarks.gpu.instructions import gpu_instructions
 from benchmarks.measure import Measurement
 from benchmarks.quickstart import quickstart
 from benchmarks.startup import startup
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
     "quickstart": quickstart,
     "attention": attention,
+    "gpu-instructions": gpu_instructions,
     "steps": steps,
     "regularizers": regularizers,
     "memory": memory,

@@ -1,6 +1,6 @@
 """Triton kernels that store drop decisions, one bit per key, for the passes of attention to read.
 
-The decisions equal those of ``drop_bits.h`` and `harness.attention.reference.philox`. A row consists of words of 32 keys,
+The decisions equal those of ``drop_bits.h`` and `harness.attention.reference.philox`. A row consists of 32-bit words,
 lowest key in the lowest bit, and is padded to a multiple of 128 keys. `window_starts_kernel` stores the random window
 starts. `drop_bits_kernel` dilates them to the dropped keys and, unless weights are dropped after the softmax, adds the
 keys that a query may not attend to, so that the passes need no other mask of these.

@@ -174,7 +174,8 @@ def bwd_dq_kernel(
         k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim)
         v = _load_tile(V, offs_n[None, :], stride_vn, seqlen_k, offs_dv[:, None], stride_vd, head_dim_v)
         _, ds = _bwd_recompute(q, k, v, do, lse, delta, start_n, offs_m, seqlen_q, seqlen_k, softmax_scale,
-                               keep_scale, mask_args, bits_args, INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
+                               keep_scale, mask_args, bits_args, INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N,
+                               PRECISION)  # fmt: skip
         dq += tl.dot(ds.to(k.dtype), tl.trans(k), input_precision=PRECISION)
     DQ += off_bh.to(tl.int64) * seqlen_q * head_dim
     _store_tile(DQ, offs_m[:, None], head_dim, seqlen_q, offs_d[None, :], 1, head_dim, dq * softmax_scale)
@@ -214,7 +215,8 @@ def bwd_dkdv_kernel(
         do = _load_tile(DO, offs_m[:, None], stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v)
         lse, delta = _load_row_stats(Lse, Delta, off_bh, offs_m[:, None], seqlen_q)
         p_drop, ds = _bwd_recompute(q, k, v, do, lse, delta, start_n, offs_m, seqlen_q, seqlen_k, softmax_scale,
-                                    keep_scale, mask_args, bits_args, INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
+                                    keep_scale, mask_args, bits_args, INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N,
+                                    PRECISION)  # fmt: skip
         dv += tl.dot(tl.trans(p_drop.to(do.dtype)), do, input_precision=PRECISION)
         dk += tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision=PRECISION)
     DK += off_bh.to(tl.int64) * seqlen_k * head_dim

@@ -1,0 +1,73 @@
+"""Designs of drop decisions for Triton kernels, to count their instructions; none but the stored bits is used.
+
+Each replaces `load_bits` and has its arguments. Seed and threshold are loaded from the memory of the bits.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def no_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
+    """Drop nothing: plain attention."""
+    return tl.zeros([offs_m.shape[0], BLOCK_N], tl.int1)
+
+
+@triton.jit
+def _random_words(bits_ptr, counter, offs_m):
+    """Return four random words per counter, (BLOCK_M, words, n), and the threshold."""
+    k0, k1 = tl.load(bits_ptr).to(tl.uint32, bitcast=True), tl.load(bits_ptr + 1).to(tl.uint32, bitcast=True)
+    threshold = tl.load(bits_ptr + 2).to(tl.uint32, bitcast=True)
+    c0 = (counter + offs_m[:, None, None] * 0).to(tl.uint32)
+    c1 = (offs_m[:, None, None] + counter * 0).to(tl.uint32)
+    words = tl.philox_impl(c0, c1, c0 * 0 + tl.program_id(1).to(tl.uint32), c0 * 0, k0, k1, 7)
+    return words, threshold
+
+
+@triton.jit
+def _unpack(words, offs_m, BLOCK_N: tl.constexpr):
+    """Return the bits of words, boolean (BLOCK_M, BLOCK_N)."""
+    bit = tl.arange(0, 32)[None, None, :].to(tl.uint32)
+    return tl.reshape((words[:, :, None] >> bit) & 1, [offs_m.shape[0], BLOCK_N]) != 0
+
+
+@triton.jit
+def sixteen_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
+    """Compare 16 random bits per decision in every pass."""
+    offs_word = start_n // 32 + tl.arange(0, BLOCK_N // 32)[None, :, None]
+    part = tl.arange(0, 4)[None, None, :]
+    words, threshold = _random_words(bits_ptr, offs_word * 4 + part, offs_m)
+    byte = words[0] * 0
+    for i in tl.static_range(4):
+        byte |= ((words[i] & 0xFFFF) < threshold).to(tl.uint32) << (2 * i)
+        byte |= ((words[i] >> 16) < threshold).to(tl.uint32) << (2 * i + 1)
+    return _unpack(tl.sum(byte << (part * 8).to(tl.uint32), axis=2), offs_m, BLOCK_N)
+
+
+@triton.jit
+def eight_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
+    """Compare eight random bits per decision in every pass."""
+    offs_word = start_n // 32 + tl.arange(0, BLOCK_N // 32)[None, :, None]
+    part = tl.arange(0, 2)[None, None, :]
+    words, threshold = _random_words(bits_ptr, offs_word * 2 + part, offs_m)
+    half = words[0] * 0
+    for i in tl.static_range(4):
+        for j in tl.static_range(4):
+            half |= (((words[i] >> (8 * j)) & 0xFF) < threshold).to(tl.uint32) << (4 * i + j)
+    return _unpack(tl.sum(half << (part * 16).to(tl.uint32), axis=2), offs_m, BLOCK_N)
+
+
+@triton.jit
+def bit_planes(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
+    """Combine eight random words per 32 decisions along the binary digits of the threshold, in every pass."""
+    offs_word = start_n // 32 + tl.arange(0, BLOCK_N // 32)[None, :, None]
+    first, threshold = _random_words(bits_ptr, offs_word * 2 + tl.zeros([1, 1, 1], tl.int32), offs_m)
+    second, _ = _random_words(bits_ptr, offs_word * 2 + 1 + tl.zeros([1, 1, 1], tl.int32), offs_m)
+    below = first[0] * 0
+    for i in tl.static_range(8):
+        plane = first[i] if i < 4 else second[i - 4]
+        digit = ((threshold >> i) & 1) * 0xFFFFFFFF
+        below = (plane & below) | (digit & (plane | below))
+    return _unpack(tl.sum(below, axis=2), offs_m, BLOCK_N)
