@@ -116,7 +116,7 @@ def gpu_instructions() -> list[Measurement]:
                     round(peers[name], 2),
                     "integer instructions per weight",
                     {"classes": classes[name]},
-                )  # fmt: skip
+                )
             )
     return measured
 

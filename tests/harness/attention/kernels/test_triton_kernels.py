@@ -50,7 +50,8 @@ def test_triton_matches_eager_in_half_precision() -> None:
 @needs_triton
 @needs_compiler
 @pytest.mark.parametrize(
-    "drop", [Drop("element", seqlen_k=67), Drop("element", 33, seqlen_k=130), Drop("column", 2), Drop("block", 3, (7, 9), 2)],
+    "drop",
+    [Drop("element", seqlen_k=67), Drop("element", 33, seqlen_k=130), Drop("column", 2), Drop("block", 3, (7, 9), 2)],
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("ratio", [0.0, 0.4, 1.0])
