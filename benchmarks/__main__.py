@@ -24,6 +24,7 @@ from benchmarks.startup import startup
 from benchmarks.training.engine import engine
 from benchmarks.training.images import images
 from benchmarks.training.memory import memory
+from benchmarks.training.peers import peers
 from benchmarks.training.regularizers import regularizers
 from benchmarks.training.steps import steps
 from benchmarks.training.translation import translation
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "regularizers": regularizers,
     "memory": memory,
     "engine": engine,
+    "peers": peers,
     "translation": translation,
     "images": images,
     "volo": volo,

@@ -238,9 +238,11 @@ def x_transformers() -> dict[str, Call]:
     return {"x-transformers with dropout": variant(False), "x-transformers with dropout, flash": variant(True)}
 
 
-def algorithm_1(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute DropKey's Algorithm 1, with −1e12 in place of the printed −1e-12."""
+def algorithm_1(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Compute DropKey's Algorithm 1, with −1e12 in place of the printed −1e-12; `mask` is added to the logits."""
     logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+    if mask is not None:
+        logits = logits + mask
     logits = logits + torch.bernoulli(torch.full_like(logits, RATIO)) * -1e12
     out: Tensor = logits.softmax(dim=-1) @ v
     return out

@@ -90,14 +90,14 @@ class _EnoughError(Exception):
 class Ours:
     """The engine, which goes on where it was."""
 
-    def __init__(self, task: Task, settings: Settings) -> None:
+    def __init__(self, task: Task, settings: Settings, steps: int = STEPS) -> None:
         self.engine = Trainer(task, RunDirectory.create(settings.runs, task.trial), settings, self._stop)
         self.engine.resume()
-        self.left = 0
+        self.left, self.steps = 0, steps
 
     def run(self) -> None:
         """Some more steps."""
-        self.left = STEPS
+        self.left = self.steps
         try:
             self.engine.train_phase()
         except _EnoughError:
@@ -143,15 +143,23 @@ class Bare:
 class Trained:
     """The Trainer of transformers, in one training of its own thread that pauses between groups of steps.
 
+    Args:
+        task: defines the batches and the loss.
+        folder: the Trainer's output folder.
+        model: has the Trainer's default optimizer; None: the engine's model and optimizer.
+        steps: steps of a group.
+
     Raises:
         RuntimeError: it ended before its time.
     """
 
-    def __init__(self, task: Task, folder: Path) -> None:
+    def __init__(self, task: Task, folder: Path, model: nn.Module | None = None, steps: int = STEPS) -> None:
         from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-        model, optimizer = prepared(task)
-        batches, steps = StepBatches(task, 0), iter(range(10**9))
+        optimizer = None
+        if model is None:
+            model, optimizer = prepared(task)
+        batches, at = StepBatches(task, 0), count()
         self.turn, self.done, self.over = Semaphore(0), Semaphore(0), False
         outer = self
 
@@ -172,11 +180,11 @@ class Trained:
 
         class Turns(TrainerCallback):
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                if state.global_step % STEPS == 0:
+                if state.global_step % steps == 0:
                     outer.done.release()
                     outer.turn.acquire()
 
-        steps_in_all = STEPS * (ROUNDS + 2)
+        steps_in_all = steps * (ROUNDS + 2)
         arguments = TrainingArguments(
             output_dir=str(folder), max_steps=steps_in_all, per_device_train_batch_size=1,
             logging_steps=max(1, steps_in_all // 100), save_strategy="no", report_to=[], disable_tqdm=True,
@@ -184,7 +192,7 @@ class Trained:
         )  # fmt: skip
         self.trainer: Any = Trainer(
             model=Wrapped(), args=arguments, train_dataset=Numbers(), optimizers=(optimizer, None),
-            data_collator=lambda _: {"batch": batches[next(steps)][0]}, callbacks=[Turns()],
+            data_collator=lambda _: {"batch": batches[next(at)][0]}, callbacks=[Turns()],
         )  # fmt: skip
         self.trainer.remove_callback(PrinterCallback)
         self.thread = Thread(target=self._train, daemon=True)

@@ -57,12 +57,13 @@ def translation() -> list[Measurement]:
         return [measured]
 
 
-def prepared(data: str, settings: Settings, **overrides: Any) -> Translation:
+def prepared(data: str, settings: Settings, regularizer: str = "none", **overrides: Any) -> Translation:
     """The task of a trial without dropout, whose weights and batches are those of fairseq-train."""
     request = TrialRequest(
         task="translation",
         data=data,
         model="transformer-wmt-en-de",
+        regularizer=regularizer,
         overrides={**LIKE_FAIRSEQ, "steps": UPDATES * (ROUNDS + 1), **overrides},
     )
     task = Translation(Translation.trial_for(request, settings), settings)
@@ -79,7 +80,7 @@ def our_updates(run: trainer.Trainer) -> Iterator[float]:
         yield float(run.step(batch))
 
 
-def command_line(task: Translation, folder: Path) -> list[str]:
+def command_line(task: Translation, folder: Path, *more: str) -> list[str]:
     """The arguments of fairseq-train that stand for a task's recipe, whose checkpoints would go to `folder`."""
     recipe, pairs = task.recipe, task.prepared.pairs
     model = TranslationOptions(**recipe.model).arguments()
@@ -95,12 +96,13 @@ def command_line(task: Translation, folder: Path) -> list[str]:
         *("--max-tokens", str(recipe.max_tokens), "--batch-size", str(recipe.batch_size)),
         *("--max-update", str(recipe.steps), "--seed", str(task.trial.seed), "--num-workers", "0", "--cpu"),
         *("--no-save", "--save-dir", str(folder), "--disable-validation", "--log-format", "none"),
+        *more,
     ]
 
 
-def fairseq_train(task: Translation, folder: Path) -> Trainer:
-    """fairseq's Trainer as fairseq-train makes it."""
-    arguments = options.parse_args_and_arch(options.get_training_parser(), command_line(task, folder))
+def fairseq_train(task: Translation, folder: Path, *more: str) -> Trainer:
+    """fairseq's Trainer as fairseq-train makes it, with more arguments."""
+    arguments = options.parse_args_and_arch(options.get_training_parser(), command_line(task, folder, *more))
     config = convert_namespace_to_omegaconf(arguments)
     torch.manual_seed(config.common.seed)
     theirs = tasks.setup_task(config.task)

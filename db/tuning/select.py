@@ -53,7 +53,7 @@ class Candidate:
         params: its values of the swept keys.
         cell: the cell with these values fixed.
         trials: one per seed.
-        state: succeeded if every seed has a dev score; pruned or failed if one of them was, or has none.
+        state: succeeded if every seed has a dev score; pruned, skipped or failed if one of them was, or has none.
         reason: why it failed or was pruned.
         dev: mean dev score over the seeds that have one.
         n: number of seeds that have one.
@@ -95,6 +95,11 @@ class Selection:
     def settled(self) -> bool:
         """True if the state of every candidate is final."""
         return not self.remaining and all(candidate.settled for candidate in self.candidates)
+
+    @property
+    def skipped(self) -> bool:
+        """True if the regularizer fits the cell with no candidate's values."""
+        return self.settled and {candidate.state for candidate in self.candidates} == {"skipped"}
 
     @property
     def chosen(self) -> Candidate | None:
@@ -146,7 +151,7 @@ def _candidate(
         return candidate(next((state for state in OPEN_STATES if state in states), "not run"))
     lost = next((row for row in own if row.state != "succeeded"), None)
     if lost is not None:
-        return candidate("failed", lost.reason)
+        return candidate("skipped" if lost.state == "skipped" else "failed", lost.reason)
     return candidate("succeeded") if summary.n == len(trials) else candidate("failed", "a run gave no finite dev score")
 
 

@@ -61,7 +61,7 @@ class Trained:
         self.device = torch.device("cuda" if settings.uses_cuda() else "cpu")
         self.task = TASKS.get(self.trial.task)(self.trial, settings)
         self.task.setup()
-        seed_all(derive(self.trial.seed, "model"))
+        seed_all(derive(self.task.seed_of("init"), "model"))
         model = self.task.build_model()
         bind_trial(model, self.trial)
         for patch in find_patches(model):
@@ -133,7 +133,7 @@ class Trained:
     @contextmanager
     def evaluation_context(self) -> Iterator[None]:
         """Context manager: call the model as at the end of the trial, without gradients."""
-        seed_all(derive(self.trial.seed, "evaluate", self.result["steps"]))
+        seed_all(derive(self.task.seed_of("masks"), "evaluate", self.result["steps"]))
         dtype = AMP.get(self.task.recipe.amp)
         autocast = nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
         with torch.no_grad(), monte_carlo(self.model, num_mc_samples(self.trial.align)), autocast:

@@ -46,6 +46,7 @@ COMMANDS = {
         "jobs.predictions.commands:app", "List predictions, or test two trials on the same examples."
     ),
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
+    "freeze": Target("jobs.cli.report_commands:app", "Write down a suite's plan before its test scores are read."),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
     "db": Target("db.cli.commands:app", "Upgrade, rebuild, export, import or query the database."),
     "data": Target("tasks.commands:app", "List and check data sets, and print how to obtain them.", True),

@@ -137,6 +137,8 @@ class Regularizer(FiniteModel, ABC):
     """Raised when a change of the class changes the numbers that training gives."""
     strength: ClassVar[str] = "ratio"
     """The parameter that schedules over layers and steps multiply, if the regularizer has it."""
+    tuning: ClassVar[Mapping[str, Any]] = {}
+    """A parameter and the list of values that tuned presets of suites choose from, unless its card has one."""
     num_passes: ClassVar[int] = 1
     """How often a batch passes through the model in a step. The task's loss is the mean over the passes."""
     adds_penalties: ClassVar[bool] = False

@@ -38,6 +38,8 @@ class Card(StrictModel):
         passes: forward passes per step.
         memory: what it needs beyond the model's memory, in words.
         defaults: the source's values by our names; `schedule` may be one of them.
+        tuning: a parameter, the regularizer's strength, and the values that tuned presets of suites choose from. The
+            default is one of them. Without it, the learning rate is tuned.
         published: figures that the source reports.
         open: what the source leaves open, and how it is closed here.
         unsuitable: where the regularizer makes no sense.
@@ -50,6 +52,7 @@ class Card(StrictModel):
     passes: Annotated[int, Field(ge=1)]
     memory: Line
     defaults: dict[str, Scalar]
+    tuning: Annotated[dict[str, tuple[Scalar, ...]], Field(default_factory=dict, max_length=1)]
     published: tuple[Line, ...]
     open: tuple[Line, ...]
     unsuitable: tuple[Line, ...]

@@ -80,6 +80,11 @@ def strengths(name: str) -> set[str]:
     return own & {*parameters(name)}
 
 
+def tuning_of_class(name: str) -> Mapping[str, Any]:
+    """Return `Regularizer.tuning` of a registered regularizer; raises InputError if it is unknown."""
+    return _class(name).tuning
+
+
 def result_version_of(name: str) -> int:
     """Return the result version of a single regularizer; raises InputError if it is unknown."""
     return _class(name).result_version

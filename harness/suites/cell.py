@@ -73,8 +73,11 @@ class Cell(StrictModel):
     def with_params(self, params: Params) -> Cell:
         """Return a candidate as a cell; its trials equal those of an unswept cell with the same values."""
         request = self.request
+        recipe = self.sweep.recipe if self.sweep is not None else {}
         fields: dict[str, Any] = {"params": dict(request.params), "overrides": dict(request.overrides)}
         for key, value in params.items():
+            if key in recipe and recipe[key] == value:
+                continue
             if key.startswith(RECIPE_PREFIX):
                 fields["overrides"][key.removeprefix(RECIPE_PREFIX)] = value
             elif key in TRIAL_KEYS:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainSerializer
+from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
 from harness.regularizers.spec import Scalar
 from harness.settings import MAX_SEEDS
@@ -83,6 +83,8 @@ class Preset(FiniteModel, strict=True):
     Attributes:
         sweep: the search space of all cells whose rows have none; keys that a regularizer does not have are ignored.
         search: how the space is searched; default: the suite's.
+        tuned: each row, the baseline included, chooses from the same number of candidates (`harness.suites.tuning`),
+            unless it has a sweep of its own.
     """
 
     seeds: int = Field(ge=1, le=MAX_SEEDS)
@@ -90,3 +92,10 @@ class Preset(FiniteModel, strict=True):
     overrides: dict[str, Scalar] = Field(default_factory=dict)
     sweep: Space | None = None
     search: Search | None = None
+    tuned: bool = False
+
+    @model_validator(mode="after")
+    def _one_sweep(self) -> Self:
+        if self.tuned and self.sweep is not None:
+            raise ValueError("expected either tuned or sweep")
+        return self

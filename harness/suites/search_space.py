@@ -126,10 +126,16 @@ class Search(FiniteModel):
 
 
 class Sweep(FiniteModel):
-    """A search space, and how it is searched."""
+    """A search space, and how it is searched.
+
+    Attributes:
+        recipe: the recipe's values of swept keys, in a tuned preset. A candidate with this value does not override the
+            key, so that its trials are those without a sweep.
+    """
 
     space: Space
     search: Search = Search()
+    recipe: dict[str, Scalar] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _is_countable(self) -> Self:
@@ -198,11 +204,13 @@ def first_set(*layers: T | None) -> T | None:
 def parse_space(items: Sequence[str]) -> Space:
     """Parse ``--sweep KEY=VALUES``: comma-separated values, or ``0.1..0.5``, optionally with ``:0.1`` or ``:log``.
 
+    ``--sweep none`` is the empty space: the suite's own values alone.
+
     Raises:
         InputError: an item does not have that form, or a key is given twice.
     """
     space: Space = {}
-    for item in items:
+    for item in [] if list(items) == ["none"] else items:
         key, separator, text = (part.strip() for part in item.partition("="))
         if not (separator and key and text) or not all(part.strip() for part in text.split(",")):
             raise InputError(f"--sweep {item}: expected key=values, such as ratio=0.1,0.2,0.3 or ratio=0.1..0.5")

@@ -18,6 +18,7 @@ from harness.suites.card_rows import with_card_rows
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.schema import Axis, CurrentName, FigureSpec, Preset, Row, TrialFields
 from harness.suites.search_space import Search, Space, Sweep, first_set, sweep_for, sweepable_keys
+from harness.suites.tuning import tuned_sweep
 from harness.trials.recipe_diff import PAPER
 from harness.trials.trial import Trial, TrialRequest
 from harness.validation import FiniteModel, located, validated
@@ -109,6 +110,10 @@ class Suite(FiniteModel, strict=True):
                     **fields.get("overrides", {}),
                     **options.overrides,
                 }
+                request = validated(TrialRequest, fields, where, f"field of a trial in {where}")
+                if preset.tuned and first_set(options.sweep, row.sweep) is None:
+                    given = {} if row in self.rows else row.trial.get("params", {})
+                    sweep = tuned_sweep(request, given, first_set(options.search, row.search) or Search(), where)
                 seeds = tuple(options.seeds or range(preset.seeds))
                 trials += len(seeds) * (sweep.size if sweep is not None else 1)
                 if trials > MAX_TRIALS:
@@ -120,7 +125,7 @@ class Suite(FiniteModel, strict=True):
                     metric=column.metric or self.metric,
                     baseline=row.baseline,
                     published=row.published[index] if row.published else None,
-                    request=validated(TrialRequest, fields, where, f"field of a trial in {where}"),
+                    request=request,
                     seeds=seeds,
                     sweep=sweep,
                     fingerprints=options.fingerprints,
@@ -145,7 +150,7 @@ class Suite(FiniteModel, strict=True):
     def _sweep(self, row: Row, fields: dict[str, Any], options: SuiteOptions) -> Sweep | None:
         """Return the sweep of a cell of `row` whose trial has `fields`."""
         preset = self.presets[options.preset]
-        space = first_set(options.sweep, row.sweep, preset.sweep, self.sweep)
+        space = first_set(options.sweep, row.sweep, preset.sweep, None if preset.tuned else self.sweep)
         search = first_set(options.search, row.search, preset.search, self.search)
         where = f"the sweep of row '{row.label}' of {self.name}"
         strict = options.sweep is None and row.sweep is not None

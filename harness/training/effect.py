@@ -47,7 +47,7 @@ def require_effect(trainer: Trainer) -> None:
     if not strong:
         return
     ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    batches = StepBatches(trainer.task, trainer.seed, *ranks, trainer.settings.micro_batch_splits)
+    batches = StepBatches(trainer.task, trainer.task.seed_of("order"), *ranks, trainer.settings.micro_batch_splits)
     batch = to_device(batches[0][0], trainer.accelerator.device)
     model = trainer.raw_model
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}

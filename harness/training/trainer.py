@@ -49,10 +49,10 @@ class Trainer(Processes):
         )
         self.tracking = tracking.Tracking(self.accelerator, trial, directory, self.log)
         self.task, self.recipe, self.directory, self.settings, self.stop = task, recipe, directory, settings, stop
-        self.seed = trial.seed
+        self.seed = task.seed_of("masks")
         self.checkpoints = directory.path / "checkpoint"
 
-        seed_all(derive(self.seed, "model"))
+        seed_all(derive(task.seed_of("init"), "model"))
         model = task.build_model()
         report = bind_trial(model, trial)
         self.sites, self.bound_sites, self.regularizer = str(report).splitlines(), report.bound, report.regularizer
@@ -89,7 +89,7 @@ class Trainer(Processes):
         """Train from the current step to the end of the phase."""
         state, end = self.state, self.ends[self.state.phase]
         ranks = self.accelerator.process_index, self.accelerator.num_processes
-        parts = StepBatches(self.task, self.seed, *ranks, self.settings.micro_batch_splits)
+        parts = StepBatches(self.task, self.task.seed_of("order"), *ranks, self.settings.micro_batch_splits)
         batches = prefetch(parts, range(state.step, end), self.settings, self.accelerator.device)
         self.model.train()
         patience = math.inf if self.recipe.patience is None else self.recipe.patience

@@ -34,7 +34,9 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, fused=True)
     if recipe.optimizer == "adam":
         return torch.optim.Adam(groups, lr=recipe.lr, betas=betas, fused=True)
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, fused=True)
+    # Fused, SGD fails if a parameter has its first gradient after others, and starts from uninitialized momentum if the
+    # first scaled gradients overflow.
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum)
 
 
 def divide_gradients(model: nn.Module, number: float) -> None:

@@ -51,6 +51,15 @@ class Recipe(FiniteModel):
     )
     finetune_epochs: int = Field(default=50, ge=1, description="of the second phase of align=finetune (DropKey 4.1)")
     finetune_lr: float = Field(default=1e-5, gt=0, description="constant learning rate of that phase")
+    seed_init: int | None = Field(
+        default=None, ge=0, lt=2**31, description="seed of the initial weights; default: the trial's"
+    )
+    seed_order: int | None = Field(
+        default=None, ge=0, lt=2**31, description="seed of the order and augmentation of data; default: the trial's"
+    )
+    seed_masks: int | None = Field(
+        default=None, ge=0, lt=2**31, description="seed of the draws of model and regularizer; default: the trial's"
+    )
     model: dict[str, Scalar] = Field(default_factory=dict, description="the model's own options")
 
     @field_validator("kinds", mode="before")

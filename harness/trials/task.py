@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 Split = Literal["train", "dev", "test"]
+SeedSource = Literal["init", "order", "masks"]
+"""Sources of randomness in training: initial weights, order and augmentation of the data, draws of the model."""
 RENAMED_METHODS = {
     "weight": "num_loss_terms",
     "steps_an_epoch": "steps_per_epoch",
@@ -118,6 +120,11 @@ class Task(ABC):
         self.settings = settings
         self.recipe = self.recipe_type.model_validate(trial.recipe)
         self.notes: list[str] = []
+
+    def seed_of(self, source: SeedSource) -> int:
+        """Return the seed of a source of randomness: the recipe's, or else the trial's."""
+        fixed: int | None = getattr(self.recipe, f"seed_{source}", None)
+        return self.trial.seed if fixed is None else fixed
 
     @classmethod
     @abstractmethod
@@ -267,7 +274,7 @@ class Task(ABC):
         """Return the seed of epoch `number`, from 0."""
         from harness.seeding import derive
 
-        return derive(self.trial.seed, "epoch", number)
+        return derive(self.seed_of("order"), "epoch", number)
 
     def micro_batches(self, indices: list[int], parts: int) -> list[list[int]]:
         """Split a batch as `cut` does."""

@@ -69,6 +69,7 @@ def card_lines(item: Mapping[str, Any], width: int = 80) -> list[str]:
         "source": [card.get("source"), card.get("url")],
         "cost": cost,
         "as published": [f"--regularizer {card['spec']}"] if card.get("defaults") else [],
+        "tuned over": [f"{key}={', '.join(map(str, values))}" for key, values in card.get("tuning", {}).items()],
         "published": card.get("published", ()),
         "left open": card.get("open", ()),
         "unsuitable for": card.get("unsuitable", ()),

@@ -76,7 +76,9 @@ class TrialOptions:
     ] = None
     sweep: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUES", help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3."),
+        typer.Option(
+            metavar="KEY=VALUES", help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3; none."
+        ),
     ] = None
     search: Annotated[
         str | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,7 +13,7 @@ import typer
 from db.cli.output import Json, Output, emit, opened, show
 from harness.cli.completion import complete_suite
 from harness.cli.examples import examples
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.settings import Settings
 from jobs.cli.last_request import last_request
 from jobs.cli.options import TrialOptions, expand_options
@@ -49,6 +50,12 @@ def report(
     floors: Annotated[
         bool, typer.Option("--floors", help="Also the scores of simple predictors, computed once per data set.")
     ] = False,
+    frozen: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with the pre-registration by `dropbench freeze`.")
+    ] = None,
+    peek: Annotated[
+        bool, typer.Option("--peek", help="Test scores of a tuned preset even while candidates are unfinished.")
+    ] = False,
     kind: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
     as_json: Json = False,
@@ -79,7 +86,12 @@ def report(
     with opened(settings) as store:
         refresh(store, settings)
         resolved = resolve_options(loaded, choice, settings, store)
-        view = build_view(loaded, resolved.cells, store, settings)
+        view = build_view(loaded, resolved.cells, store, settings, peek=peek)
+        if frozen is not None:
+            from db.report.view.preregistration import check
+
+            lines = check(frozen, loaded, resolved.choice, resolved.cells, settings, store)
+            view = dataclasses.replace(view, notices=(*lines, *view.notices))
         if floors:
             view = _with_floors(view, resolved.cells, settings)
         page = _html(view, store, settings) if kind == "html" else ""
@@ -100,6 +112,37 @@ def report(
         }  # fmt: skip
         emit(write[kind](view), output)
     typer.echo("".join(f"{note}\n" for note in resolved.notes), nl=False, err=True)
+
+
+@app.command(
+    epilog=examples("freeze field/text --preset small -o field-text.yaml", "freeze dropattention/table3 --seeds 5")
+)
+@expand_options("task", "schedule")
+def freeze(
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.", autocompletion=complete_suite)
+    ],
+    *,
+    options: TrialOptions,
+    output: Output = None,
+) -> None:
+    """Print a pre-registration of a suite: cells, candidates, seeds, metrics and test; reads no test score."""
+    from db.report.view.build import resolve_cells
+    from db.report.view.preregistration import freeze as frozen_text
+    from harness.suites.suite import load_suite
+    from jobs.cli.trial_request import suite_options
+    from jobs.queue.reconcile import refresh
+
+    settings, choice = suite_options(options, Settings.from_environment())
+    loaded = load_suite(suite)
+    with opened(settings) as store:
+        refresh(store, settings)
+        cells = resolve_cells(loaded, choice, settings, store)
+        emit(frozen_text(loaded, choice, cells, settings, store), output)
+    swept = [cell.selection for cell in cells if cell.selection is not None]
+    chosen = sum(selection.chosen is not None for selection in swept)
+    text = f"chosen by dev: {chosen} of {count_of(len(swept), 'cell')}; no test score was read"
+    typer.echo(text, err=True)
 
 
 def _with_floors(view: View, cells: Iterable[CellTrials], settings: Settings) -> View:

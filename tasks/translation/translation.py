@@ -89,7 +89,8 @@ class Translation(TranslationSpec):
         dataset, recipe = self.fairseq.dataset(FAIRSEQ_SPLITS[split]), self.recipe
         positions = int(recipe.model.get("positions", 1024))  # default of `TranslationOptions`
         limit = min(positions, recipe.max_tokens) if split == "train" else positions
-        seed = self.trial.seed if recipe.order == "fairseq" else derive(self.trial.seed, "batches") % 2**32
+        seed = self.seed_of("order")
+        seed = seed if recipe.order == "fairseq" else derive(seed, "batches") % 2**32
         with numpy_seed(seed):
             indices = dataset.ordered_indices()
         indices, self.too_long[split] = dataset.filter_indices_by_size(indices, (limit, limit))
@@ -105,7 +106,7 @@ class Translation(TranslationSpec):
 
     def build_model(self) -> nn.Module:
         if self.recipe.order == "fairseq":
-            torch.manual_seed(self.trial.seed)
+            torch.manual_seed(self.seed_of("init"))
         return super().build_model()
 
     @property
@@ -126,7 +127,7 @@ class Translation(TranslationSpec):
 
     def epoch_seed(self, number: int) -> int:
         """See `Task.epoch_seed`; fairseq counts epochs from 1."""
-        return self.trial.seed + number + 1 if self.recipe.order == "fairseq" else super().epoch_seed(number)
+        return self.seed_of("order") + number + 1 if self.recipe.order == "fairseq" else super().epoch_seed(number)
 
     def epoch(self, size: int, seed: int) -> Iterator[list[int]]:
         """Yield batches of `accumulate` micro-batches in random order; the last batch may have fewer."""

@@ -115,9 +115,12 @@ def test_impossible_values_are_refused(place: Path, variable: str) -> None:
 
 
 def begin_job(file: str) -> int:
-    """Do as a cluster's node when it begins with a pickled job."""
+    """Do as a cluster's node when it begins with a pickled job, with the engine of the job's version."""
     from submitit.core.utils import DelayedSubmission
 
+    from harness.trials import result_versions
+
+    result_versions.ENGINE = 1
     DelayedSubmission.load(file).result()
     return 0
 

@@ -1,4 +1,4 @@
-"""Trials that 969bcf6 trained, interrupted or queued: nothing is trained again, and everything goes on."""
+"""Trials that 969bcf6 trained, interrupted or queued: with its engine, nothing is trained again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.trials.result_versions import ENGINE
 from tests.compatibility.command import dropbench
-from tests.compatibility.written import WRITTEN, assert_same, read_json, table, unpack_runs
+from tests.compatibility.written import ENGINE_1, WRITTEN, assert_same, lay_plugins, read_json, table, unpack_runs
 
 IMAGE = "--task image-classification --data digits --model vit-digits --set model.depth=2"
 TEXT = "--task text-classification --data trec-synthetic --model text-transformer --set steps=8 --set lr=0.003"
@@ -60,9 +61,10 @@ def assert_same_training(old: dict[str, Any], new: dict[str, Any]) -> None:
 
 def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp_path: Path) -> None:
     unpack_runs(WRITTEN / "quickstart" / "runs.tar.xz", tmp_path)
+    lay_plugins(tmp_path)
     before = times(tmp_path)
     # What is now quickstart/full was named quickstart.
-    done = dropbench(tmp_path, "run", "quickstart/full")
+    done = dropbench(tmp_path, "run", "quickstart/full", *ENGINE_1)
     assert done.code == 0, done.err
     assert "nothing to train" in done.out + done.err
     old = table((WRITTEN / "quickstart" / "printed.txt").read_text(encoding="utf-8"))
@@ -71,7 +73,7 @@ def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp
     changed = {path for path, time in times(tmp_path).items() if time != before.get(path)}
     assert {Path(path).name for path in changed} == {"suites.json"}
     for file, arguments in {
-        "report.json": ("report", "quickstart/full", "--format", "json"),
+        "report.json": ("report", "quickstart/full", *ENGINE_1, "--format", "json"),
         "results.json": ("results", "quickstart/full", "--json"),
         "status.json": ("status", "--json"),
     }.items():
@@ -84,23 +86,35 @@ def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp
 @pytest.mark.parametrize("arguments", TRAINED.values(), ids=list(TRAINED))
 def test_what_was_trained_is_not_trained_again(kept: Path, arguments: str) -> None:
     before = times(kept)
-    done = dropbench(kept, "run", "--executor", "debug", *arguments.split())
+    done = dropbench(kept, "run", "--executor", "debug", *arguments.split(), *ENGINE_1)
     assert done.code == 0, done.err
     assert "nothing to train" in done.out + done.err
     assert times(kept) == before
 
 
-def test_an_interrupted_trial_goes_on_from_its_checkpoint(complete: Path) -> None:
+def test_an_interrupted_trial_of_another_engine_does_not_go_on(complete: Path) -> None:
+    """Its checkpoint stays as it was written."""
+    checkpoint = complete / "runs" / INTERRUPTED / "checkpoint"
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    assert len(before) > 1
     for arguments in (("retry", INTERRUPTED), ("submit", INTERRUPTED, "--executor", "debug", "--plugin", "tiny.py")):
         done = dropbench(complete, *arguments)
         assert done.code == 0, done.err
-    assert_same_training(read_json("uninterrupted.json"), result(complete, INTERRUPTED))
-    lines = (complete / "runs" / INTERRUPTED / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    resumed = [event["step"] for event in map(json.loads, lines) if event["event"] == "resume"]
-    assert resumed == [0, 4]
     assert dropbench(complete, "collect").code == 0
     (row,) = dropbench(complete, "db", "sql", "--json", f"SELECT * FROM v_trials WHERE trial_id = '{INTERRUPTED}'").json
-    assert (row["state"], row["attempts"]) == ("succeeded", 2)
+    assert (row["state"], row["attempts"]) == ("failed", 2)
+    assert f"requested with result version 1 of engine; version {ENGINE} is current: enqueue it again" in row["reason"]
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+
+
+def test_its_trial_of_this_engine_ends_as_it_would_have(complete: Path) -> None:
+    options = "--task tiny --data tiny --model tiny-model --regularizer dropkey:ratio=0.3 --set epochs=6"
+    more = "--set evaluate_every=3 --executor debug --plugin tiny.py"
+    done = dropbench(complete, "run", *options.split(), *more.split())
+    assert done.code == 0, done.err
+    query = "SELECT trial_id FROM v_trials WHERE task = 'tiny' AND result_versions IS NOT NULL"
+    (row,) = dropbench(complete, "db", "sql", "--json", query).json
+    assert_same_training(read_json("uninterrupted.json"), result(complete, row["trial_id"]))
 
 
 def test_trained_weights_are_analyzed(kept: Path, tmp_path: Path) -> None:
@@ -139,7 +153,7 @@ def test_the_queue_is_still_queued(kept: Path) -> None:
 
 
 def test_a_task_trains_as_before(place: Path, kept: Path) -> None:
-    """A trial that starts now also has the digest of its plug-in, and so another id."""
+    """A trial that starts now also has the digest of its plug-in and the version of the engine, and so another id."""
     done = dropbench(place, "run", "tiny.yaml", "--plugin", "tiny.py", "--executor", "debug")
     assert done.code == 0, done.err
     trials = {trial_in(folder)["regularizer"]["name"]: folder.name for folder in (place / "runs").glob("[0-9a-f]*")}
@@ -147,7 +161,8 @@ def test_a_task_trains_as_before(place: Path, kept: Path) -> None:
         before = trial_in(kept / "runs" / old)
         new = trials[before["regularizer"]["name"]]
         after = trial_in(place / "runs" / new)
-        assert before | {"plugins": after["plugins"], "data": after["data"]} == after
+        assert before | {key: after[key] for key in ("plugins", "data", "result_versions")} == after
+        assert after["result_versions"] == {"engine": ENGINE}
         assert_same_training(result(kept, old), result(place, new))
 
 

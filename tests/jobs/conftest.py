@@ -12,6 +12,7 @@ from db.store.store import Store, open_store
 from harness.settings import Settings
 from harness.trials import plugins
 from harness.trials.plugins import load_plugins
+from harness.trials.result_versions import with_current_versions
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
 from jobs.queue.operations import enqueue
@@ -47,7 +48,8 @@ def tiny() -> Iterator[Callable[..., list[Trial]]]:
     def make(seeds: int = 1, **fields: Any) -> list[Trial]:
         request = TrialRequest(**{"task": "tiny", "data": "tiny", "model": "tiny", **fields})
         task = TASKS.get("tiny")
-        return [task.trial_for(request.model_copy(update={"seed": seed}), Settings()) for seed in range(seeds)]
+        requests = (request.model_copy(update={"seed": seed}) for seed in range(seeds))
+        return [with_current_versions(task.trial_for(each, Settings())) for each in requests]
 
     yield make
     # Other tests iterate over everything registered.

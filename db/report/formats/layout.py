@@ -146,6 +146,8 @@ def _chosen(result: CellResult, grid: Grid) -> str:
 
 def _mean_entries(result: CellResult, grid: Grid) -> tuple[Entry, Entry]:
     """Return the mean and the number of seeds, or the reason why there is none and an empty entry."""
+    if result.hidden and (result.selection is None or result.chosen is not None):
+        return Entry("hidden"), Entry()
     if result.selection is not None and result.chosen is None:
         return Entry(progress_text(result.selection) + grid.cite(lost_candidates(result.selection))), Entry()
     states = {seed.state for seed in result.seeds}

@@ -16,6 +16,8 @@ from harness.trials.trial import PARTIAL
 
 def incomplete(result: CellResult) -> str | None:
     """Return a note on the seeds without a number; None if there are none or their common state says enough."""
+    if result.hidden and result.chosen is not None:
+        return "hidden"
     if result.reason:
         return result.reason
     if result.selection is not None and result.chosen is None:
@@ -45,7 +47,11 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     seeds = sorted({seed.seed for result in results for seed in result.seeds})
     numbers = f" ({', '.join(map(str, seeds))})" if 0 < len(seeds) <= 10 else ""
     spread = f"mean ± sample standard deviation over n seeds{numbers}" if len(seeds) != 1 else f"seed {seeds[0]} alone"
-    lines = [f"source: {view.suite.source}", f"test {', '.join(names)}: {spread}; bold: best in its column"]
+    lines = [
+        *view.notices,
+        f"source: {view.suite.source}",
+        f"test {', '.join(names)}: {spread}; bold: best in its column",
+    ]
     base = list(dict.fromkeys(result.row for result in results if result.cell.baseline))
     if base:
         baseline = f"'{base[0]}'" if len(base) == 1 else f"the nearest baseline above, such as '{base[0]}'"
@@ -67,7 +73,7 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
     if any(result.published is not None for result in results):
         lines.append("published: value in the source; Δ: ours − published")
     lines += _floor_lines(view)
-    lines += [*selection_lines(results), *recipe_lines(view)]
+    lines += [*selection_lines(view), *recipe_lines(view)]
     if any(result.synthetic for result in results):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
     subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)

@@ -18,9 +18,30 @@ from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import Suite
 
 
-def build_view(suite: Suite, cells: Sequence[CellTrials], store: Store, settings: Settings) -> View:
-    """Return the results of a suite's cells, with the notes of their runs on subsets of the data."""
-    return with_subsets(build(suite, cells, store), settings.runs)
+def build_view(
+    suite: Suite, cells: Sequence[CellTrials], store: Store, settings: Settings, *, peek: bool = False
+) -> View:
+    """Return the results of a suite's cells, with the notes of their runs on subsets of the data.
+
+    In a tuned preset no test score is read before all candidates are done, unless `peek` is true.
+    """
+    notice = choosing(suite, cells)
+    if notice is not None and not peek:
+        cells = [replace(cell, hidden=True) for cell in cells]
+    view = with_subsets(build(suite, cells, store), settings.runs)
+    return replace(view, notices=(notice,)) if notice is not None else view
+
+
+def choosing(suite: Suite, cells: Sequence[CellTrials]) -> str | None:
+    """Return the progress of the candidates of a tuned preset; None if all are done, or if it is another preset."""
+    preset = suite.presets.get(cells[0].cell.request.preset) if cells else None
+    selections = [cell.selection for cell in cells if cell.selection is not None]
+    if preset is None or not preset.tuned or all(selection.settled for selection in selections):
+        return None
+    candidates = [candidate for selection in selections for candidate in selection.candidates]
+    total = len(candidates) + sum(selection.remaining for selection in selections)
+    done = sum(candidate.settled for candidate in candidates)
+    return f"choosing: {done}/{total} candidates done; until all are, test scores are read only with `report --peek`"
 
 
 def with_subsets(view: View, runs: Path) -> View:
@@ -69,6 +90,9 @@ def resolve_cell(cell: Cell, settings: Settings, store: Store) -> CellTrials:
     if cell.sweep is None:
         return CellTrials(cell, trials_of(cell, settings, store))
     selection = select(cell, settings, store)
+    if selection.skipped:
+        first = selection.candidates[0]  # the table shows its reason
+        return CellTrials(first.cell, first.trials)
     if selection.chosen is None:
         return CellTrials(cell, (), selection=selection)
     return CellTrials(selection.chosen.cell, selection.chosen.trials, selection=selection)

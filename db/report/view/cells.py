@@ -21,12 +21,14 @@ class CellTrials:
 
     Attributes:
         selection: for a swept cell; `cell` and `trials` are those of the selected candidate, if there is one.
+        hidden: the scores of its trials must not be read yet (`db.report.view.build.build_view`).
     """
 
     cell: Cell
     trials: Sequence[Trial]
     reason: str | None = None
     selection: Selection | None = None
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class CellResult:
         best: its mean is the best of the column.
         reason: why the cell has no trials.
         selection: the candidates of a swept cell.
+        hidden: its scores were not read, as candidates of the table are unfinished.
         subset: notes, if its data are a subset of the published ones (`db.report.view.build`).
     """
 
@@ -83,6 +86,7 @@ class CellResult:
     delta_published: float | None = None
     best: bool = False
     selection: Selection | None = None
+    hidden: bool = False
     subset: tuple[str, ...] = ()
     result_versions: str | None = None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from db.report.view.cells import CellResult
 from db.report.view.view import View
 from db.tuning.select import Selection
-from harness.errors import InputError
+from harness.errors import InputError, count_of
 from harness.suites.cell import SuiteOptions
 from harness.suites.search_space import Params, Search, short_key
 from harness.trials.recipe_diff import PAPER, Change, changes, summarize_changes
@@ -69,7 +69,7 @@ def progress_text(selection: Selection) -> str:
 def lost_candidates(selection: Selection) -> str | None:
     """Return a note on pruned and failed candidates with their reasons; None if there are none."""
     parts = []
-    for state in ("pruned", "failed"):
+    for state in ("pruned", "failed", "skipped"):
         lost = [candidate for candidate in selection.candidates if candidate.state == state]
         names = [
             params_text(candidate.params) + (f": {candidate.reason}" if candidate.reason else "")
@@ -82,17 +82,42 @@ def lost_candidates(selection: Selection) -> str | None:
     return f"of {len(selection.candidates)} candidates, {', '.join(parts)}" if parts else None
 
 
-def selection_lines(results: Sequence[CellResult]) -> list[str]:
-    """Return one line per selection criterion, and a legend of the letters."""
+def selection_lines(view: View) -> list[str]:
+    """Return one line per selection criterion, a legend of the letters, and the budgets of a tuned preset."""
     lines: dict[str, None] = {}
     keys: set[str] = set()
-    for selection in (result.selection for result in results if result.selection is not None):
+    tuned = is_tuned(view)
+    for selection in (result.selection for result in view.cells.values() if result.selection is not None):
         score = f"dev {selection.metric.name}" if selection.metric is not None else "dev score"
         sweep = selection.sweep
-        lines[f"chosen: best mean {score} over the seeds, from {_search_text(sweep.search)} {sweep}"] = None
+        source = "each row's candidates" if tuned else f"{_search_text(sweep.search)} {sweep}"
+        lines[f"chosen: best mean {score} over the seeds, from {source}"] = None
         keys |= sweep.space.keys()
     letters = ", ".join(f"{letter}: {key}" for key, letter in LETTERS.items() if key in keys)
-    return [*lines, *filter(None, [letters])]
+    return [*lines, *filter(None, [letters]), *([_budget_line(view)] if tuned else [])]
+
+
+def is_tuned(view: View) -> bool:
+    """Return whether the preset of a view gives each row candidates."""
+    preset = view.suite.presets.get(view.preset)
+    return preset is not None and preset.tuned
+
+
+def _budget_line(view: View) -> str:
+    """Return the candidates and seeds of each cell: one budget if all are equal, else the rows of each."""
+    rows: dict[tuple[int, int], dict[str, None]] = {}
+    for result in view.cells.values():
+        selection = result.selection
+        if selection is None and not result.hidden and {seed.state for seed in result.seeds} <= {"skipped"}:
+            continue  # the regularizer does not fit the cell
+        candidates = len(selection.candidates) + selection.remaining if selection is not None else 1
+        rows.setdefault((candidates, len(result.cell.seeds)), {})[result.row] = None
+    budgets = sorted(rows.items(), key=lambda item: (-len(item[1]), -item[0][0]))
+    texts = [f"{count_of(candidates, 'candidate')} × {count_of(seeds, 'seed')}" for (candidates, seeds), _ in budgets]
+    if len(budgets) < 2:
+        return f"budget of each cell: {''.join(texts)}"
+    others = (f"{text} for {', '.join(names)}" for text, (_, names) in zip(texts[1:], budgets[1:], strict=True))
+    return f"unequal budgets: {'; '.join(others)}; {texts[0]} for the others"
 
 
 def _search_text(search: Search) -> str:

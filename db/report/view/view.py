@@ -33,7 +33,8 @@ class View:
     `floors` has the scores that trained models have to beat, if they were computed.
 
     A cell's mean is over trials that were trained with the same versions. The others are ``left out``. `outdated` has a
-    note for each result version of the trials that is not the current one.
+    note for each result version of the trials that is not the current one. `notices` are lines on unfinished candidates
+    and on a pre-registration.
     """
 
     suite: Suite
@@ -43,6 +44,7 @@ class View:
     cells: Mapping[tuple[str, str], CellResult]
     versions: str | None = None
     outdated: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     floors: Floors = field(default_factory=dict)
 
     def column(self, label: str) -> list[CellResult]:
@@ -77,7 +79,8 @@ def build(
     with reading(store.engine) as connection:
         libraries = libraries_of(connection, ids) if libraries_differ(connection) else {}
     frequency = Counter(libraries.values())
-    values = {name: final_values(store, ids, name) for name in {cell.cell.metric for cell in cells}}
+    readable = [trial.id for cell in cells if not cell.hidden for trial in cell.trials]
+    values = {name: final_values(store, readable, name) for name in {cell.cell.metric for cell in cells}}
     results: dict[tuple[str, str], CellResult] = {}
     for cell in cells:
         name = cell.cell.metric
@@ -96,6 +99,8 @@ def build(
             elif libraries.get(trial.id, kept) != kept:
                 seed = replace(seed, state="left out", reason=f"trained with {libraries[trial.id]}", value=None)
             seeds.append(seed)
+        if cell.hidden and {seed.state for seed in seeds} != {"skipped"}:
+            seeds = []
         label = _unique_label(results, cell)
         if label is not None:
             results[label, cell.cell.column] = _cell_result(cell, label, metric(cell.cell), tuple(seeds))
@@ -139,6 +144,7 @@ def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedRe
         published_std=std,
         delta_published=None if request.data.endswith(SYNTHETIC) else delta,
         selection=cell.selection,
+        hidden=cell.hidden and not seeds,
     )
 
 

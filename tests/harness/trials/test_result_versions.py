@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from harness.regularizers.spec import complete_spec
 from harness.settings import Settings
 from harness.trials import result_versions
 from harness.trials.plugins import make_trials
-from harness.trials.result_versions import check_versions, earlier_trials, version_note
+from harness.trials.result_versions import ENGINE, check_versions, earlier_trials, version_note
 from harness.trials.task import spec_of
 from harness.trials.trial import Trial, TrialRequest
 from jobs.cli.listing import list_items, regularizer_item
@@ -30,16 +31,17 @@ def make() -> Trial:
 
 @pytest.fixture
 def raised(monkeypatch: pytest.MonkeyPatch) -> Trial:
-    """The same trial as of `make` after two increases of the regularizer and one of everything else."""
-    monkeypatch.setattr(result_versions, "ENGINE", 2)
+    """The trial of `make` after two increases of the regularizer and one of everything else."""
+    monkeypatch.setattr(result_versions, "ENGINE", ENGINE + 1)
     monkeypatch.setattr(spec_of(REQUEST.task), "result_version", 2, raising=False)
     monkeypatch.setitem(MODELS.entry("vit-digits").facts, "result_version", 2)
     monkeypatch.setattr(UnitDrop, "result_version", 3)
     return make()
 
 
-def test_versions_of_one_are_no_part_of_a_trial() -> None:
+def test_versions_of_one_are_no_part_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id is that of the commit before result versions."""
+    monkeypatch.setattr(result_versions, "ENGINE", 1)
     trial = make()
     assert (trial.result_versions, trial.result_versions_text, version_note(trial)) == ({}, None, None)
     assert "result_versions" not in trial.config()
@@ -48,7 +50,7 @@ def test_versions_of_one_are_no_part_of_a_trial() -> None:
 
 
 def test_each_item_has_its_own_version(raised: Trial) -> None:
-    expected = {"engine": 2, "model vit-digits": 2, "regularizer dropkey": 3, "task image-classification": 2}
+    expected = {"engine": ENGINE + 1, "model vit-digits": 2, "regularizer dropkey": 3, "task image-classification": 2}
     assert raised.result_versions == expected
     assert raised.result_versions_text == ", ".join(f"{item} {version}" for item, version in expected.items())
     again = Trial.from_json(raised.to_json())
@@ -65,13 +67,16 @@ def test_each_version_changes_both_ids(raised: Trial, item: str) -> None:
     assert changed.config_id != raised.config_id
 
 
-def test_earlier_trials_come_latest_first(raised: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_trials_come_latest_first(raised: Trial) -> None:
     earlier = list(earlier_trials(raised))
-    assert len({trial.id for trial in earlier} - {raised.id}) == len(earlier) == 2 * 2 * 2 * 3 - 1
+    assert (
+        len({trial.id for trial in earlier} - {raised.id})
+        == len(earlier)
+        == math.prod(raised.result_versions.values()) - 1
+    )
     totals = [sum({**dict.fromkeys(raised.result_versions, 1), **trial.result_versions}.values()) for trial in earlier]
     assert totals == sorted(totals, reverse=True)
-    monkeypatch.undo()
-    assert earlier[-1] == make()
+    assert earlier[-1] == raised.model_copy(update={"result_versions": {}})
 
 
 def test_a_trial_of_another_version_is_refused(raised: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +89,7 @@ def test_a_trial_of_another_version_is_refused(raised: Trial, monkeypatch: pytes
     ):
         check_versions(old)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="version 2 of engine; version 1 is current"):
+    with pytest.raises(InputError, match=f"version {ENGINE + 1} of engine; version {ENGINE} is current"):
         check_versions(raised)
 
 

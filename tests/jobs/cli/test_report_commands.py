@@ -277,3 +277,15 @@ def test_results_of_ended_trials_are_shown_without_collect(
     assert [states[trial.id].state for trial in trials] == ["succeeded"] * 7 + ["running"]
     if command[0] == "results":
         assert "on the machine with their run directories" in done.out
+
+
+def test_a_frozen_suite_is_checked_by_its_report(call: Call, record: Record) -> None:
+    options = ("--model", "vit-digits", "--seeds", "1")
+    done = call("freeze", FULL, *options, "-o", "frozen.yaml")
+    assert (done.code, done.out) == (0, "")
+    assert "no test score was read" in done.err
+    record(seeds=(0,), models=("vit-digits",))
+    assert "as frozen on 20" in call("report", FULL, *options, "--frozen", "frozen.yaml").out
+    more = call("report", FULL, *options[:3], "2", "--frozen", "frozen.yaml", "--json")
+    assert "- seeds: 0, 1; frozen: 0" in json.loads(more.out)["about"]
+    assert call("report", FULL, "--frozen", "no.yaml").code == 2

@@ -194,3 +194,34 @@ def test_the_dashboard_selects_as_the_command_does(
     for position, cell in expected.cells.items():
         assert (shown.cells[position].mean, shown.cells[position].chosen) == (cell.mean, cell.chosen)
         assert long_grid(shown).lines == long_grid(expected).lines
+
+
+def tuned(sweep: Mapping[str, Any] | None = None) -> Suite:
+    rows: list[dict[str, Any]] = [
+        {**SUITE["rows"][0], "sweep": sweep},
+        {"label": "dropkey", "trial": {"regularizer": "dropkey"}},
+    ]
+    return suite(rows=rows, presets={"mini": {"seeds": 2, "tuned": True}})
+
+
+def test_a_tuned_preset_shows_the_budget_of_its_cells(store: Store, tables: Tables) -> None:
+    legend = tables.printed(view(store, tuned({"set.lr": [1.0, 2.0, 3.0]})), 200)
+    assert "budget of each cell: 3 candidates × 2 seeds\n" in legend
+    assert "chosen: best mean dev score over the seeds, from each row's candidates\n" in legend
+    assert "the grid" not in legend
+    # The task has no recipe before it reads data, so that its learning rates are unknown.
+    legend = tables.printed(view(store, tuned()), 200)
+    assert "unequal budgets: 1 candidate × 2 seeds for none; 3 candidates × 2 seeds for the others\n" in legend
+
+
+def test_a_regularizer_that_fits_no_candidate_is_skipped(store: Store, tables: Tables) -> None:
+    table = tuned({"set.lr": [1.0, 2.0, 3.0]})
+    for cell, trials in table.trials(SuiteOptions(), Settings()):
+        for trial in trials if (cell.row, cell.column) == ("dropkey", "A") else ():
+            store.record([RunRecord(trial, "skipped", "it fits no site")])
+    shown = view(store, table)
+    assert shown.cells["dropkey", "A"].selection is None
+    text = tables.printed(shown, 200)
+    assert "dropkey skipped [1] 0/3 candidates done" in lines_of(text)
+    assert "[1] it fits no site" in text
+    assert "budget of each cell: 3 candidates × 2 seeds\n" in text
