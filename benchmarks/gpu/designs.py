@@ -34,16 +34,11 @@ def _unpack(words, offs_m, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def sixteen_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
-    """Compare 16 random bits per decision in every pass."""
-    offs_word = start_n // 32 + tl.arange(0, BLOCK_N // 32)[None, :, None]
-    part = tl.arange(0, 4)[None, None, :]
-    words, threshold = _random_words(bits_ptr, offs_word * 4 + part, offs_m)
-    byte = words[0] * 0
-    for i in tl.static_range(4):
-        byte |= ((words[i] & 0xFFFF) < threshold).to(tl.uint32) << (2 * i)
-        byte |= ((words[i] >> 16) < threshold).to(tl.uint32) << (2 * i + 1)
-    return _unpack(tl.sum(byte << (part * 8).to(tl.uint32), axis=2), offs_m, BLOCK_N)
+def _bytes_below(words, threshold):
+    """Return in the top bit of each byte whether the byte is below a threshold below 2**8, and 0 in the other bits."""
+    repeated = (threshold & 0xFF) * 0x01010101
+    difference = (words | 0x80808080) - (repeated & 0x7F7F7F7F)
+    return ((~words & repeated) | ~(words ^ repeated | difference)) & 0x80808080
 
 
 @triton.jit
@@ -52,11 +47,10 @@ def eight_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.c
     offs_word = start_n // 32 + tl.arange(0, BLOCK_N // 32)[None, :, None]
     part = tl.arange(0, 2)[None, None, :]
     words, threshold = _random_words(bits_ptr, offs_word * 2 + part, offs_m)
-    half = words[0] * 0
+    below = words[0] * 0
     for i in tl.static_range(4):
-        for j in tl.static_range(4):
-            half |= (((words[i] >> (8 * j)) & 0xFF) < threshold).to(tl.uint32) << (4 * i + j)
-    return _unpack(tl.sum(half << (part * 16).to(tl.uint32), axis=2), offs_m, BLOCK_N)
+        below = (below >> 1) | _bytes_below(words[i], threshold)
+    return _unpack(tl.sum(below >> (part * 4).to(tl.uint32), axis=2), offs_m, BLOCK_N)
 
 
 @triton.jit

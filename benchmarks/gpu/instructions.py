@@ -10,8 +10,10 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,17 +24,23 @@ from benchmarks.measure import Measurement
 from harness.attention.kernels.triton_launch import TritonAttention
 from harness.attention.reference.drop_masks import sample_spec
 
+ROOT = Path(__file__).parents[2]
 DESIGNS = {
-    "no_bits": "nothing dropped", "sixteen_bits": "16 bits per decision, every pass",
-    "eight_bits": "8 bits per decision, every pass", "bit_planes": "bit planes, every pass",
     "stored_bits": "stored bits",
-}  # fmt: skip
+    "no_bits": "nothing dropped",
+    "eight_bits": "8 random bits per decision in every pass",
+    "bit_planes": "bit planes in every pass",
+}
+PEER_COMMIT = "a329625"
+PEER = f"16 random bits per decision in every pass, commit {PEER_COMMIT}"
+"""The last kernels that drew their decisions in each pass, and looked for rows without a kept key in the first."""
 PASSES = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
 MASK_KERNELS = "window_starts_kernel", "drop_bits_kernel"
 CAPABILITY, HEAD_DIM, TOKENS, LIMIT = 90, 64, 1024, 0.5
 UNSPECIALIZED = "seed_lo", "seed_hi", "stream", "threshold", "num_prefix_tokens", "first_bh"
 TYPES = {
-    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int32: "i32", torch.uint8: "u8"
+    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int32: "i32", torch.int8: "i8",
+    torch.uint8: "u8",
 }  # fmt: skip
 CLASSES = {
     "matrix": "[HI]G?MMA|WARPGROUP", "MUFU": "MUFU", "memory": "LD(?!GDEPBAR)|ST|SHFL|RED|ATOM",
@@ -68,11 +76,9 @@ class Compiler:
                 attributes[index,] = [["tt.divisibility", 16]]
         constexprs = {(names.index(name),): value for name, value in constants.items()}
         signature |= dict.fromkeys(constants, "constexpr")
-        source, target = (
-            ASTSource(self.kernel, signature, constexprs, attributes),
-            GPUTarget("cuda", self.capability, 32),
-        )
-        self.compiled[self.kernel.__name__] = triton_compile(source, target=target), block
+        source = ASTSource(self.kernel, signature, constexprs, attributes)
+        compiled = triton_compile(source, target=GPUTarget("cuda", self.capability, 32))
+        self.compiled[self.kernel.__name__] = compiled, block
 
 
 def compile_kernels(attention: TritonAttention, capability: int) -> dict[str, tuple[Any, dict[str, Any]]]:
@@ -81,7 +87,7 @@ def compile_kernels(attention: TritonAttention, capability: int) -> dict[str, tu
 
     compiled: dict[str, tuple[Any, dict[str, Any]]] = {}
     for module, kernels in ((triton_kernels, PASSES), (triton_drop_mask, MASK_KERNELS)):
-        for name in kernels:
+        for name in (name for name in kernels if hasattr(module, name)):
             setattr(module, name, Compiler(getattr(module, name), capability, compiled))
     out, *rest = attention.forward()
     attention.backward(out, out, *rest)
@@ -89,44 +95,51 @@ def compile_kernels(attention: TritonAttention, capability: int) -> dict[str, tu
 
 
 def gpu_instructions() -> list[Measurement]:
-    """Compare each design with 16 bits per decision in every pass; none without triton."""
+    """Compare designs with the kernels of `PEER_COMMIT`; none without triton or that commit."""
     if find_spec("triton") is None:
         print("gpu-instructions: skipped: triton is not installed: `pip install triton`", file=sys.stderr)
         return []
-    counts = {design: _count(design) for design in DESIGNS}
-    measured = []
-    for design, classes in counts.items():
-        integers = {name: classes[name]["integer"] for name in classes}
-        # The bits are made twice per training step: for the forward pass, and again for the backward passes.
-        masks = 2 * sum(integers.get(name, 0.0) for name in MASK_KERNELS)
-        integers = {name: integers[name] for name in PASSES}
-        integers["training step"] = sum(integers.values()) + masks
-        classes["training step"] = {}
-        peers = {name: counts["sixteen_bits"][name]["integer"] for name in PASSES}
-        peers["training step"] = sum(peers.values())
-        for name, ours in integers.items():
-            limit = LIMIT if design == "stored_bits" and name in PASSES else None
-            measured.append(
-                Measurement(
-                    f"{DESIGNS[design]}, {name}",
-                    DESIGNS["sixteen_bits"],
-                    round(ours / peers[name], 3),
-                    limit,
-                    round(ours, 2),
-                    round(peers[name], 2),
-                    "integer instructions per weight",
-                    {"classes": classes[name]},
-                )
+    with TemporaryDirectory() as peer:
+        archive = ["git", "archive", "--format=tar", PEER_COMMIT, "harness"]
+        done = subprocess.run(archive, capture_output=True, cwd=ROOT, check=False)
+        if done.returncode:
+            print(
+                f"gpu-instructions: skipped: commit {PEER_COMMIT} is not in this clone: `git fetch --unshallow`",
+                file=sys.stderr,
             )
-    return measured
+            return []
+        with tarfile.open(fileobj=BytesIO(done.stdout)) as files:
+            files.extractall(peer, filter="data")
+        theirs = _count("peer", Path(peer))
+    return [one for design in DESIGNS for one in _compared(design, _count(design, ROOT), theirs)]
 
 
-def _count(design: str) -> dict[str, dict[str, float]]:
+def _compared(design: str, ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> list[Measurement]:
+    """Return a design against the peer: each pass, and all kernels of a training step."""
+    found = []
+    for name, kernels in (*((name, [name]) for name in PASSES), ("training step", list(ours))):
+        mine, peer = (
+            sum(counts[kernel]["integer"] for kernel in kernels if kernel in counts) for counts in (ours, theirs)
+        )
+        limit = LIMIT if design == "stored_bits" else None
+        detail = {"ours": {kernel: ours[kernel] for kernel in kernels}}
+        found.append(
+            Measurement(
+                f"{DESIGNS[design]}, {name}", PEER, round(mine / peer, 3), limit, round(mine, 2), round(peer, 2),
+                "integer instructions per weight", detail,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _count(design: str, harness: Path) -> dict[str, dict[str, float]]:
+    """Compile a design with the package `harness` of a folder; return the instructions per kernel and class."""
+    command = [sys.executable, "-m", "benchmarks.gpu.instructions", design]
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), env.get("PYTHONPATH"))))
     with TemporaryDirectory() as cache:
-        env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        command = [sys.executable, "-m", "benchmarks.gpu.instructions", design]
         done = subprocess.run(
-            command, capture_output=True, text=True, check=True, env={**env, "TRITON_CACHE_DIR": cache}
+            command, stdout=subprocess.PIPE, text=True, check=True, cwd=harness, env={**env, "TRITON_CACHE_DIR": cache}
         )
     counts: dict[str, dict[str, float]] = json.loads(done.stdout)
     return counts
@@ -134,15 +147,16 @@ def _count(design: str) -> dict[str, dict[str, float]]:
 
 def main(design: str) -> None:
     """Compile one design in a process of its own, as Triton caches what a kernel calls."""
-    from benchmarks.gpu import designs
     from harness.attention.kernels import triton_kernels
 
-    if design != "stored_bits":
+    if design in DESIGNS and design != "stored_bits":
+        from benchmarks.gpu import designs
+
         triton_kernels.load_bits = getattr(designs, design)
     q = torch.zeros(1, 2, TOKENS, HEAD_DIM, dtype=torch.bfloat16)
     spec = sample_spec("element", 0.3, 1, TOKENS)
     compiled = compile_kernels(TritonAttention(q, q, q, None, spec, None, causal=False, scale=0.125), CAPABILITY)
-    names = (*PASSES, *MASK_KERNELS) if design == "stored_bits" else PASSES
+    names = compiled if design == "stored_bits" else PASSES
     print(json.dumps({name: per_weight(name, *compiled[name]) for name in names}))
 
 

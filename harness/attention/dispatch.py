@@ -15,7 +15,7 @@ from harness.attention.backends import select_backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
-from harness.attention.kernels.triton_launch import TritonAttention
+from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
 from harness.attention.reference.sdpa import autocast, sdpa, with_causal
@@ -159,12 +159,14 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *flat_spec, backend, _, causal, _, detached, top = arguments
+    *flat_spec, backend, keep_scale, causal, _, detached, top = arguments
     batch, heads, seqlen_q, _ = q.shape
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
     lse_shape = batch, heads, seqlen_q
     if backend == "triton":
-        return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(0)
+        spec = unpack_spec(*flat_spec)
+        saved = saved_bits_shape(q, k, mask, spec, inverse=keep_scale is not None, causal=causal)
+        return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(saved, dtype=torch.int32)
     if _is_gathered(
         q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0
     ):  # the layout of torch's kernel
@@ -175,22 +177,23 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
 
 @torch.library.custom_op(
     "dropbench::drop_attention_backward", mutates_args=(),
-    schema=f"(Tensor d_out, Tensor out, Tensor lse, Tensor fully_dropped, {INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor d_out, Tensor out, Tensor lse, Tensor saved, {INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)",
 )  # fmt: skip
-def _backward(
-    d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, *inputs: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _kernel(*inputs).backward(d_out, out, lse, fully_dropped)
+def _backward(d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _kernel(*inputs).backward(d_out, out, lse, saved)
 
 
 @_backward.register_fake
 def _(
-    d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, q: Tensor, k: Tensor, v: Tensor,
+    d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, q: Tensor, k: Tensor, v: Tensor,
     mask: Tensor | None, *arguments: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     *flat_spec, backend, _, causal, _, detached, top = arguments
+    if backend == "triton":
+        dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
+        return dq, dk, dv
     fused_only = detached or top > 0
-    if backend == "cpu" and _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=fused_only):
+    if _is_gathered(q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=fused_only):
         q, k, v = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 

@@ -21,7 +21,7 @@ MAX_HEAD_DIM = 256
 BLOCK_SIZES = (128, 64), (64, 32), (32, 32)
 """Queries and keys per block; the first pair that fits in a multiprocessor's shared memory is used."""
 MAX_BITS = 2**27
-"""Bytes of stored decisions at a time, or those of one head if they take more: 1 bit per query and key."""
+"""Bytes of stored decisions per call, or those of one head if they take more: 1 bit per query and key."""
 STARTS_BLOCK = 16, 128
 """Queries and bytes, of eight keys each, per block of `window_starts_kernel`."""
 BITS_BLOCK = 32, 8
@@ -62,6 +62,20 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
     return None
 
 
+def saved_bits_shape(
+    q: Tensor, k: Tensor, mask: Tensor | None, spec: DropSpec, *, inverse: bool, causal: bool
+) -> tuple[int, int, int]:
+    """Return the shape of the bits that the forward pass saves for the backward pass: (heads, rows, 32-bit words).
+
+    There is one row for all queries if they may attend to the same keys. There are 0 heads if the bits of all take more
+    than `MAX_BITS`; the backward pass makes them again.
+    """
+    num_heads, seqlen_q, row_words = q.shape[0] * q.shape[1], q.shape[2], 4 * -(-k.shape[2] // 128)
+    rows_share_mask = inverse or not (causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1))
+    rows = 1 if spec.unit == "column" and rows_share_mask else seqlen_q
+    return num_heads if 4 * num_heads * rows * row_words <= MAX_BITS else 0, rows, row_words
+
+
 class TritonAttention:
     """One call, forward or backward with the same spec; arguments as in `cpu_fused.FusedAttention`."""
 
@@ -84,11 +98,10 @@ class TritonAttention:
                 self.mask_row_max = mask.amax(dim=-1).expand(shape[:3])
                 self.mask_strides = *self.mask.stride(), *self.mask_row_max.stride()
         self.masked_logits = MASKED_LOGIT_GAP, masked_logit_max
-        seqlen_q, inverse = shape[2], keep_scale is not None
-        self.starts_rows = 1 if spec.unit == "column" else seqlen_q
-        rows_share_mask = inverse or not (causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1))
-        self.bits_rows = self.starts_rows if rows_share_mask else seqlen_q
-        self.row_words = 4 * -(-shape[3] // 128)
+        inverse = keep_scale is not None
+        self.starts_rows = 1 if spec.unit == "column" else shape[2]
+        self.saved_shape = saved_bits_shape(q, k, mask, spec, inverse=inverse, causal=causal)
+        _, self.bits_rows, self.row_words = self.saved_shape
         stride_bits_m = 0 if self.bits_rows == 1 else self.row_words
         self.scalars = (
             *self.mask_strides[:4], self.bits_rows * self.row_words, stride_bits_m, *shape[1:], q.shape[3], v.shape[3],
@@ -103,19 +116,20 @@ class TritonAttention:
         self.block_sizes = BLOCK_SIZES[1 if max(block_d, block_dv) > 128 or q.dtype == torch.float32 else 0 :]
 
     def forward(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the output (B, H, T, e), the log2-sum-exp2 of each row (B, H, T), and an empty tensor."""
+        """Return the output (B, H, T, e), the log2-sum-exp2 of each row (B, H, T), and the saved bits."""
         from harness.attention.kernels import triton_kernels
 
         batch, heads, seqlen_q, _ = self.q.shape
         # SDPA's layout, in which models merge the heads without a copy.
         out = self.q.new_empty(batch, seqlen_q, heads, self.v.shape[-1]).transpose(1, 2)
         lse = self.q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
-        for first_bh, bits in self.drop_bits():
+        saved = self.q.new_empty(self.saved_shape, dtype=torch.int32)
+        for first_bh, bits in self.drop_bits(saved):
             args = self.q, self.k, self.v, out, lse, self.mask, bits, *self.strides, *out.stride(), *self.scalars
             self._launch(triton_kernels.fwd_kernel, (seqlen_q, len(bits)), *args, first_bh)
-        return out, lse, self.q.new_empty(0)
+        return out, lse, saved
 
-    def backward(self, d_out: Tensor, out: Tensor, lse: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(self, d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of q, k and v."""
         from harness.attention.kernels import triton_kernels
 
@@ -124,7 +138,7 @@ class TritonAttention:
         )
         delta = (d_out.float() * out.float()).sum(-1)
         seqlen_q, seqlen_k = self.q.shape[2], self.k.shape[2]
-        for first_bh, bits in self.drop_bits():
+        for first_bh, bits in [(0, saved)] if len(saved) else self.drop_bits(saved):
             tensors = self.q, self.k, self.v, d_out, lse, delta, self.mask, bits
             scalars = *self.strides, *d_out.stride(), *self.scalars, first_bh
             self._launch(triton_kernels.bwd_dq_kernel, (seqlen_q, len(bits)), *tensors, dq, *scalars)
@@ -133,10 +147,10 @@ class TritonAttention:
             )
         return dq, dk, dv
 
-    def drop_bits(self) -> Iterator[tuple[int, Tensor]]:
+    def drop_bits(self, saved: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Yield the bits of some heads at a time, int32 (heads, rows, words), and the first of these heads.
 
-        All share one buffer. There is one row for all queries if they may attend to the same keys.
+        They are slices of `saved`, shaped as `saved_bits_shape` says, or share one buffer if it has no heads.
         """
         from harness.attention.kernels.triton_drop_mask import drop_bits_kernel, window_starts_kernel
 
@@ -144,12 +158,9 @@ class TritonAttention:
         window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
         in_place = window == 1 and self.starts_rows == self.bits_rows
         rows = self.bits_rows if in_place else self.starts_rows + self.bits_rows
-        max_heads = min(num_bh, max(1, MAX_BITS // (4 * rows * self.row_words)))
-        starts, *rest = (
-            self.q.new_empty(max_heads, size, self.row_words, dtype=torch.int32)
-            for size in ([self.bits_rows] if in_place else [self.starts_rows, self.bits_rows])
-        )
-        bits = rest[0] if rest else starts
+        max_heads = max(1, min(num_bh, MAX_BITS // (4 * rows * self.row_words)))
+        buffer = saved if len(saved) else saved.new_empty(max_heads, self.bits_rows, self.row_words)
+        separate_starts = None if in_place else saved.new_empty(max_heads, self.starts_rows, self.row_words)
         seed = int(spec.philox_seed)
         # Of each, the kernels get the low 32 bits as a signed integer.
         words = seed, seed >> 32, spec.stream, int(start_threshold(seed, spec.stream, spec.start_prob))
@@ -158,6 +169,8 @@ class TritonAttention:
         blocks = -(-self.starts_rows // block_m) * -(-4 * self.row_words // block_bytes)
         for first_bh in range(0, num_bh, max_heads):
             heads = min(max_heads, num_bh - first_bh)
+            bits = buffer[first_bh if len(saved) else 0 :][:heads]
+            starts = bits if separate_starts is None else separate_starts
             window_starts_kernel[blocks, heads](
                 starts.view(torch.uint8), self.starts_rows, 4 * self.row_words, *seeds, first_bh,
                 BLOCK_M=block_m, BLOCK_BYTES=block_bytes,
@@ -169,7 +182,7 @@ class TritonAttention:
                     spec.num_prefix_tokens, first_bh, UNIT=UNITS.index(spec.unit), WINDOW=window, **constants,
                     BLOCK_M=BITS_BLOCK[0], BLOCK_WORDS=BITS_BLOCK[1],
                 )  # fmt: skip
-            yield first_bh, bits[:heads]
+            yield first_bh, bits
 
     def _launch(self, kernel: Any, size: tuple[int, int], *args: Any, over_keys: bool = False) -> None:
         """Launch a kernel over blocks of queries, or of keys if `over_keys`, with the largest blocks that fit.
