@@ -17,7 +17,7 @@ import torch
 from benchmarks.attention import attention
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
-from benchmarks.gpu.instructions import gpu_instructions
+from benchmarks.gpu.instructions import NOTE, gpu_instructions
 from benchmarks.measure import Measurement
 from benchmarks.quickstart import quickstart
 from benchmarks.startup import startup
@@ -97,6 +97,8 @@ def section(name: str, found: list[Measurement]) -> str:
         lines += ["", "Skipped:", "", *skipped]
     if name == "attention" and not torch.cuda.is_available():
         lines += ["", UNMEASURED]
+    if name == "gpu-instructions":
+        lines += ["", NOTE]
     return "\n".join(lines)
 
 

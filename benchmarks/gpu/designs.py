@@ -38,7 +38,7 @@ def _bytes_below(words, threshold):
     """Return in the top bit of each byte whether the byte is below a threshold below 2**8, and 0 in the other bits."""
     repeated = (threshold & 0xFF) * 0x01010101
     difference = (words | 0x80808080) - (repeated & 0x7F7F7F7F)
-    return ((~words & repeated) | ~(words ^ repeated | difference)) & 0x80808080
+    return (((words ^ 0xFFFFFFFF) & repeated) | ((words ^ repeated | difference) ^ 0xFFFFFFFF)) & 0x80808080
 
 
 @triton.jit
