@@ -165,7 +165,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     lse_shape = batch, heads, seqlen_q
     if backend == "triton":
         spec = unpack_spec(*flat_spec)
-        saved = saved_bits_shape(q, k, mask, spec, inverse=keep_scale is not None, causal=causal)
+        saved = saved_bits_shape(q, k, mask, spec, keep_scale, causal=causal)
         return out, q.new_empty(lse_shape, dtype=torch.float32), q.new_empty(saved, dtype=torch.int32)
     if _is_gathered(
         q, k, unpack_spec(*flat_spec), mask, causal=causal, fused_only=detached or top > 0

@@ -63,7 +63,7 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
 
 
 def saved_bits_shape(
-    q: Tensor, k: Tensor, mask: Tensor | None, spec: DropSpec, *, inverse: bool, causal: bool
+    q: Tensor, k: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *, causal: bool
 ) -> tuple[int, int, int]:
     """Return the shape of the bits that the forward pass saves for the backward pass: (heads, rows, 32-bit words).
 
@@ -71,7 +71,9 @@ def saved_bits_shape(
     than `MAX_BITS`; the backward pass makes them again.
     """
     num_heads, seqlen_q, row_words = q.shape[0] * q.shape[1], q.shape[2], 4 * -(-k.shape[2] // 128)
-    rows_share_mask = inverse or not (causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1))
+    rows_share_mask = keep_scale is not None or not (
+        causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1)
+    )
     rows = 1 if spec.unit == "column" and rows_share_mask else seqlen_q
     return num_heads if 4 * num_heads * rows * row_words <= MAX_BITS else 0, rows, row_words
 
@@ -98,9 +100,8 @@ class TritonAttention:
                 self.mask_row_max = mask.amax(dim=-1).expand(shape[:3])
                 self.mask_strides = *self.mask.stride(), *self.mask_row_max.stride()
         self.masked_logits = MASKED_LOGIT_GAP, masked_logit_max
-        inverse = keep_scale is not None
         self.starts_rows = 1 if spec.unit == "column" else shape[2]
-        self.saved_shape = saved_bits_shape(q, k, mask, spec, inverse=inverse, causal=causal)
+        self.saved_shape = saved_bits_shape(q, k, mask, spec, keep_scale, causal=causal)
         _, self.bits_rows, self.row_words = self.saved_shape
         stride_bits_m = 0 if self.bits_rows == 1 else self.row_words
         self.scalars = (
@@ -109,7 +110,9 @@ class TritonAttention:
         )  # fmt: skip
         block_d, block_dv = (max(16, 1 << (size - 1).bit_length()) for size in (q.shape[3], v.shape[3]))
         exact = q.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-        self.mask_constants: dict[str, Any] = {"INVERSE": inverse, "MASK_TYPE": mask_type, "IS_CAUSAL": causal}
+        self.mask_constants: dict[str, Any] = {
+            "INVERSE": keep_scale is not None, "MASK_TYPE": mask_type, "IS_CAUSAL": causal
+        }  # fmt: skip
         self.constants: dict[str, Any] = {
             **self.mask_constants, "BLOCK_D": block_d, "BLOCK_DV": block_dv, "PRECISION": "ieee" if exact else "tf32"
         }  # fmt: skip
