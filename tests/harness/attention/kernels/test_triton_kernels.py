@@ -96,7 +96,7 @@ def _unpacked_bits(case: Case, keep_scale: float | None, heads_at_once: int) -> 
     """Return the stored bits of all heads, boolean (heads, queries, keys)."""
     q, k, v = case.q.detach(), case.k.detach(), case.v.detach()
     attention = TritonAttention(q, k, v, case.mask, case.spec, keep_scale, causal=case.causal, scale=1.0)
-    heads = []
+    heads: list[Tensor] = []
     for first_bh, bits in attention.drop_bits(torch.empty(attention.saved_shape, dtype=torch.int32)):
         assert (first_bh, len(bits)) == (len(heads), heads_at_once)
         heads += list((bits[..., None] >> torch.arange(32)) & 1)
