@@ -36,9 +36,9 @@ PEER = f"16 random bits per decision in every pass, commit {PEER_COMMIT}"
 """The last kernels that drew their decisions in each pass, and looked for rows without a kept key in the first."""
 NOTE = """Instructions of a thread in machine code for compute capability 9.0, per attention weight: bfloat16, head
 dimension 64, 1,024 tokens, unit `element`, `renormalize`, no mask, compiled with the installed Triton. No GPU has run
-these kernels, so this says nothing of their speed. A pass counts its loop. A training step of the stored bits also counts
-the kernels that make the bits, once, as the backward pass reads those of the forward pass; where the bits of a call
-take more than 128 MiB, they are made twice. `nothing dropped` is the floor."""
+these kernels, so this says nothing of their speed. A pass counts its loop. A training step of the stored bits also
+counts the kernels that make the bits, once, as the backward pass reads those of the forward pass; where the bits of a
+call take more than 128 MiB, they are made twice. `nothing dropped` is the floor."""
 PASSES = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
 MASK_KERNELS = "window_starts_kernel", "drop_bits_kernel"
 CAPABILITY, HEAD_DIM, TOKENS, LIMIT = 90, 64, 1024, 0.5
