@@ -18,6 +18,7 @@ from benchmarks.attention import attention
 from benchmarks.campaign import campaign
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
+from benchmarks.gpu.instructions import NOTE, gpu_instructions
 from benchmarks.learned_dropout import learned_dropout
 from benchmarks.measure import Measurement
 from benchmarks.quickstart import quickstart
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "quickstart": quickstart,
     "campaign": campaign,
     "attention": attention,
+    "gpu-instructions": gpu_instructions,
     "steps": steps,
     "regularizers": regularizers,
     "learned-dropout": learned_dropout,
@@ -99,6 +101,8 @@ def section(name: str, found: list[Measurement]) -> str:
         lines += ["", "Skipped:", "", *skipped]
     if name == "attention" and not torch.cuda.is_available():
         lines += ["", UNMEASURED]
+    if name == "gpu-instructions":
+        lines += ["", NOTE]
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@
 - ``cpu``: compiled C kernels, which need a C compiler. One draws as it goes, so nothing of size T × S is stored
   (`harness.attention.kernels.cpu_fused`). Others make masks for some heads at a time, for short inputs and float64,
   or remove dropped columns.
-- ``triton``: one fused kernel on CUDA that samples as it goes (`harness.attention.kernels.triton_kernels`).
+- ``triton``: fused kernels on CUDA that read decisions stored as bits (`harness.attention.kernels.triton_kernels`).
 
 The fastest backend that supports a call is used, unless one is requested.
 """

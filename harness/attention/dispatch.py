@@ -16,7 +16,7 @@ from harness.attention.backends import Backend, select_backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
-from harness.attention.kernels.triton_launch import TritonAttention
+from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
 from harness.attention.reference.sdpa import autocast, sdpa, with_causal
@@ -173,7 +173,7 @@ def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *_, kernel, _, _, _, detached, _, _ = arguments
+    *flat_spec, kernel, keep_scale, causal, _, detached, _, _ = arguments
     batch, heads, seqlen_q, _ = q.shape
     if kernel not in (FUSED, TRITON):  # the layouts of torch's kernel
         lse = q.new_empty(batch, seqlen_q, heads, dtype=lse_dtype(q)).transpose(1, 2)
@@ -181,27 +181,29 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     out = q.new_empty(batch, seqlen_q, heads, v.shape[-1]).transpose(1, 2)
     stats = q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
     if kernel == TRITON:
-        return out, stats, q.new_empty(stats.shape, dtype=torch.int8)
+        saved = saved_bits_shape(q, k, mask, unpack_spec(*flat_spec), keep_scale, causal=causal)
+        return out, stats, q.new_empty(saved, dtype=torch.int32)
     return out, stats.new_empty((4 if detached else 2, *stats.shape)), q.new_empty(0)
 
 
 @torch.library.custom_op(
     "dropbench::drop_attention_backward", mutates_args=(),
-    schema=f"(Tensor d_out, Tensor out, Tensor lse, Tensor fully_dropped, {INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor d_out, Tensor out, Tensor lse, Tensor saved, {INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)",
 )  # fmt: skip
-def _backward(
-    d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, *inputs: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _kernel(*inputs).backward(d_out, out, lse, fully_dropped)
+def _backward(d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _kernel(*inputs).backward(d_out, out, lse, saved)
 
 
 @_backward.register_fake
 def _(
-    d_out: Tensor, out: Tensor, lse: Tensor, fully_dropped: Tensor, q: Tensor, k: Tensor, v: Tensor,
+    d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, q: Tensor, k: Tensor, v: Tensor,
     mask: Tensor | None, *arguments: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     *_, kernel, _, _, _, _, _, _ = arguments
-    if kernel not in (FUSED, TRITON):  # the layout of torch's kernel
+    if kernel == TRITON:
+        dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
+        return dq, dk, dv
+    if kernel != FUSED:  # the layout of torch's kernel
         q, k, v = (tensor.new_empty(tensor.transpose(1, 2).shape).transpose(1, 2) for tensor in (q, k, v))
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 

@@ -1,7 +1,9 @@
-"""Drop decisions inside Triton kernels: random window starts, dilated to the keys that their windows drop.
+"""Triton kernels that store drop decisions, one bit per key, for the passes of attention to read.
 
-The bits equal those of ``drop_bits.h`` and `harness.attention.reference.philox`. Decisions are computed as words of 32
-keys, with the lowest key in the lowest bit.
+The decisions equal those of ``drop_bits.h`` and `harness.attention.reference.philox`. A row consists of 32-bit words,
+lowest key in the lowest bit, and is padded to a multiple of 128 keys. `window_starts_kernel` stores the random window
+starts. `drop_bits_kernel` dilates them to the dropped keys and, unless weights are dropped after the softmax, adds the
+keys that a query may not attend to, so that the passes need no other mask of these.
 """
 
 from __future__ import annotations
@@ -12,51 +14,80 @@ import triton.language as tl
 COLUMN = tl.constexpr(1)
 BLOCK = tl.constexpr(2)
 
+BOOLEAN = tl.constexpr(1)
+ADDITIVE = tl.constexpr(2)
+
 PHILOX_ROUNDS = tl.constexpr(7)
 WORD_BITS = tl.constexpr(32)
+UINT32_MAX = tl.constexpr(0xFFFFFFFF)
 
 
 @triton.jit
-def _window_starts(word_idx, offs_m, off_bh, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the window starts of queries offs_m (BLOCK_M,) and words word_idx (words,), uint32 (BLOCK_M, words).
+def _halves_below(words, doubled):
+    """Return in bits 15 and 31 of each word whether its halves are below a threshold, and 0 in the other bits.
 
-    Words before key 0 have no starts; off_bh is b · H + h. The first four items of the spec are uint32 passed as int32.
+    `doubled` is the threshold, below 2**16, in both halves.
     """
-    seed_lo, seed_hi, stream, threshold, seqlen_k, grid_h, grid_w, num_prefix_tokens = drop_spec
+    # Bit 15 of each half is 0 if the subtraction of the low 15 bits borrows.
+    difference = (words | 0x80008000) - (doubled & 0x7FFF7FFF)
+    # Triton's interpreter does not invert unsigned integers.
+    return (((words ^ UINT32_MAX) & doubled) | ((words ^ doubled | difference) ^ UINT32_MAX)) & 0x80008000
+
+
+@triton.jit(do_not_specialize=["seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
+def window_starts_kernel(Starts, seqlen_q, row_bytes, seed_lo, seed_hi, stream, threshold, first_bh,
+                         BLOCK_M: tl.constexpr, BLOCK_BYTES: tl.constexpr):  # fmt: skip
+    """Store the window starts of BLOCK_M queries and 8 · BLOCK_BYTES keys of one head.
+
+    Starts is uint8, (heads, seqlen_q, row_bytes), of the heads from `first_bh` (b · H + h) on. The seed, the stream and
+    the threshold are uint32 passed as int32.
+    """
+    blocks_per_row = tl.cdiv(row_bytes, BLOCK_BYTES)
+    block, off_bh = tl.program_id(0), tl.program_id(1)
+    offs_m = block // blocks_per_row * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    offs_byte = block % blocks_per_row * BLOCK_BYTES + tl.arange(0, BLOCK_BYTES)[None, :]
     k0, k1 = seed_lo.to(tl.uint32, bitcast=True), seed_hi.to(tl.uint32, bitcast=True)
     stream, threshold = stream.to(tl.uint32, bitcast=True), threshold.to(tl.uint32, bitcast=True)
-    word_idx = word_idx[None, :]
-    # Four Philox blocks of eight keys per word.
-    byte_idx = tl.arange(0, 4)[None, None, :]
-    c0 = tl.maximum(word_idx, 0)[:, :, None] * 4 + byte_idx + offs_m[:, None, None] * 0
-    c1 = offs_m[:, None, None] + c0 * 0
-    zeros = (c0 * 0).to(tl.uint32)
-    random_words = tl.philox_impl(
-        c0.to(tl.uint32), c1.to(tl.uint32), zeros + off_bh.to(tl.uint32), zeros + stream, k0, k1, PHILOX_ROUNDS
-    )
-    byte = zeros
+    c0, c1 = (offs_byte + offs_m * 0).to(tl.uint32), (offs_m + offs_byte * 0).to(tl.uint32)
+    # A Philox block decides the eight keys of a byte: keys 2i and 2i + 1 by the low and the high half of word i.
+    words = tl.philox_impl(c0, c1, c0 * 0 + (first_bh + off_bh).to(tl.uint32), c0 * 0 + stream, k0, k1, PHILOX_ROUNDS)
+    doubled = (threshold & 0xFFFF) * 0x10001
+    below = c0 * 0
     for i in tl.static_range(4):
-        byte |= ((random_words[i] & 0xFFFF) < threshold).to(tl.uint32) << (2 * i)
-        byte |= ((random_words[i] >> 16) < threshold).to(tl.uint32) << (2 * i + 1)
-    starts = tl.sum(byte << (byte_idx * 8).to(tl.uint32), axis=2)
+        below = (below >> 2) | _halves_below(words[i], doubled)
+    byte = ((below >> 9) & 0x55) | ((below >> 24) & 0xAA) | tl.where(threshold > 0xFFFF, 0xFF, 0).to(tl.uint32)
+    Starts += off_bh.to(tl.int64) * seqlen_q * row_bytes
+    tl.store(Starts + offs_m * row_bytes + offs_byte, byte.to(tl.uint8),
+             mask=(offs_m < seqlen_q) & (offs_byte < row_bytes))  # fmt: skip
+
+
+@triton.jit
+def _load_starts(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
+    """Load words of window starts, uint32 (BLOCK_M, words); words before key 0 have none.
+
+    `starts_ptrs` points to the first word of each row, (BLOCK_M, 1); offs_word is (1, words).
+    """
+    seqlen_k, row_words, grid_h, grid_w, num_prefix_tokens = drop_spec
+    starts = tl.load(starts_ptrs + offs_word, mask=(offs_word >= 0) & (offs_word < row_words), other=0)
+    starts = starts.to(tl.uint32, bitcast=True)
     if UNIT == BLOCK:
         # Only windows that fit in the grid.
         bit = tl.arange(0, 32)[None, None, :]
-        offs_n = word_idx[:, :, None] * 32 + bit
+        offs_n = offs_word[:, :, None] * 32 + bit
         cell = offs_n - num_prefix_tokens
         valid = (
             (cell >= 0) & (offs_n < seqlen_k) & (cell // grid_w <= grid_h - WINDOW) & (cell % grid_w <= grid_w - WINDOW)
         )
         starts &= tl.sum(valid.to(tl.uint32) << bit.to(tl.uint32), axis=2)
-    return tl.where(word_idx < 0, starts * 0, starts)
+    return starts
 
 
 @triton.jit
-def _dilate_right(word_idx, offs_m, off_bh, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the window starts and the WINDOW - 1 <= 32 keys to the right of each; arguments as in `_window_starts`."""
-    words = _window_starts(word_idx, offs_m, off_bh, drop_spec, UNIT, WINDOW)
+def _dilate_right(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
+    """Return the window starts and the WINDOW - 1 <= 32 keys to the right of each; arguments as in `_load_starts`."""
+    words = _load_starts(starts_ptrs, offs_word, drop_spec, UNIT, WINDOW)
     if WINDOW > 1:
-        previous = _window_starts(word_idx - 1, offs_m, off_bh, drop_spec, UNIT, WINDOW)
+        previous = _load_starts(starts_ptrs, offs_word - 1, drop_spec, UNIT, WINDOW)
         shifted = (words.to(tl.uint64) << 32) | previous.to(tl.uint64)
         dilated = shifted
         for _ in tl.static_range(WINDOW - 1):
@@ -67,25 +98,106 @@ def _dilate_right(word_idx, offs_m, off_bh, drop_spec, UNIT: tl.constexpr, WINDO
 
 
 @triton.jit
-def compute_drop_mask(start_n, offs_m, off_bh, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr,
-                      BLOCK_N: tl.constexpr):  # fmt: skip
-    """Return the drop mask, boolean (BLOCK_M, BLOCK_N), or (1, BLOCK_N) if it is the same for all queries.
-
-    `start_n` is the first key, a multiple of 32; other arguments as in `_window_starts`.
-    """
-    word_idx = start_n // WORD_BITS + tl.arange(0, BLOCK_N // WORD_BITS)
-    if UNIT == COLUMN:
-        offs_m = tl.zeros([1], tl.int32)
-    words = _dilate_right(word_idx, offs_m, off_bh, drop_spec, UNIT, WINDOW)
+def _dilate(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
+    """Return the dropped keys as words; arguments as in `_load_starts`."""
+    words = _dilate_right(starts_ptrs, offs_word, drop_spec, UNIT, WINDOW)
     if UNIT == BLOCK:
-        grid_w = drop_spec[6]
+        grid_w = drop_spec[3]
         for row in tl.static_range(1, WINDOW):
             # Keys `row` grid rows up: their word consists of the ends of two words.
             word_shift, bit_shift = (row * grid_w) // WORD_BITS, ((row * grid_w) % WORD_BITS).to(tl.uint64)
-            high = _dilate_right(word_idx - word_shift, offs_m, off_bh, drop_spec, UNIT, WINDOW)
-            low = _dilate_right(word_idx - word_shift - 1, offs_m, off_bh, drop_spec, UNIT, WINDOW)
+            high = _dilate_right(starts_ptrs, offs_word - word_shift, drop_spec, UNIT, WINDOW)
+            low = _dilate_right(starts_ptrs, offs_word - word_shift - 1, drop_spec, UNIT, WINDOW)
             both = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
             words |= ((both << bit_shift) >> 32).to(tl.uint32)
-    bit = tl.arange(0, WORD_BITS)[None, None, :].to(tl.uint32)
-    bits = (words[:, :, None] >> bit) & 1
-    return tl.reshape(bits, [words.shape[0], BLOCK_N]) != 0
+    return words
+
+
+@triton.jit
+def _out_of_reach(offs_m, offs_word, seqlen_k, IS_CAUSAL: tl.constexpr):
+    """Return the keys after the last and, if IS_CAUSAL, after the query as words, uint32 (BLOCK_M, words).
+
+    offs_m is (BLOCK_M, 1), offs_word (1, words).
+    """
+    num_allowed = offs_m * 0 + seqlen_k
+    if IS_CAUSAL:
+        num_allowed = tl.minimum(num_allowed, offs_m + 1)
+    num_allowed = tl.minimum(tl.maximum(num_allowed - offs_word * 32, 0), 32)
+    return (tl.full([1, 1], UINT32_MAX, tl.uint64) << num_allowed.to(tl.uint64)).to(tl.uint32)
+
+
+@triton.jit
+def _masked(offs_m, offs_word, seqlen_q, seqlen_k, mask_args, MASK_TYPE: tl.constexpr):
+    """Return the keys that a mask forbids, or that an additive one lowers too far; shapes as in `_out_of_reach`."""
+    Mask, stride_mm, stride_mn, MaskRowMax, stride_maxm, masked_logit_gap, masked_logit_max = mask_args
+    bit = tl.arange(0, 32)[None, None, :]
+    offs_m, offs_n = offs_m[:, :, None], offs_word[:, :, None] * 32 + bit
+    in_bounds = (offs_m < seqlen_q) & (offs_n < seqlen_k)
+    values = tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0)
+    if MASK_TYPE == BOOLEAN:
+        allowed = values != 0
+    else:
+        row_max = tl.load(MaskRowMax + offs_m * stride_maxm, mask=offs_m < seqlen_q, other=0).to(tl.float32)
+        bias = values.to(tl.float32)
+        allowed = (bias > row_max - masked_logit_gap) & (bias > masked_logit_max)
+    return tl.sum((allowed == 0).to(tl.uint32) << bit.to(tl.uint32), axis=2)
+
+
+@triton.jit(do_not_specialize=["num_prefix_tokens", "first_bh"])
+def drop_bits_kernel(
+    Starts, Bits, Mask, MaskRowMax, starts_rows, bits_rows, row_words, stride_mb, stride_mh, stride_mm, stride_mn,
+    stride_maxb, stride_maxh, stride_maxm, num_heads, seqlen_k, masked_logit_gap, masked_logit_max, grid_h, grid_w,
+    num_prefix_tokens, first_bh, UNIT: tl.constexpr, WINDOW: tl.constexpr, INVERSE: tl.constexpr,
+    MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_WORDS: tl.constexpr,
+):  # fmt: skip
+    """Store the dropped keys of BLOCK_M queries of one head and, unless INVERSE, the keys that they may not attend to.
+
+    Unless INVERSE, rows whose allowed keys are all dropped keep all of them. Starts and Bits are int32, (heads, rows,
+    row_words); with WINDOW 1 they may be the same tensor. Row 0 of the starts belongs to all queries if it is the only.
+    """
+    off_bh = tl.program_id(1).to(tl.int64)
+    offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    off_b, off_h = (first_bh + off_bh) // num_heads, (first_bh + off_bh) % num_heads
+    Mask += off_b * stride_mb + off_h * stride_mh
+    MaskRowMax += off_b * stride_maxb + off_h * stride_maxh
+    mask_args = (Mask, stride_mm, stride_mn, MaskRowMax, stride_maxm, masked_logit_gap, masked_logit_max)
+    drop_spec = (seqlen_k, row_words, grid_h, grid_w, num_prefix_tokens)
+    starts_ptrs = Starts + (off_bh * starts_rows + tl.minimum(offs_m, starts_rows - 1)) * row_words
+    bits_ptrs = Bits + (off_bh * bits_rows + offs_m) * row_words
+    kept = tl.zeros([BLOCK_M, BLOCK_WORDS], tl.uint32)
+    for first_word in range(0, row_words, BLOCK_WORDS):
+        offs_word = first_word + tl.arange(0, BLOCK_WORDS)[None, :]
+        in_bounds = (offs_m < bits_rows) & (offs_word < row_words)
+        words = _dilate(starts_ptrs, offs_word, drop_spec, UNIT, WINDOW)
+        if not INVERSE:
+            words |= _out_of_reach(offs_m, offs_word, seqlen_k, IS_CAUSAL)
+            masked = words
+            if MASK_TYPE != 0:
+                masked |= _masked(offs_m, offs_word, bits_rows, seqlen_k, mask_args, MASK_TYPE)
+            if MASK_TYPE == BOOLEAN:
+                words = masked
+            kept |= masked ^ UINT32_MAX
+        tl.store(bits_ptrs + offs_word, words.to(tl.int32, bitcast=True), mask=in_bounds)
+    if not INVERSE:
+        fully_dropped = tl.max((kept != 0).to(tl.int32), axis=1, keep_dims=True) == 0
+        fully_dropped &= offs_m < bits_rows
+        if tl.max(fully_dropped.to(tl.int32)) > 0:
+            for first_word in range(0, row_words, BLOCK_WORDS):
+                offs_word = first_word + tl.arange(0, BLOCK_WORDS)[None, :]
+                words = _out_of_reach(offs_m, offs_word, seqlen_k, IS_CAUSAL)
+                if MASK_TYPE == BOOLEAN:
+                    words |= _masked(offs_m, offs_word, bits_rows, seqlen_k, mask_args, MASK_TYPE)
+                tl.store(bits_ptrs + offs_word, words.to(tl.int32, bitcast=True),
+                         mask=fully_dropped & (offs_word < row_words))  # fmt: skip
+
+
+@triton.jit
+def load_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
+    """Return the bits of queries offs_m (BLOCK_M,) and BLOCK_N keys from start_n on, boolean (BLOCK_M, BLOCK_N).
+
+    `bits_ptr` points to the first row of the head; start_n is a multiple of BLOCK_N.
+    """
+    offs_word = start_n // WORD_BITS + tl.arange(0, BLOCK_N // WORD_BITS)[None, :]
+    words = tl.load(bits_ptr + offs_m[:, None] * stride_bits_m + offs_word, mask=offs_m[:, None] < seqlen_q, other=0)
+    bit = tl.arange(0, WORD_BITS)[None, None, :]
+    return tl.reshape((words[:, :, None] >> bit) & 1, [offs_m.shape[0], BLOCK_N]) != 0

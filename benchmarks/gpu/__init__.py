@@ -1,0 +1,1 @@
+"""Budgets of the Triton kernels, from code compiled without a GPU."""

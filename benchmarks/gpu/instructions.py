@@ -1,0 +1,206 @@
+"""Instructions per attention weight of the Triton kernels, counted in machine code compiled without a GPU.
+
+``python -m benchmarks.gpu.instructions DESIGN`` prints those of one design, per kernel and class, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from benchmarks.measure import Measurement
+from harness.attention.kernels.triton_launch import TritonAttention
+from harness.attention.reference.drop_masks import sample_spec
+
+ROOT = Path(__file__).parents[2]
+DESIGNS = {
+    "stored_bits": "stored bits",
+    "no_bits": "nothing dropped",
+    "eight_bits": "8 random bits per decision in every pass",
+    "bit_planes": "bit planes in every pass",
+}
+PEER_COMMIT = "a329625"
+PEER = f"16 random bits per decision in every pass, commit {PEER_COMMIT}"
+"""The last kernels that drew their decisions in each pass, and looked for rows without a kept key in the first."""
+NOTE = """Instructions of a thread in machine code for compute capability 9.0, per attention weight: bfloat16, head
+dimension 64, 1,024 tokens, unit `element`, `renormalize`, no mask, compiled with the installed Triton. No GPU has run
+these kernels, so this says nothing of their speed. A pass counts its loop. A training step of the stored bits also
+counts the kernels that make the bits, once, as the backward pass reads those of the forward pass; where the bits of a
+call take more than 128 MiB, they are made twice. `nothing dropped` is the floor."""
+PASSES = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
+MASK_KERNELS = "window_starts_kernel", "drop_bits_kernel"
+CAPABILITY, HEAD_DIM, TOKENS, LIMIT = 90, 64, 1024, 0.5
+UNSPECIALIZED = "seed_lo", "seed_hi", "stream", "threshold", "num_prefix_tokens", "first_bh"
+TYPES = {
+    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int32: "i32", torch.int8: "i8",
+    torch.uint8: "u8",
+}  # fmt: skip
+CLASSES = {
+    "matrix": "[HI]G?MMA|WARPGROUP", "MUFU": "MUFU", "memory": "LD(?!GDEPBAR)|ST|SHFL|RED|ATOM",
+    "control": "BRA|BAR|DEPBAR|LDGDEPBAR|EXIT|NOP|MEMBAR|FENCE|WARPSYNC|BSSY|BSYNC|YIELD|CALL|RET",
+    "uniform": "U|R2UR|S2UR", "float": "F(?!LO)|H", "integer": "",
+}  # fmt: skip
+"""Class → start of its instructions' names; the first that fits counts, and the rest are integer instructions."""
+
+
+class Compiler:
+    """A stand-in for a kernel: a launch compiles the kernel for its arguments."""
+
+    def __init__(self, kernel: Any, capability: int, compiled: dict[str, tuple[Any, dict[str, Any]]]) -> None:
+        self.kernel, self.capability, self.compiled = kernel, capability, compiled
+
+    def __getitem__(self, grid: tuple[int, int]) -> Compiler:
+        return self
+
+    def __call__(self, *args: Any, **constants: Any) -> None:
+        """Compile the kernel for arguments of these types and divisibilities."""
+        from triton import compile as triton_compile
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+
+        names, block = self.kernel.arg_names, constants
+        signature, attributes = {}, {}
+        for index, (name, arg) in enumerate(zip(names, args, strict=False)):
+            is_tensor = isinstance(arg, torch.Tensor)
+            signature[name] = f"*{TYPES[arg.dtype]}" if is_tensor else "fp32" if isinstance(arg, float) else "i32"
+            if isinstance(arg, int) and arg == 1 and name not in UNSPECIALIZED:
+                constants = {**constants, name: 1}
+            elif is_tensor or (isinstance(arg, int) and arg % 16 == 0 and name not in UNSPECIALIZED):
+                attributes[index,] = [["tt.divisibility", 16]]
+        constexprs = {(names.index(name),): value for name, value in constants.items()}
+        signature |= dict.fromkeys(constants, "constexpr")
+        source = ASTSource(self.kernel, signature, constexprs, attributes)
+        compiled = triton_compile(source, target=GPUTarget("cuda", self.capability, 32))
+        self.compiled[self.kernel.__name__] = compiled, block
+
+
+def compile_kernels(attention: TritonAttention, capability: int) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return the compiled kernels of one call, forward and backward, and their constants."""
+    from harness.attention.kernels import triton_drop_mask, triton_kernels
+
+    compiled: dict[str, tuple[Any, dict[str, Any]]] = {}
+    for module, kernels in ((triton_kernels, PASSES), (triton_drop_mask, MASK_KERNELS)):
+        for name in (name for name in kernels if hasattr(module, name)):
+            setattr(module, name, Compiler(getattr(module, name), capability, compiled))
+    out, *rest = attention.forward()
+    attention.backward(out, out, *rest)
+    return compiled
+
+
+def gpu_instructions() -> list[Measurement]:
+    """Compare designs with the kernels of `PEER_COMMIT`; none without triton or that commit."""
+    if find_spec("triton") is None:
+        print("gpu-instructions: skipped: triton is not installed: `pip install triton`", file=sys.stderr)
+        return []
+    with TemporaryDirectory() as peer:
+        archive = ["git", "archive", "--format=tar", PEER_COMMIT, "harness"]
+        done = subprocess.run(archive, capture_output=True, cwd=ROOT, check=False)
+        if done.returncode:
+            print(
+                f"gpu-instructions: skipped: commit {PEER_COMMIT} is not in this clone: `git fetch --unshallow`",
+                file=sys.stderr,
+            )
+            return []
+        with tarfile.open(fileobj=BytesIO(done.stdout)) as files:
+            files.extractall(peer, filter="data")
+        theirs = _count("peer", Path(peer))
+    return [one for design in DESIGNS for one in _compared(design, _count(design, ROOT), theirs)]
+
+
+def _compared(design: str, ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> list[Measurement]:
+    """Return a design against the peer: each pass, and all kernels of a training step."""
+    found = []
+    for name, kernels in (*((name, [name]) for name in PASSES), ("training step", list(ours))):
+        mine, peer = (
+            sum(counts[kernel]["integer"] for kernel in kernels if kernel in counts) for counts in (ours, theirs)
+        )
+        limit = LIMIT if design == "stored_bits" else None
+        detail = {"ours": {kernel: ours[kernel] for kernel in kernels}}
+        found.append(
+            Measurement(
+                f"{DESIGNS[design]}, {name}", PEER, round(mine / peer, 3), limit, round(mine, 2), round(peer, 2),
+                "integer instructions per weight", detail,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _count(design: str, harness: Path) -> dict[str, dict[str, float]]:
+    """Compile a design with the package `harness` of a folder; return the instructions per kernel and class."""
+    command = [sys.executable, "-m", "benchmarks.gpu.instructions", design]
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), env.get("PYTHONPATH"))))
+    with TemporaryDirectory() as cache:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, cwd=harness, env={**env, "TRITON_CACHE_DIR": cache}
+        )
+    counts: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return counts
+
+
+def main(design: str) -> None:
+    """Compile one design in a process of its own, as Triton caches what a kernel calls."""
+    from harness.attention.kernels import triton_kernels
+
+    if design in DESIGNS and design != "stored_bits":
+        from benchmarks.gpu import designs
+
+        vars(triton_kernels)["load_bits"] = getattr(designs, design)
+    q = torch.zeros(1, 2, TOKENS, HEAD_DIM, dtype=torch.bfloat16)
+    spec = sample_spec("element", 0.3, 1, TOKENS)
+    compiled = compile_kernels(TritonAttention(q, q, q, None, spec, None, causal=False, scale=0.125), CAPABILITY)
+    names = compiled if design == "stored_bits" else PASSES
+    print(json.dumps({name: per_weight(name, *compiled[name]) for name in names}))
+
+
+def per_weight(name: str, kernel: Any, block: dict[str, Any]) -> dict[str, float]:
+    """Return a thread's instructions per weight and class, in the loop of a pass or a whole other kernel."""
+    import triton
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(kernel.asm["cubin"])
+        nvdisasm = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
+        code = subprocess.run([nvdisasm, "-c", file], capture_output=True, text=True, check=True).stdout
+    lines = code.splitlines()
+    if name == "window_starts_kernel":
+        weights = block["BLOCK_M"] * block["BLOCK_BYTES"] * 8
+    elif name == "drop_bits_kernel":
+        lines, weights = loops(lines)[0], block["BLOCK_M"] * block["BLOCK_WORDS"] * 32
+    else:
+        lines = next(loop for loop in loops(lines) if any("GMMA" in line for line in loop))
+        weights = block["BLOCK_M"] * block["BLOCK_N"]
+    counts: Counter[str] = Counter()
+    for line in lines:
+        if instruction := re.search(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)", line):
+            counts[next(name for name, start in CLASSES.items() if re.match(start, instruction[1]))] += 1
+    threads = 32 * kernel.metadata.num_warps
+    return {name: round(counts[name] * threads / weights, 3) for name in CLASSES}
+
+
+def loops(lines: list[str]) -> list[list[str]]:
+    """Return the lines of each loop: from a label to a later jump to it."""
+    labels: dict[str, int] = {}
+    found = []
+    for number, line in enumerate(lines):
+        if label := re.match(r"(\.L_x_\d+):", line):
+            labels[label[1]] = number
+        elif (jump := re.search(r"BRA.*`\((\.L_x_\d+)\)", line)) and jump[1] in labels:
+            found.append(lines[labels[jump[1]] : number + 1])
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
