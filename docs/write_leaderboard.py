@@ -180,16 +180,16 @@ def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
 
 def _table(cells: Sequence[CellResult], store: Store) -> list[str]:
     chosen = any(cell.chosen is not None for cell in cells)
-    header = ["regularizer", metric_label(cells[0].metric), "n", "Δ base", *(["chosen"] if chosen else []), "CPU-hours"]
+    header = ["regularizer", metric_label(cells[0].metric), "n", "Δ base", *(["chosen"] if chosen else []), "CPU-minutes"]
     rows = [header, ["---"] * len(header)]
     with reading(store.engine) as connection:
         for cell in cells:
             attempts = attempts_of(connection, [seed.id for seed in cell.seeds])
-            hours = sum(attempt["cpu_seconds"] or 0.0 for own in attempts.values() for attempt in own) / 3600
+            minutes = sum(attempt["cpu_seconds"] or 0.0 for own in attempts.values() for attempt in own) / 60
             mean = markdown(mean_std(cell.mean, cell.std, cell.metric))
             texts = [f"**{mean}**" if cell.best else mean, str(cell.n), markdown(delta_text(cell))]
             texts += [markdown(params_text(cell.chosen))] if chosen else []
-            rows.append([markdown(cell.row), *texts, f"{hours:.2f}"])
+            rows.append([markdown(cell.row), *texts, f"{minutes:.1f}"])
     return markdown_lines(rows)
 
 
