@@ -180,7 +180,8 @@ def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
 
 def _table(cells: Sequence[CellResult], store: Store) -> list[str]:
     chosen = any(cell.chosen is not None for cell in cells)
-    header = ["regularizer", metric_label(cells[0].metric), "n", "Δ base", *(["chosen"] if chosen else []), "CPU-minutes"]
+    metric = metric_label(cells[0].metric)
+    header = ["regularizer", metric, "n", "Δ base", *(["chosen"] if chosen else []), "CPU-minutes"]
     rows = [header, ["---"] * len(header)]
     with reading(store.engine) as connection:
         for cell in cells:
