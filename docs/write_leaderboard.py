@@ -55,8 +55,8 @@ Write the regularizer to a file:
 Then train and show it:
 
 ```
-dropbench run {suite} --preset {preset} --with reference --plugin near.py
-dropbench report {suite} --preset {preset} --with reference --plugin near.py
+dropbench run {suite} {options} --with reference --plugin near.py
+dropbench report {suite} {options} --with reference --plugin near.py
 ```
 
 The first command trains only what the reference lacks: all seeds of the new row. Its row is compared with
@@ -126,7 +126,7 @@ def page(location: str = REFERENCE) -> tuple[str, dict[str, bytes]]:
             parts.append("## All domains\n")
             parts.append(_diagram("all", joined, "each data set is a block", pictures))
     if views:
-        parts.append(OWN_ROW.format(suite=views[0].suite.name, preset=views[0].preset, plugin=PLUGIN))
+        parts.append(OWN_ROW.format(suite=views[0].suite.name, options=_options(views[0]), plugin=PLUGIN))
     return "\n".join(parts), pictures
 
 
@@ -176,6 +176,12 @@ def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
     parts += [*missing, ""]
     parts.append(_diagram(name, blocks_of(view, by_seed=True), "each data set and seed is a block", pictures))
     return parts
+
+
+def _options(view: View) -> str:
+    """Return the options that select the columns whose candidates are done."""
+    data = dict.fromkeys(cell.cell.request.data for cell in view.cells.values() if cell.n)
+    return " ".join([f"--preset {view.preset}", *(f"--data {name}" for name in data)])
 
 
 def _table(cells: Sequence[CellResult], store: Store) -> list[str]:
