@@ -15,6 +15,7 @@ from db.reference.load import open_reference
 from harness.errors import InputError, count_of
 from harness.files import write_atomic
 from harness.settings import Settings
+from harness.suites.suite import load_suite
 from jobs.queue.reconcile import refresh
 from jobs.reference.extend import extend as extend_file
 from jobs.reference.holes import holes, tables
@@ -30,13 +31,16 @@ File = Annotated[Path, typer.Option(metavar="PATH", help="The file; default: the
 def extend(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUNS…]", help="Folders of run directories.")] = None,
     file: File = SHIPPED,
-    suite: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these suites.")] = None,
+    suite: Annotated[
+        list[str] | None, typer.Option(metavar="SUITE", help="Only these suites, or your own .yaml files.")
+    ] = None,
     commit: Annotated[str | None, typer.Option(help="Commit of the code, for runs that did not record it.")] = None,
 ) -> None:
     """Add the finished trials of the leaderboard's suites, and print what was added and what is missing."""
     settings = Settings.from_environment()
+    suites = [load_suite(name) for name in suite or SUITES]
     content, extension = extend_file(
-        file, runs or [settings.runs], suite or SUITES, settings, commit or _head(), plugins=file != SHIPPED
+        file, runs or [settings.runs], suites, settings, commit or _head(), plugins=file != SHIPPED
     )
     if not file.exists() or file.read_bytes() != content:
         write_atomic(file, content)
@@ -50,8 +54,10 @@ def extend(
         typer.echo(f"conflict: trial {id} has other results than in the file, which are kept")
     with open_reference(str(file)) as reference, opened(settings) as own:
         refresh(own, settings)
-        for name, preset in tables(reference):
-            typer.echo("\n".join(holes(name, preset, reference, own, settings)))
+        presets = tables(reference)
+        for loaded in suites:
+            for preset in (preset for name, preset in presets if name == loaded.name):
+                typer.echo("\n".join(holes(loaded, preset, reference, own, settings)))
     if extension.conflicts:
         raise typer.Exit(1)
 

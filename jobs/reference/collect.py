@@ -20,7 +20,7 @@ from harness.files import read_json
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
-from harness.suites.suite import SYNTHETIC, load_suite
+from harness.suites.suite import SYNTHETIC, Suite
 from harness.trials.result_versions import version_note
 
 ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile")
@@ -80,7 +80,7 @@ def collect(runs: Iterable[Path], suites: Iterable[str], commit: str, *, plugins
     return collected
 
 
-def refuse_unrequested(collected: Collected, suites: Iterable[str], store: Store, settings: Settings) -> None:
+def refuse_unrequested(collected: Collected, suites: Iterable[Suite], store: Store, settings: Settings) -> None:
     """Refuse candidates that no suite requests now: with overridden settings, or by a recipe that has changed.
 
     `store` has the candidates, from which the trials of cells are looked up whose data are not on this machine.
@@ -93,8 +93,7 @@ def refuse_unrequested(collected: Collected, suites: Iterable[str], store: Store
             collected.refused["overridden settings, or a recipe that has changed since"] += 1
 
 
-def _config_ids(name: str, preset: str, store: Store, settings: Settings) -> Iterator[str]:
-    suite = load_suite(name)
+def _config_ids(suite: Suite, preset: str, store: Store, settings: Settings) -> Iterator[str]:
     if preset not in suite.presets:
         return
     for cell in suite.cells(SuiteOptions(preset=preset)):

@@ -21,6 +21,7 @@ from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.transfer.export import export, write_table
 from harness.settings import Settings
+from harness.suites.suite import Suite
 from jobs.reference.collect import Candidate, collect, refuse_unrequested
 from jobs.reference.metadata import croissant, licences
 
@@ -45,7 +46,7 @@ class Extension:
 
 
 def extend(
-    path: Path, runs: Sequence[Path], suites: Sequence[str], settings: Settings, commit: str, *, plugins: bool
+    path: Path, runs: Sequence[Path], suites: Sequence[Suite], settings: Settings, commit: str, *, plugins: bool
 ) -> tuple[bytes, Extension]:
     """Return the content of a file after it is extended, without writing it.
 
@@ -60,7 +61,7 @@ def extend(
     Raises:
         InputError: the file is damaged, or a folder of runs does not exist.
     """
-    collected = collect(runs, suites, commit, plugins=plugins)
+    collected = collect(runs, [suite.name for suite in suites], commit, plugins=plugins)
     with ExitStack() as stack:
         store = stack.enter_context(editable(path))
         known = set(store.states())

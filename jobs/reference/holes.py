@@ -17,7 +17,7 @@ from db.store.store import Store
 from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
-from harness.suites.suite import load_suite
+from harness.suites.suite import Suite
 
 MIN_SEEDS = 5
 """Seeds that a published cell has."""
@@ -31,28 +31,27 @@ def tables(reference: Store) -> list[tuple[str, str]]:
         return sorted({(suite, preset) for suite, preset in connection.execute(query.distinct())})
 
 
-def holes(name: str, preset: str, reference: Store, own: Store, settings: Settings) -> Iterator[str]:
+def holes(suite: Suite, preset: str, reference: Store, own: Store, settings: Settings) -> Iterator[str]:
     """Yield a line on the cells of a suite and preset in a file, then one for each cell with fewer than `MIN_SEEDS`.
 
     Args:
-        name: the suite.
+        suite: the suite.
         preset: the preset.
         reference: the content of the file.
         own: the database of the campaign, which knows why trials are missing.
         settings: paths.
     """
-    suite = load_suite(name)
     apart = replace(settings, data=NO_DATA, folders={})
     try:
         cells = resolve_cells(suite, SuiteOptions(preset=preset), apart, reference)
     except InputError:
-        yield f"{name}, preset {preset}: no trial"
+        yield f"{suite.name}, preset {preset}: no trial"
         return
     results = list(build_view(suite, cells, reference, apart, peek=True).cells.values())
     reasons = [_reason(result, own) for result in results]
     full = sum(result.n >= MIN_SEEDS for result in results)
     skipped = sum(reason is not None and reason.startswith("skipped") for reason in reasons)
-    yield f"{name}, preset {preset}: {full} of {len(results)} cells have n ≥ {MIN_SEEDS}, {skipped} are skipped"
+    yield f"{suite.name}, preset {preset}: {full} of {len(results)} cells have n ≥ {MIN_SEEDS}, {skipped} are skipped"
     for result, reason in zip(results, reasons, strict=True):
         if reason is not None:
             yield f"  {result.column} / {result.row}: n = {result.n}: {reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_if_one_process_dies_the_other_does_not_wait_forever(clustered: ClusterP
     clustered.submit("exact.yaml", "--checkpoint-seconds=0.5", profile="pair")
     directory = clustered.training()
     first = int(directory.attempts()[-1]["pid"])
-    (second,) = (pid for pid in clustered.processes("core._submit") if pid != first and _trains(pid))
+    (second,) = (pid for pid in _processes(clustered) if pid != first)
     os.kill(second, signal.SIGKILL)
     status = clustered.finish()
     assert status["queued"] + status["failed"] == 1, directory.attempts()
@@ -67,6 +68,14 @@ def test_if_one_process_dies_the_other_does_not_wait_forever(clustered: ClusterP
     check(directory, undisturbed)
 
 
-def _trains(pid: int) -> bool:
-    """Return whether a process is a worker, not one of SLURM's processes, whose command lines name it, too."""
-    return Path(f"/proc/{pid}/comm").read_text().strip() not in ("srun", "slurmstepd", "slurm_script")
+def _processes(clustered: ClusterPlace) -> list[int]:
+    """Return the workers in SLURM's jobs; the command lines of SLURM's own processes name them, too."""
+    slurms = ("srun", "slurmstepd", "slurm_script")
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # no process, or one that has ended
+            command = (entry / "cmdline").read_bytes().decode()
+            is_job = "core._submit" in command and str(clustered.runs) in command
+            if is_job and (entry / "comm").read_text().strip() not in slurms:
+                found.append(int(entry.name))
+    return found

@@ -37,12 +37,14 @@ def test_a_larger_file_gives_diagrams(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_regularizer_of_twelve_lines_gets_a_row_with_two_commands(tmp_path: Path) -> None:
+def test_a_regularizer_of_twelve_lines_gets_a_row_with_two_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plugin = tmp_path / "near.py"
     plugin.write_text(write_leaderboard.PLUGIN)
     assert write_leaderboard.PLUGIN.count("\n") == 12
-    suite = tmp_path / "one.yaml"
-    suite.write_text(
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.yaml").write_text(
         """
 title: One row
 source: a test
@@ -54,8 +56,8 @@ rows: [{label: none, baseline: true, trial: {regularizer: none}}]
 presets: {mini: {seeds: 2, overrides: {model.drop_path_rate: 0.1, steps: 2}}}
 """
     )
-    campaign(tmp_path / "theirs", ["none"], suite=str(suite))
-    extended(tmp_path / "x.zip", tmp_path / "theirs", str(suite.with_suffix("")))
+    campaign(tmp_path / "theirs", ["none"], suite="one.yaml")
+    extended(tmp_path / "x.zip", tmp_path / "theirs", "one.yaml")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(DOCS.parent)}
     outputs = []
     for command in (["run", "--executor", "debug"], ["report"]):

@@ -12,15 +12,13 @@ import pytest
 from db.reference.archive import SHIPPED
 from db.reference.load import REFERENCE, open_reference
 from harness.errors import InputError
-from tests.jobs.reference.given import campaign, extended
+from tests.jobs.reference.given import small_file
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    campaign(tmp_path / "runs", seeds=(0, 1))
-    extended(tmp_path / "x.zip", tmp_path / "runs")
-    return tmp_path / "x.zip"
+    return small_file(tmp_path)
 
 
 def changed(file: Path, name: str, change: Callable[[bytes], bytes]) -> None:

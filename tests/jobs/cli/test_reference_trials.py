@@ -11,15 +11,13 @@ from jobs.cli.options import TrialOptions
 from jobs.cli.reference_trials import without_reference
 from jobs.cli.trial_request import resolve_request
 from tests.db.conftest import Call
-from tests.jobs.reference.given import SUITE, campaign, extended
+from tests.jobs.reference.given import SUITE, small_file
 
 
 @pytest.fixture
 def file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    campaign(folder / "theirs", seeds=(0, 1))
-    extended(folder / "x.zip", folder / "theirs")
-    return folder / "x.zip"
+    return small_file(folder)
 
 
 def test_only_trials_that_the_reference_lacks_are_requested(file: Path) -> None:

@@ -24,13 +24,14 @@ def campaign(
 ) -> list[Trial]:
     """Write a finished run directory per trial; the accuracy is `base`, plus 0.1 for each seed and 1 for each row."""
     trials = []
-    cells = load_suite(suite).trials(SuiteOptions(**options), Settings(data=runs / "no-data"))
+    loaded = load_suite(suite)
+    cells = loaded.trials(SuiteOptions(**options), Settings(data=runs / "no-data"))
     for cell, own in cells:
         if cell.row not in rows:
             continue
         for trial in own:
             directory = RunDirectory.create(runs, trial)
-            directory.add_suites([suite])
+            directory.add_suites([loaded.name])
             used = {"host": "secret", "pid": 7, "job_id": "8", "message": "/home/me", "cpu_seconds": 3.5, "cpus": 1}
             times = {"started_at": STARTED, "ended_at": ENDED}
             directory.write_attempt(1, {"state": "succeeded", "cause": None, **times, **used})
@@ -47,6 +48,15 @@ def campaign(
 
 def extended(file: Path, runs: Path, suite: str = SUITE, *, plugins: bool = False) -> Extension:
     """Extend a file by run directories."""
-    content, extension = extend(file, [runs], [suite], Settings(data=runs / "no-data"), "0123abcd", plugins=plugins)
+    content, extension = extend(
+        file, [runs], [load_suite(suite)], Settings(data=runs / "no-data"), "0123abcd", plugins=plugins
+    )
     write_atomic(file, content)
     return extension
+
+
+def small_file(folder: Path) -> Path:
+    """Write a file with the rows `ROWS` and two seeds, and return its path."""
+    campaign(folder / "theirs", seeds=(0, 1))
+    extended(folder / "x.zip", folder / "theirs")
+    return folder / "x.zip"

@@ -13,6 +13,7 @@ from harness.errors import InputError
 from harness.files import write_json
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
+from harness.suites.suite import load_suite
 from jobs.reference.extend import editable, packed
 from jobs.reference.holes import holes, tables
 from tests.jobs.reference.given import SUITE, campaign, extended
@@ -101,7 +102,7 @@ def test_holes_are_listed_with_their_reasons(tmp_path: Path) -> None:
     campaign(tmp_path / "runs", ["dropkey"], seeds=(0, 1))
     extended(tmp_path / "x.zip", tmp_path / "runs")
     with open_reference(str(tmp_path / "x.zip")) as reference, editable(tmp_path / "none.zip") as own:
-        head, *lines = holes(SUITE, "mini", reference, own, Settings())
+        head, *lines = holes(load_suite(SUITE), "mini", reference, own, Settings())
     assert head.startswith("field/vision, preset mini: 1 of ")
     assert "  Digits / dropkey: n = 2: not run" in lines
     assert not any("/ none:" in line for line in lines)
