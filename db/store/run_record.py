@@ -78,13 +78,17 @@ def read_run_record(directory: RunDirectory) -> RunRecord:
 
 
 def _libraries(directory: RunDirectory, task: str) -> str | None:
-    """Return Python, torch and the task's model library: ``Python 3.12, timm 1.0, torch 2.12``; None if unknown."""
+    """Return Python, torch and the task's model library: ``Python 3.12, timm 1.0, torch 2.12``; None if unknown.
+
+    A model compiled by torch gives other last digits: its version is ``torch 2.12 compiled``.
+    """
     with contextlib.suppress(LookupError, TypeError, ValueError, FileNotFoundError, InputError):
         content = read_json(directory.path / "environment.json")
         installed = {**content["libraries"], "Python": content.get("python")}
         names = sorted({"Python", "torch", MODEL_LIBRARIES.get(task, "transformers")} & installed.keys())
         versions = [(name, re.match(r"\d+\.\d+", str(installed[name]))) for name in names]
-        text = ", ".join(f"{name} {version[0]}" for name, version in versions if version)
+        compiled = {"torch": " compiled"} if content.get("compile") else {}
+        text = ", ".join(f"{name} {version[0]}{compiled.get(name, '')}" for name, version in versions if version)
         return text.removeprefix("Python 3.11, ") or None  # not in records of version 0.1, which ran on 3.11 alone
     return None
 

@@ -62,7 +62,10 @@ def _reason(result: CellResult, own: Store) -> str | None:
     if result.n >= MIN_SEEDS:
         return None
     if result.selection is not None and result.chosen is None:
-        return progress_text(result.selection)
+        rows = own.states([trial.id for candidate in result.selection.candidates for trial in candidate.trials])
+        skipped = {f"skipped: {row.reason}" for row in rows.values() if row.state == "skipped"}
+        finished = any(row.state == "succeeded" for row in rows.values())
+        return progress_text(result.selection) if finished or not skipped else "; ".join(sorted(skipped))
     missing = [seed.id for seed in result.seeds if seed.value is None]
     rows = own.states(missing)
     texts = {f"{row.state}: {row.reason}" if row.reason else f"{row.state}" for row in rows.values()} | (

@@ -89,6 +89,16 @@ def test_curves_and_final_values(tmp_path: Path, make_trial: MakeTrial, make_dir
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("more", "expected"), [({}, "torch 2.13"), ({"compile": True}, "torch 2.13 compiled")])
+def test_versions_say_whether_the_model_was_compiled(
+    tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, more: dict[str, Any], expected: str
+) -> None:
+    directory = make_directory(tmp_path, make_trial())
+    content = {"python": "3.11.7", "libraries": {"torch": "2.13.0+cpu"}, **more}
+    (directory.path / "environment.json").write_text(json.dumps(content))
+    assert read_run_record(directory).libraries == expected
+
+
 def test_times_come_from_the_attempts(
     tmp_path: Path, make_trial: MakeTrial, make_directory: MakeDirectory, attempt: Attempt
 ) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from db.reference.load import open_reference
+from db.store.run_record import RunRecord
 from harness.errors import InputError
 from harness.files import write_json
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
+from harness.suites.cell import SuiteOptions
 from harness.suites.suite import load_suite
+from harness.trials.result_versions import ENGINE
 from jobs.reference.extend import editable, packed
 from jobs.reference.holes import holes, tables
 from tests.jobs.reference.given import SUITE, campaign, extended
@@ -83,7 +86,7 @@ def test_trials_that_deviate_are_refused_with_the_reason(tmp_path: Path) -> None
     assert extension.total == 3  # none, dropout and drophead
     assert extension.refused == {
         "overridden settings, or a recipe that has changed since": 1,
-        "trained with result version 1 of engine; version 2 is current": 1,
+        f"trained with result version 1 of engine; version {ENGINE} is current": 1,
         "compiled": 1,
     }
 
@@ -106,6 +109,21 @@ def test_holes_are_listed_with_their_reasons(tmp_path: Path) -> None:
     assert head.startswith("field/vision, preset mini: 1 of ")
     assert "  Digits / dropkey: n = 2: not run" in lines
     assert not any("/ none:" in line for line in lines)
+
+
+def test_a_tuned_cell_whose_candidates_were_skipped_says_why(tmp_path: Path) -> None:
+    campaign(tmp_path / "runs", ["none"], preset="small", data=("digits",))
+    extended(tmp_path / "x.zip", tmp_path / "runs")
+    suite, settings = load_suite(SUITE), Settings(data=tmp_path / "no-data")
+    cells = suite.trials(SuiteOptions(preset="small", data=("digits",)), settings)
+    records = [RunRecord(trial, "skipped", "no site") for cell, own in cells if cell.row == "unidrop" for trial in own]
+    assert len(records) == 15
+    with open_reference(str(tmp_path / "x.zip")) as reference, editable(tmp_path / "none.zip") as own:
+        own.record(records)
+        head, *lines = holes(suite, "small", reference, own, settings)
+    assert head.endswith("1 are skipped")
+    assert "  Digits / unidrop: n = 0: skipped: no site" in lines
+    assert "  Digits / dropkey: n = 0: 0/3 candidates done" in lines
 
 
 def test_a_missing_folder_of_runs_is_an_error(tmp_path: Path) -> None:
