@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
+from importlib.metadata import version
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -35,7 +36,7 @@ PEER_COMMIT = "a329625"
 PEER = f"16 random bits per decision in every pass, commit {PEER_COMMIT}"
 """The last kernels that drew their decisions in each pass, and looked for rows without a kept key in the first."""
 NOTE = """Instructions of a thread in machine code for compute capability 9.0, per attention weight: bfloat16, head
-dimension 64, 1,024 tokens, unit `element`, `renormalize`, no mask, compiled with the installed Triton. No GPU has run
+dimension 64, 1,024 tokens, unit `element`, `renormalize`, no mask. They depend on the version of Triton. No GPU has run
 these kernels, so this says nothing of their speed. A pass counts its loop. A training step of the stored bits also
 counts the kernels that make the bits, once, as the backward pass reads those of the forward pass; where the bits of a
 call take more than 128 MiB, they are made twice. `nothing dropped` is the floor."""
@@ -121,7 +122,7 @@ def gpu_instructions() -> list[Measurement]:
 
 def _compared(design: str, ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> list[Measurement]:
     """Return a design against the peer: each pass, and all kernels of a training step."""
-    found = []
+    found, against = [], f"{PEER}, Triton {version('triton')}"
     for name, kernels in (*((name, [name]) for name in PASSES), ("training step", list(ours))):
         mine, peer = (
             sum(counts[kernel]["integer"] for kernel in kernels if kernel in counts) for counts in (ours, theirs)
@@ -130,7 +131,7 @@ def _compared(design: str, ours: dict[str, dict[str, float]], theirs: dict[str, 
         detail = {"ours": {kernel: ours[kernel] for kernel in kernels}}
         found.append(
             Measurement(
-                f"{DESIGNS[design]}, {name}", PEER, round(mine / peer, 3), limit, round(mine, 2), round(peer, 2),
+                f"{DESIGNS[design]}, {name}", against, round(mine / peer, 3), limit, round(mine, 2), round(peer, 2),
                 "integer instructions per weight", detail,
             )
         )  # fmt: skip

@@ -86,6 +86,8 @@ def load_parts(saved: State, parts: State) -> None:
     # Fused optimizers do not check shapes: compare them with those that a step with gradients of zero creates.
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0  # another checkpoint, which did not fit, may have left none
     optimizer.state.clear()
     optimizer.step()
     created = optimizer.state_dict()["state"]
