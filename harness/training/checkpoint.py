@@ -86,8 +86,6 @@ def load_parts(saved: State, parts: State) -> None:
     # Fused optimizers do not check shapes: compare them with those that a step with gradients of zero creates.
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    for group in optimizer.param_groups:
-        group["lr"] = 0.0  # another checkpoint, which did not fit, may have left none
     optimizer.state.clear()
     optimizer.step()
     created = optimizer.state_dict()["state"]
@@ -97,8 +95,13 @@ def load_parts(saved: State, parts: State) -> None:
                 raise ValueError(f"optimizer state '{name}' of another shape")
     # Such a step fails, or gives NaN, if the optimizer's state does not fit otherwise.
     model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
-    optimizer.step()
+    own_groups = optimizer.param_groups
+    try:
+        optimizer.load_state_dict(copy.deepcopy(saved["optimizer"]))
+        optimizer.step()
+    except Exception:
+        optimizer.param_groups = own_groups  # for the previous checkpoint
+        raise
     model.zero_grad(set_to_none=True)
     check_fit(model.state_dict(), saved["model"])
     for name, part in parts.items():

@@ -84,6 +84,7 @@ MISFITS: dict[str, Callable[[State], None]] = {
     "moments of another optimizer": moments_of_another_optimizer,
     "moments of an unknown parameter": moments_of_an_unknown_parameter,
     "moments of another shape": put("optimizer", "state", 0, "exp_avg", value=torch.zeros(7)),
+    "groups without a default": without("optimizer", "param_groups", 0, "betas"),
     "groups without a rate": without("optimizer", "param_groups", 0, "lr"),
     "groups without a share": without("optimizer", "param_groups", 1, "share"),
     "a share that is null": put("optimizer", "param_groups", 1, "share", value=None),
