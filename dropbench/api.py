@@ -69,6 +69,7 @@ def run(
     device: str = "auto",
     backend: str | None = None,
     compile: bool = False,
+    threads: int | None = None,
     checkpoint_seconds: float = 300.0,
     track: Texts | None = None,
     plugin: Texts | None = None,
@@ -96,6 +97,7 @@ def run(
         device: "auto", "cpu" or "cuda".
         backend: the implementation of attention with dropped keys: "auto", "eager", "cpu" or "triton".
         compile: compile models with `torch.compile`.
+        threads: CPU threads per trial; more change the last digits. None: 1, and with GPUs the cores per worker.
         checkpoint_seconds: time between two checkpoints, in seconds.
         track: experiment trackers to log to.
         plugin: files that register regularizers, models or tasks, besides those of `DROPBENCH_PLUGINS`. Entries
@@ -111,6 +113,7 @@ def run(
     """
     _check_range("seeds", seeds, MAX_SEEDS)
     _check_range("parallel", parallel)
+    _check_range("threads", threads)
     _check_range("checkpoint_seconds", checkpoint_seconds, 10**9, minimum=0)
     pairs = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else set
     options = TrialOptions(
@@ -126,8 +129,8 @@ def run(
         sweep=_texts("sweep", sweep),
         search=None if search is None else _text("search", search),
     )
-    plan = make_plan(executor, parallel, ("local", "debug"))
-    runtime = RuntimeOptions(device, backend, compile, checkpoint_seconds, _texts("track", track))
+    plan = make_plan(executor, parallel, ("local", "debug"), threads=threads, device=device)
+    runtime = RuntimeOptions(device, backend, compile, threads, checkpoint_seconds, _texts("track", track))
     settings = runtime_settings(runtime, options.data, executor)
     settings = replace(settings, plugins=(*settings.plugins, *map(Path, _texts("plugin", plugin) or ())))
     load_plugins(settings.plugins)

@@ -104,6 +104,10 @@ class RuntimeOptions:
         ),
     ] = None
     compile: Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")] = False
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, metavar="N", help="CPU threads per trial; default: 1, or with GPUs cores / N."),
+    ] = None
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.")
     ] = 300.0

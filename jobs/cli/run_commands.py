@@ -72,7 +72,7 @@ def run(
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.run_loop import run as run_trials
 
-    plan = make_plan(executor, parallel, ("local", "debug"))
+    plan = make_plan(executor, parallel, ("local", "debug"), threads=runtime.threads, device=runtime.device)
     settings = runtime_settings(runtime, options.data, executor)
     request = resolve_request(suite, options, settings)
     shown = [stored_id(trial.id, origin) for trial, _ in request.items for origin in ORIGINS]
@@ -195,7 +195,14 @@ def submit(
     from jobs.submission.submit import describe_defaults, group_by_profile, preview
     from jobs.submission.submit import submit as submit_trials
 
-    plan = make_plan(executor, parallel, ("local", "slurm", "debug"), trials_per_job)
+    plan = make_plan(
+        executor,
+        parallel,
+        ("local", "slurm", "debug"),
+        threads=runtime.threads,
+        device=runtime.device,
+        trials_per_job=trials_per_job,
+    )
     settings = runtime_settings(runtime, data, executor)
     listed: list[dict[str, Any]] = []
     with open_store(settings.database) as store:
@@ -239,21 +246,32 @@ def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: 
     return settings
 
 
-def make_plan(executor: str, parallel: int | None, executors: tuple[str, ...], trials_per_job: int = 1) -> Plan:
-    """Return the workers and their threads, limited by OMP_NUM_THREADS: one waiting for a busy core slows all."""
+def make_plan(
+    executor: str,
+    parallel: int | None,
+    executors: tuple[str, ...],
+    *,
+    threads: int | None = None,
+    device: str = "auto",
+    trials_per_job: int = 1,
+) -> Plan:
+    """Return the workers and the CPU threads of each.
+
+    The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
+    GPUs it does, because threads only prepare the data.
+    """
     from jobs.submission.dispatch import Plan
     from jobs.worker.process_group import visible_devices
 
     if executor not in executors:
         raise unknown_name("executor", executor, executors)
-    cores = len(os.sched_getaffinity(0))
-    workers = parallel or len(visible_devices()) or cores
-    threads = max(1, cores // workers)
-    if (limit := os.environ.get("OMP_NUM_THREADS", "")[:9]).isdecimal() and int(limit):
-        threads = min(threads, int(limit))
     if executor == "slurm":
+        if threads is not None:
+            raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
         return Plan(executor, throttle=parallel, trials_per_job=trials_per_job)
-    return Plan(executor, workers, threads)
+    cores, gpus = len(os.sched_getaffinity(0)), len(visible_devices()) if device != "cpu" else 0
+    workers = parallel or gpus or max(1, cores // (threads or 1))
+    return Plan(executor, workers, threads or (max(1, cores // workers) if gpus else 1))
 
 
 def failure_lines(summary: RunSummary, retry: str) -> list[str]:

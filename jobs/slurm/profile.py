@@ -32,7 +32,7 @@ class Profile(BaseModel):
     nodes: Count = Field(default=1, description="nodes per job")
     tasks: Count = Field(default=1, description="processes per node, which share the samples of each micro-batch")
     gpus: int = Field(default=0, ge=0, le=10**6, description="GPUs per node")
-    cpus: Count = Field(default=1, description="CPU cores per process")
+    cpus: Count = Field(default=1, description="CPU cores per process, and so per trial if K run side by side")
     memory: float | None = Field(default=None, ge=0.001, le=10**6, description="GB per node")
     time: Count = Field(default=60, description="time limit of a job in minutes")
     signal_delay: Count = Field(default=90, description="seconds between the checkpoint signal and the time limit")
@@ -53,7 +53,7 @@ class Profile(BaseModel):
         parameters = {
             **self.model_dump(include={"time", "nodes", "partition", "account", "qos", "constraint"}),
             "ntasks_per_node": self.tasks,
-            "cpus_per_task": self.cpus,
+            "cpus_per_task": self.cpus * self.trials_at_a_time,
             "gpus_per_node": self.gpus or None,
             "mem": f"{self.memory * 1024:.0f}MB" if self.memory else None,
             "signal_delay_s": self.signal_delay,

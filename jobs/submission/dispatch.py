@@ -38,7 +38,7 @@ class Plan:
     Attributes:
         executor: local, debug or slurm.
         parallel: maximum number of local workers, counting those of other command lines.
-        threads: CPU threads per local worker.
+        threads: CPU threads per local worker; 0: torch's default.
         profile: the resources to request from a cluster.
         throttle: maximum number of an array's jobs that run at a time; None: no limit.
         trials_per_job: trials per job, one after the other.
@@ -152,7 +152,7 @@ def _start_debug(
     try:
         if claimed:
             store.submitted(submission.id, None)
-            executors.run_debug(_worker(settings, claimed, submission))
+            executors.run_debug(_worker(replace(settings, threads=plan.threads), claimed, submission))
     finally:
         slot.close()
     return Dispatched(submission.id, claimed, 1) if claimed else None

@@ -113,8 +113,7 @@ class Worker:
     def run_side_by_side(self, settings: Settings, stop_requests: StopRequests) -> None:
         """Run the list in several processes, each of which runs the next available trial."""
         devices, count = visible_devices() if settings.device != "cpu" else [], self.trials_at_a_time
-        threads = settings.threads or len(os.sched_getaffinity(0))
-        settings = replace(settings, threads=max(1, threads // count), gpu_share=share_of_device(count, len(devices)))
+        settings = replace(settings, gpu_share=share_of_device(count, len(devices)))
         if not devices:
             with contextlib.suppress(InputError):  # reported for its trial
                 trials = [RunDirectory(Path(path)).trial() for path in self.directories[:count]]

@@ -263,12 +263,30 @@ def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[...,
     assert "no log yet: the trial has not started" in empty.stderr
 
 
-@pytest.mark.parametrize(("limit", "threads"), [("1", 1), ("10000", None), ("", None), ("all", None)])
-def test_a_worker_has_at_most_its_share_of_the_cores(
-    monkeypatch: pytest.MonkeyPatch, limit: str, threads: int | None
-) -> None:
+def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     from jobs.cli.run_commands import make_plan
 
-    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    def plan(parallel: int | None, **options: Any) -> tuple[int, int]:
+        made = make_plan("local", parallel, ("local",), **options)
+        return made.parallel, made.threads
+
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
-    assert make_plan("local", 2, ("local",)).threads == (threads or 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert [plan(number) for number in (None, 1, 2, 16)] == [(8, 1), (1, 1), (2, 1), (16, 1)]
+    assert [plan(number, threads=4) for number in (None, 1, 16)] == [(2, 4), (1, 4), (16, 4)]
+    monkeypatch.setattr("jobs.worker.process_group.visible_devices", lambda: ["0", "1"])
+    assert [plan(number) for number in (None, 1, 4)] == [(2, 4), (1, 8), (4, 2)]
+    assert plan(None, device="cpu") == (8, 1)
+    assert plan(None, threads=1) == (2, 1)
+
+
+def test_a_trial_has_the_threads_of_the_option(place: Workplace) -> None:
+    cases = ((["--parallel=1"], 1), (["--executor=debug"], 1), (["--threads=2", "--parallel=1"], 2))
+    for seeds, (options, threads) in enumerate(cases, start=1):
+        assert place.call("run", "tiny.yaml", f"--seeds={seeds}", *options).returncode == 0
+        last = [run for run in place.directories() if run.trial().seed == seeds - 1]
+        environments = [json.loads((run.path / "environment.json").read_text(encoding="utf-8")) for run in last]
+        assert [environment["threads"] for environment in environments] == [threads] * 2
+    refused = place.call("submit", "--executor=slurm", "--threads=2")
+    assert refused.returncode == 2
+    assert "--threads: not with --executor slurm: set `cpus` in the cluster profile" in refused.stderr
