@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.predictions.recorder import LOSS_DECIMALS, PROBABILITY_DECIMALS, Recorder, rounded
 from harness.predictions.schema import Kind, Ratio
@@ -38,8 +38,12 @@ class Classifier(PresetTask):
         from torch.nn.functional import cross_entropy
 
         inputs, labels = batch
-        logits = model(inputs)
+        logits = self.logits(model, inputs)
         return cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), logits
+
+    def logits(self, model: nn.Module, inputs: Any) -> Tensor:
+        """Return logits (B, classes)."""
+        return cast("Tensor", model(inputs))
 
     def correct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return whether each prediction is correct, as booleans (B,), or its score from 0 to 1."""
@@ -55,7 +59,7 @@ class Classifier(PresetTask):
         total = 0
         metric = ACCURACY if ACCURACY in self.metrics else self.metrics[0]
         for inputs, labels in batches:
-            logits = model(inputs)
+            logits = self.logits(model, inputs)
             scores = self.correct(logits, labels)
             correct += scores.sum().item()
             total += len(labels)

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
+from harness.errors import InputError
+
 CHARACTERS = "characters"
 """The feature with shape (B, T, C): character ids, 0 for padding; all others have shape (B, T)."""
 CHARACTER_DIM = 32
 KERNEL = 3
+HASH_PRIME = 1_000_003
+LINEAR_SCALE = 30.0
+"""Factor of the weights of `LinearNgrams`."""
 Pooling = Literal["mean", "max", "first"]
+
+
+@dataclass(frozen=True)
+class Head:
+    """The options of a head.
+
+    Attributes:
+        pooling: of the vectors of a text.
+        dropout: on pooled vectors, or on those of each word.
+        linear_bigrams: hash buckets of the bigrams of a `LinearNgrams`; None: without it.
+    """
+
+    pooling: Pooling
+    dropout: float
+    linear_bigrams: int | None = None
 
 
 def word_embedding(size: int, dim: int) -> nn.Embedding:
@@ -59,10 +80,43 @@ class CharacterEmbedding(nn.Module):
         return cast(Tensor, channels.masked_fill(~real.any(dim=1, keepdim=True), 0.0).view(batch, words, -1))
 
 
+def bigram_buckets(tokens: Tensor, buckets: int) -> Tensor:
+    """Return a hash bucket for each token and the one before it: ids (B, T) → 1 to `buckets` (B, T), 0 for padding."""
+    before = nn.functional.pad(tokens, (1, -1))
+    return (1 + (before * HASH_PRIME + tokens) % buckets).masked_fill(tokens == 0, 0)
+
+
+class LinearNgrams(nn.Module):
+    """A linear classifier of words and word bigrams, whose logits are added to those of an encoder.
+
+    It is wide and deep learning (Cheng et al. 2016, Section 3) with the features of Joulin et al. (2017, Section 2.2).
+    The weights start at 0. They are stored divided by `LINEAR_SCALE`, because Adam changes a number by about the
+    learning rate in a step, which is too little for the weights of rare words.
+    """
+
+    def __init__(self, vocabulary: int, buckets: int, classes: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, classes, padding_idx=0)
+        self.bigrams = nn.Embedding(1 + buckets, classes, padding_idx=0)
+        nn.init.zeros_(self.words.weight)
+        nn.init.zeros_(self.bigrams.weight)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Classify texts: token ids (B, T) → logits (B, classes)."""
+        weights = self.words(tokens) + self.bigrams(bigram_buckets(tokens, self.bigrams.num_embeddings - 1))
+        lengths = (tokens != 0).sum(dim=1, keepdim=True)
+        return cast(Tensor, LINEAR_SCALE * weights.sum(dim=1) / lengths.sqrt())
+
+
 class TextEncoder(Protocol):
     """An nn.Module that encodes tokens as contextual vectors."""
 
     width: int
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        """The token embedding."""
+        ...
 
     def __call__(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Encode token ids (B, T) and ids by feature → vectors (B, T, width), and a mask of real tokens (B, T)."""
@@ -70,17 +124,20 @@ class TextEncoder(Protocol):
 
 
 class TextClassifier(nn.Module):
-    """An encoder, pooling over the real tokens, and a linear classifier."""
+    """An encoder, pooling over the real tokens, and a linear classifier, possibly beside a `LinearNgrams`."""
 
-    def __init__(self, encoder: TextEncoder, classes: int, pooling: Pooling, dropout: float) -> None:
+    def __init__(self, encoder: TextEncoder, classes: int, options: Head) -> None:
         super().__init__()
-        self.encoder, self.pooling = encoder, pooling
-        self.dropout = nn.Dropout(dropout)
+        self.encoder, self.pooling = encoder, options.pooling
+        self.dropout = nn.Dropout(options.dropout)
         self.classifier = nn.Linear(encoder.width, classes)
+        buckets = options.linear_bigrams
+        self.linear = None if buckets is None else LinearNgrams(encoder.embedding.num_embeddings, buckets, classes)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Classify texts: token ids (B, T) → logits (B, classes)."""
-        return cast(Tensor, self.classifier(self.dropout(pool(*self.encoder(tokens), self.pooling))))
+    def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Classify texts: token ids (B, T) and ids by feature → logits (B, classes)."""
+        logits = self.classifier(self.dropout(pool(*self.encoder(tokens, features), self.pooling)))
+        return cast(Tensor, logits if self.linear is None else logits + self.linear(tokens))
 
 
 class Tagger(TextClassifier):
@@ -108,18 +165,19 @@ class Tagger(TextClassifier):
 class PairClassifier(nn.Module):
     """A shared encoder, and a 2-layer ReLU MLP on [u; v; |u − v|; u ⊙ v] (DropAttention, Section 5.3)."""
 
-    def __init__(self, encoder: TextEncoder, classes: int, pooling: Pooling, dropout: float) -> None:
+    def __init__(self, encoder: TextEncoder, classes: int, options: Head) -> None:
         super().__init__()
-        self.encoder, self.pooling = encoder, pooling
-        width = encoder.width
+        self.encoder, self.pooling = encoder, options.pooling
+        width, dropout = encoder.width, options.dropout
         self.classifier = nn.Sequential(
             nn.Dropout(dropout), nn.Linear(4 * width, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, classes)
         )
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Classify pairs: token ids (B, 2, T) of premise and hypothesis → logits (B, classes)."""
+    def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Classify pairs: token ids (B, 2, T) of premise and hypothesis, and ids by feature → logits (B, classes)."""
         # Both texts are encoded in one pass, so that the encoder's sites are called once.
-        pooled = pool(*self.encoder(tokens.flatten(0, 1)), self.pooling)
+        flat = None if features is None else {name: ids.flatten(0, 1) for name, ids in features.items()}
+        pooled = pool(*self.encoder(tokens.flatten(0, 1), flat), self.pooling)
         u, v = pooled.unflatten(0, (-1, 2)).unbind(1)
         return cast(Tensor, self.classifier(torch.cat([u, v, (u - v).abs(), u * v], dim=-1)))
 
@@ -137,11 +195,11 @@ HEADS = {"text": TextClassifier, "words": Tagger, "pair": PairClassifier}
 """The head for the unit that is labeled."""
 
 
-def with_head(build_encoder: Callable[..., tuple[TextEncoder, Pooling, float]]) -> Callable[..., nn.Module]:
+def with_head(build_encoder: Callable[..., tuple[TextEncoder, Head]]) -> Callable[..., nn.Module]:
     """Turn a function that builds an encoder into a builder of a model with a head.
 
     Args:
-        build_encoder: returns an encoder, and the pooling and dropout of its head.
+        build_encoder: returns an encoder, and the options of its head.
 
     Returns:
         a function that returns a `TextClassifier`, `Tagger` or `PairClassifier`. It has the arguments of
@@ -150,7 +208,9 @@ def with_head(build_encoder: Callable[..., tuple[TextEncoder, Pooling, float]]) 
 
     @wraps(build_encoder)
     def build(*args: Any, classes: int, head: str = "text", **data: Any) -> nn.Module:
-        encoder, pooling, dropout = build_encoder(*args, **data)
-        return HEADS[head](encoder, classes, pooling, dropout)
+        encoder, options = build_encoder(*args, **data)
+        if options.linear_bigrams is not None and head != "text":
+            raise InputError(f"linear_bigrams={options.linear_bigrams}: only for text classification")
+        return HEADS[head](encoder, classes, options)
 
     return build

@@ -11,7 +11,14 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head, word_embedding
+from adapters.text.text_encoders import (
+    FeatureEmbedding,
+    Head,
+    TextEncoder,
+    bigram_buckets,
+    with_head,
+    word_embedding,
+)
 from harness.attention.key_values import KeyValues
 from harness.errors import InputError
 from harness.models.attention import attend
@@ -19,8 +26,6 @@ from harness.models.kept_heads import JointProjections
 from harness.regularizers.base import Site
 from harness.regularizers.output import regularized_output
 from harness.validation import StrictModel, model_options
-
-HASH_PRIME = 1_000_003
 
 
 class TextOptions(StrictModel):
@@ -47,6 +52,11 @@ class TextOptions(StrictModel):
     )
     bigrams: int | None = Field(
         default=None, ge=1, description="hash buckets of the embeddings of word bigrams (Joulin et al. 2017, 2.2)"
+    )
+    linear_bigrams: int | None = Field(
+        default=None,
+        ge=1,
+        description="hash buckets of the bigrams of a linear classifier beside the encoder (Cheng et al. 2016, 3)",
     )
 
     @field_validator("convolution")
@@ -97,7 +107,8 @@ class Encoder(nn.Module):
             # Normalized to the scale of embeddings without features, to keep the weight of positions.
             hidden = (hidden + self.features(features or {})) / math.sqrt(1 + len(self.features.tables))
         if self.bigrams is not None:
-            hidden = (hidden + self.bigrams(self.bigram_ids(tokens))) / math.sqrt(2)
+            buckets = bigram_buckets(tokens, self.bigrams.num_embeddings - 1)
+            hidden = (hidden + self.bigrams(buckets)) / math.sqrt(2)
         hidden = self.dropout(hidden * self.scale + self.positions[: tokens.shape[1]])
         if self.convolution is not None:
             words = (hidden * real[..., None]).transpose(1, 2)  # without the positions of padding
@@ -108,13 +119,6 @@ class Encoder(nn.Module):
         for layer in self.layers:
             hidden = layer(hidden, mask)
         return self.norm(hidden), real
-
-    def bigram_ids(self, tokens: Tensor) -> Tensor:
-        """Return a bucket for each token and the one before it: ids (B, T) → (B, T), 0 for padding."""
-        assert self.bigrams is not None
-        before = functional.pad(tokens, (1, -1))
-        buckets = (before * HASH_PRIME + tokens) % (self.bigrams.num_embeddings - 1)
-        return (1 + buckets).masked_fill(tokens == 0, 0)
 
 
 class EncoderLayer(nn.Module):
@@ -183,7 +187,7 @@ def sinusoids(length: int, dim: int) -> Tensor:
 @with_head
 def build_text_transformer(
     name: str, options: Mapping[str, Any], *, vocabulary: int, max_length: int, features: Mapping[str, int] = {}
-) -> tuple[TextEncoder, Pooling, float]:
+) -> tuple[TextEncoder, Head]:
     """Build the model with random weights: an `Encoder` with the head that `with_head` describes.
 
     Args:
@@ -199,4 +203,5 @@ def build_text_transformer(
     checked = model_options(TextOptions, name, options)
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
-    return Encoder(checked, vocabulary, max_length, features), checked.pooling, checked.dropout
+    head = Head(checked.pooling, checked.dropout, checked.linear_bigrams)
+    return Encoder(checked, vocabulary, max_length, features), head

@@ -11,7 +11,7 @@ import transformers
 from pydantic import Field
 from torch import Tensor, nn
 
-from adapters.text.text_encoders import FeatureEmbedding, Pooling, TextEncoder, with_head
+from adapters.text.text_encoders import FeatureEmbedding, Head, Pooling, TextEncoder, with_head
 from harness.errors import InputError
 from harness.validation import StrictModel, model_options
 
@@ -118,7 +118,7 @@ class Subwords:
 @with_head
 def build_bert(
     name: str, options: Mapping[str, Any], *, vocabulary: int, max_length: int, features: Mapping[str, int] = {}
-) -> tuple[TextEncoder, Pooling, float]:
+) -> tuple[TextEncoder, Head]:
     """Build a BERT with random weights; `options` are fields of `BertOptions`, or `word_dim` if it equals `dim`.
 
     The other arguments and the errors are those of `adapters.text.text_transformer.build_text_transformer`.
@@ -142,7 +142,7 @@ def build_bert(
         pad_token_id=PADDING,
     )
     encoder = TransformersEncoder(transformers.BertModel(config, add_pooling_layer=False), features, PADDING)
-    return encoder, checked.pooling, checked.head_dropout
+    return encoder, Head(checked.pooling, checked.head_dropout)
 
 
 @with_head
@@ -154,7 +154,7 @@ def build_pretrained(
     max_length: int,
     features: Mapping[str, int] = {},
     weights: Path | None = None,
-) -> tuple[TextEncoder, Pooling, float]:
+) -> tuple[TextEncoder, Head]:
     """Build an encoder with the weights of a folder written by `save_pretrained`; the head has random weights.
 
     The folder determines the number of token ids, so that `vocabulary` is ignored. `features` must be empty, because
@@ -188,7 +188,7 @@ def build_pretrained(
     positions = config.max_position_embeddings - (padding + 1 if config.model_type in POSITIONS_AFTER_PADDING else 0)
     if max_length > positions:
         raise InputError(f"model {name}: max_length={max_length}: {weights} has {positions} positions")
-    return TransformersEncoder(model, {}, padding), checked.pooling, checked.head_dropout
+    return TransformersEncoder(model, {}, padding), Head(checked.pooling, checked.head_dropout)
 
 
 def _first_line(error: Exception) -> str:

@@ -19,6 +19,7 @@ from harness.trials.trial import Trial
 from tasks.data.fingerprint import fingerprint
 from tasks.data.read import Data
 from tasks.metrics import Classifier
+from tasks.text.features import WordFeatures, mask_features, pad_features
 from tasks.text.spec import TextRecipe, TextSpec
 from tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words
 from tasks.weights import resolve_weights
@@ -152,8 +153,11 @@ class LabeledTextTask(TextTask, Classifier):
         """Read the texts, build the vocabulary, and encode the texts."""
         data: Any = self.read_data(self.data_type)
         self.classes = data.classes
-        train = chain.from_iterable(getattr(data.train, field) for field in self.fields)
-        self.tokenizer = self.make_tokenizer(map(split_words, train))
+        train = [getattr(data.train, field) for field in self.fields]
+        self.tokenizer = self.make_tokenizer(map(split_words, chain(*train)))
+        names = self.recipe.features or ()
+        self.word_features = WordFeatures(names, [split_words(text) for text in chain(*train)] if names else [])
+        self.features: dict[str, list[tuple[dict[str, Tensor], ...]]] = {}
         self.tokens: dict[str, list[tuple[Tensor, ...]]] = {}
         self.content_ids: dict[str, list[str]] = {}
         max_length = self.recipe.max_length
@@ -169,22 +173,52 @@ class LabeledTextTask(TextTask, Classifier):
                     f"{split}: {truncated:,} of {len(lengths):,} texts truncated to max_length={max_length}"
                 )
             self.tokens[split] = [tuple(map(self.truncate, texts)) for texts in zip(*encoded, strict=True)]
+            if self.recipe.features:
+                features = [map(self.text_features, getattr(rows, field)) for field in self.fields]
+                self.features[split] = list(zip(*features, strict=True))
         self.labels = {name: torch.as_tensor(split.labels) for name, split in data.splits().items()}
         self.lengths = {split: [max(map(len, texts)) for texts in samples] for split, samples in self.tokens.items()}
         self.check_window()
+
+    def text_features(self, text: str) -> dict[str, Tensor]:
+        """Return the ids of the features of the words of a text, at least one and at most `max_length`."""
+        return self.word_features.encode(self.tokenizer.truncate(split_words(text) or [""], self.recipe.max_length))
+
+    def model_sizes(self) -> dict[str, Any]:
+        return {**super().model_sizes(), **({"features": self.word_features.sizes} if self.recipe.features else {})}
 
     def example_id(self, split: Split, index: int) -> str | None:
         """Return an id by the texts and the class of a sample; None on train."""
         return self.content_ids[split][index] if split in self.content_ids else None
 
-    def batch(self, split: Split, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return padded token ids, (B, T) or for pairs (B, 2, T), and labels (B,)."""
-        tokens = self.pad(split, [text for index in indices for text in self.tokens[split][index]])
-        if len(self.fields) > 1:
-            tokens = tokens.unflatten(0, (-1, len(self.fields)))
-        return tokens, self.labels[split][list(indices)]
+    def batch(self, split: Split, indices: Sequence[int]) -> tuple[Any, Tensor]:
+        """Return inputs and labels (B,).
 
-    def mask_tokens(
-        self, batch: tuple[Tensor, Tensor], share: float, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
-        return self.pad_words(batch[0], share, generator), batch[1]
+        The inputs are padded token ids, (B, T) or for pairs (B, 2, T). With `features` they are a tuple of those and
+        the padded ids by feature.
+        """
+        tokens = self.pad(split, [text for index in indices for text in self.tokens[split][index]])
+        labels = self.labels[split][list(indices)]
+        if not self.recipe.features:
+            return self.by_field(tokens), labels
+        features = pad_features([text for index in indices for text in self.features[split][index]])
+        return (self.by_field(tokens), {name: self.by_field(ids) for name, ids in features.items()}), labels
+
+    def by_field(self, ids: Tensor) -> Tensor:
+        """Separate the texts of each pair: (2 B, …) → (B, 2, …). Return other ids as they are."""
+        return ids.unflatten(0, (-1, len(self.fields))) if len(self.fields) > 1 else ids
+
+    def num_loss_terms(self, batch: tuple[Any, Tensor]) -> float:
+        """Return the number of samples."""
+        return len(batch[1])
+
+    def logits(self, model: nn.Module, inputs: Any) -> Tensor:
+        """Return logits (B, classes)."""
+        return cast(Tensor, model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs))
+
+    def mask_tokens(self, batch: tuple[Any, Tensor], share: float, generator: torch.Generator) -> tuple[Any, Tensor]:
+        inputs, labels = batch
+        if isinstance(inputs, Tensor):
+            return self.pad_words(inputs, share, generator), labels
+        tokens = self.pad_words(inputs[0], share, generator)
+        return (tokens, mask_features(inputs[1], tokens == self.tokenizer.padding)), labels

@@ -19,13 +19,11 @@ from harness.trials.task import Split
 from tasks.data.text.tagged import TaggedData, TaggedSplit
 from tasks.metrics import ACCURACY
 from tasks.text.base import TextTask
-from tasks.text.spec import CHARACTERS, F1, SPELLING, SequenceLabellingSpec
-from tasks.text.tokenizer import PADDING, UNKNOWN, build_vocab
+from tasks.text.features import WordFeatures, mask_features, pad_features
+from tasks.text.spec import F1, SequenceLabellingSpec
 
 UNTAGGED = -100
 """The tag id of padding, which the loss ignores."""
-MAX_WORD_CHARS = 24
-"""Maximum number of characters encoded per word: half of them from its start, half from its end."""
 
 
 class SequenceLabelling(TextTask, SequenceLabellingSpec):
@@ -43,7 +41,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         self.splits: Mapping[str, TaggedSplit] = self.data.splits()
         self.tokenizer = self.make_tokenizer(self.data.train.words)
         tag_ids = {tag: number for number, tag in enumerate(self.classes)}
-        self.features = {name: self.build_feature_vocab(name) for name in self.recipe.features}
+        self.features = WordFeatures(self.recipe.features, self.data.train.words, self.data.train.columns)
         self.parts = {name: self.split_sentences(name, split) for name, split in self.splits.items()}
         self.tokens: dict[str, list[Tensor]] = {}
         self.first_tokens: dict[str, list[Tensor]] = {}
@@ -56,15 +54,6 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
             self.tags[name] = list(map(torch.tensor, tags))
         self.lengths = {split: [len(tokens) for tokens in rows] for split, rows in self.tokens.items()}
         self.check_window()
-
-    def build_feature_vocab(self, name: str) -> dict[str, int]:
-        """Return the ids of the values that a feature has in train."""
-        train = self.splits["train"]
-        if name == CHARACTERS:
-            return build_vocab(character for words in train.words for word in words for character in word)
-        if name in SPELLING:
-            return build_vocab((SPELLING[name](word) for words in train.words for word in words), min_count=2)
-        return build_vocab(value for values in train.columns[name] for value in values)
 
     def split_sentences(self, name: str, split: TaggedSplit) -> list[tuple[int, slice]]:
         """Return (sentence, its words) of each part of at most `max_length` tokens; note sentences in parts."""
@@ -85,8 +74,7 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
         return parts
 
     def model_sizes(self) -> dict[str, Any]:
-        sizes = {name: UNKNOWN + 1 + len(values) for name, values in self.features.items()}
-        return {**super().model_sizes(), **({"features": sizes} if sizes else {})}
+        return {**super().model_sizes(), **({"features": self.features.sizes} if self.recipe.features else {})}
 
     def batch(self, split: Split, indices: Sequence[int]) -> dict[str, Any]:
         """Return token ids (B, T), feature ids (B, T) or (B, T, C), first tokens and tags (B, W), part numbers (B,)."""
@@ -97,36 +85,23 @@ class SequenceLabelling(TextTask, SequenceLabellingSpec):
             "part": torch.tensor(list(indices)),
             "words": sum(map(len, tags)),
         }
-        if self.features:
-            batch["features"] = {name: self.feature_ids(split, indices, name) for name in self.features}
+        if self.recipe.features:
+            batch["features"] = pad_features([self.part_features(split, index) for index in indices])
         if self.first_tokens[split]:
             batch["first"] = _pad([self.first_tokens[split][index] for index in indices], 0)
         return batch
 
-    def feature_ids(self, split: str, indices: Sequence[int], name: str) -> Tensor:
-        """Return the ids of one feature for the words of some parts: (B, W), or (B, W, C) for characters."""
-        vocab, rows = self.features[name], self.splits[split]
-        parts = [self.parts[split][index] for index in indices]
-        words = [rows.words[row][span] for row, span in parts]
-        if name == CHARACTERS:
-            ids = [[[vocab.get(c, UNKNOWN) for c in _shorten(word)] for word in sentence] for sentence in words]
-            longest = max(len(word) for sentence in ids for word in sentence)
-            padded = [[word + [PADDING] * (longest - len(word)) for word in sentence] for sentence in ids]
-            return _pad(list(map(torch.tensor, padded)), PADDING)
-        if name in SPELLING:
-            values = [[SPELLING[name](word) for word in sentence] for sentence in words]
-        else:
-            values = [list(rows.columns[name][row][span]) for row, span in parts]
-        return _pad([torch.tensor([vocab.get(value, UNKNOWN) for value in row]) for row in values], PADDING)
+    def part_features(self, split: str, index: int) -> dict[str, Tensor]:
+        """Return the ids of the features of the words of a part."""
+        rows, (row, span) = self.splits[split], self.parts[split][index]
+        return self.features.encode(
+            rows.words[row][span], {name: values[row][span] for name, values in rows.columns.items()}
+        )
 
     def mask_tokens(self, batch: dict[str, Any], share: float, generator: torch.Generator) -> dict[str, Any]:
         """See `TextTask.pad_words`; the features of masked words become padding, too."""
         tokens = self.pad_words(batch["tokens"], share, generator)
-        padding = tokens == self.tokenizer.padding
-        features = {
-            name: ids.masked_fill(padding.view(*padding.shape, *[1] * (ids.ndim - 2)), PADDING)
-            for name, ids in batch.get("features", {}).items()
-        }
+        features = mask_features(batch.get("features", {}), tokens == self.tokenizer.padding)
         return {**batch, "tokens": tokens, **({"features": features} if features else {})}
 
     def num_loss_terms(self, batch: dict[str, Any]) -> float:
@@ -249,7 +224,3 @@ def _entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
 def _pad(rows: Sequence[Tensor], value: int) -> Tensor:
     return nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
-
-
-def _shorten(word: str) -> str:
-    return word if len(word) <= MAX_WORD_CHARS else word[: MAX_WORD_CHARS // 2] + word[-MAX_WORD_CHARS // 2 :]

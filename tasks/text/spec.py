@@ -41,6 +41,16 @@ class TextRecipe(Recipe):
     vectors: str | None = Field(default=None, description="word vectors: a file or folder in DROPBENCH_DATA/vectors")
     vectors_fingerprint: str | None = Field(default=None, description="fingerprint of `vectors`; filled in")
     freeze_vectors: bool = False
+    features: tuple[str, ...] | None = Field(
+        default=None, description=f"features added to each word: {', '.join(SPELLING)}, {CHARACTERS}"
+    )
+
+    @field_validator("features", mode="before")
+    @classmethod
+    def _listed_features(cls, value: Any) -> Any:
+        # The command line gives names separated by commas, or "none".
+        names = tuple(name for name in value.split(",") if name != "none") if isinstance(value, str) else value
+        return names or cls.model_fields["features"].default
 
 
 class TaggingRecipe(TextRecipe):
@@ -48,16 +58,8 @@ class TaggingRecipe(TextRecipe):
 
     features: tuple[str, ...] = Field(
         default=(),
-        description=f"word features added to the word: {', '.join(SPELLING)}, {CHARACTERS}, a column of the data",
+        description=f"features added to each word: {', '.join(SPELLING)}, {CHARACTERS}, a column of the data",
     )
-
-    @field_validator("features", mode="before")
-    @classmethod
-    def _listed_features(cls, value: Any) -> Any:
-        # The command line gives names separated by commas, or "none".
-        if isinstance(value, str):
-            return tuple(name for name in value.split(",") if name != "none")
-        return value
 
 
 class TextSpec(PresetTask):
@@ -77,6 +79,18 @@ class TextSpec(PresetTask):
 
         path = locate_vectors(name, settings)
         return {"vectors_fingerprint": fingerprint(path.parent, [path])}
+
+    @classmethod
+    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
+        """See `Task.trial_for`; raises InputError also for features that neither words nor the data have."""
+        trial = super().trial_for(request, settings)
+        valid = [*SPELLING, CHARACTERS, *locate(request.data, settings.data, settings.folders).dataset.columns]
+        for name in trial.recipe.get("features", ()):
+            if "tokenizer" in MODELS.entry(trial.model).facts:
+                raise InputError(f"features={name}: model '{trial.model}' has its own tokenizer: expected no features")
+            if name not in valid:
+                raise unknown_name(f"feature of data '{request.data}'", name, valid)
+        return trial
 
 
 class TextClassificationSpec(TextSpec):
@@ -101,15 +115,3 @@ class SequenceLabellingSpec(TextSpec):
     recipe_type: ClassVar[type[Recipe]] = TaggingRecipe
     metrics: ClassVar[tuple[Metric, ...]] = (F1, ACCURACY, Metric("precision"), Metric("recall"))
     recipe: TaggingRecipe
-
-    @classmethod
-    def trial_for(cls, request: TrialRequest, settings: Settings) -> Trial:
-        """See `Task.trial_for`; raises InputError also for features that neither words nor the data have."""
-        trial = super().trial_for(request, settings)
-        valid = [*SPELLING, CHARACTERS, *locate(request.data, settings.data, settings.folders).dataset.columns]
-        for name in trial.recipe["features"]:
-            if "tokenizer" in MODELS.entry(trial.model).facts:
-                raise InputError(f"features={name}: model '{trial.model}' has its own tokenizer: expected no features")
-            if name not in valid:
-                raise unknown_name(f"feature of data '{request.data}'", name, valid)
-        return trial

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.text.text_encoders import CHARACTERS, FeatureEmbedding
+from adapters.text.text_encoders import CHARACTERS, LINEAR_SCALE, FeatureEmbedding, LinearNgrams, bigram_buckets
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.models.regularize import bind, watch
@@ -135,12 +135,48 @@ def test_attention_of_bert_is_computed_by_attend() -> None:
 
 def test_bigrams_embed_a_token_with_the_one_before_it() -> None:
     model: Any = build("text-transformer", "words", bigrams=10_000)
-    ids = model.encoder.bigram_ids(torch.tensor([[2, 3, 2, 3, 0], [3, 2, 3, 4, 5]]))
+    ids = bigram_buckets(torch.tensor([[2, 3, 2, 3, 0], [3, 2, 3, 4, 5]]), 10_000)
     assert ids[0, 1] == ids[0, 3] == ids[1, 2]
     assert ids[0, 0] != ids[0, 2]  # the first token of a text is no bigram of two tokens
     assert ids[0, 4] == 0
     assert ids.unique().numel() == 1 + 6
     assert 0 < ids.max() < model.encoder.bigrams.num_embeddings
+
+
+def test_a_linear_classifier_of_words_and_bigrams_is_added_to_the_logits() -> None:
+    plain: Any = build("text-transformer", "text").eval()
+    wide: Any = build("text-transformer", "text", linear_bigrams=10_000).eval()
+    (tokens,) = inputs("text")
+    torch.testing.assert_close(wide(tokens), plain(tokens))  # its weights start at 0
+    ngrams: LinearNgrams = wide.linear
+    with torch.no_grad():
+        ngrams.words.weight[1:] = torch.randn(VOCABULARY - 1, CLASSES)
+        ngrams.bigrams.weight[1:] = torch.randn(10_000, CLASSES)
+    for row, logits in zip(tokens, wide(tokens) - plain(tokens), strict=True):
+        real = row[row != 0]
+        pairs = bigram_buckets(real[None], 10_000)[0]
+        total = ngrams.words.weight[real].sum(dim=0) + ngrams.bigrams.weight[pairs].sum(dim=0)
+        torch.testing.assert_close(logits, LINEAR_SCALE * total / len(real) ** 0.5, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("head", ["words", "pair"])
+def test_a_linear_classifier_is_refused_where_no_text_is_classified(head: str) -> None:
+    with pytest.raises(InputError, match="linear_bigrams=9: only for text classification"):
+        build("text-transformer", head, linear_bigrams=9)
+
+
+@pytest.mark.parametrize("head", ["text", "pair"])
+@pytest.mark.parametrize("name", SMALL)
+def test_features_change_the_class_of_their_text_alone(name: str, head: str) -> None:
+    model: Any = build(name, head, FEATURES).eval()
+    tokens, features = inputs("words")
+    if head == "pair":
+        tokens, features = tokens.unflatten(0, (2, 2)), {key: ids.unflatten(0, (2, 2)) for key, ids in features.items()}
+    changed = features["case"].clone()
+    changed[1] = changed[1] % 4 + 1
+    difference = (model(tokens, {**features, "case": changed}) - model(tokens, features)).abs().amax(dim=1)
+    assert difference[1] > 1e-5
+    assert difference[0] == 0
 
 
 def test_embeddings_are_one_site_that_is_called_once_beside_a_convolution() -> None:

@@ -85,11 +85,13 @@ def test_a_batch_has_a_row_for_each_sentence(task: SequenceLabelling) -> None:
 def test_features_match_the_words(task: SequenceLabelling) -> None:
     words = task.splits["test"].words[0]
     batch = task.batch("test", [0])
-    suffixes = task.features["suffix3"]
+    suffixes = task.features.vocabularies["suffix3"]
     assert batch["features"]["suffix3"][0].tolist() == [suffixes.get(word[-3:].lower(), UNKNOWN) for word in words]
     columns = task.splits["test"].columns["pos"][0]
-    assert batch["features"]["pos"][0].tolist() == [task.features["pos"].get(value, UNKNOWN) for value in columns]
-    spelled = [[task.features["characters"].get(letter, UNKNOWN) for letter in word] for word in words]
+    assert batch["features"]["pos"][0].tolist() == [
+        task.features.vocabularies["pos"].get(value, UNKNOWN) for value in columns
+    ]
+    spelled = [[task.features.vocabularies["characters"].get(letter, UNKNOWN) for letter in word] for word in words]
     for row, letters in zip(batch["features"]["characters"][0].tolist(), spelled, strict=True):
         assert row == letters + [PADDING] * (len(row) - len(letters))
 

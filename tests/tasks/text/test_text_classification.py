@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training.engine import run_trial
 from harness.trials.task import TASKS
 from harness.trials.trial import TrialRequest
 from tasks.text.text_classification import TextClassification
-from tasks.text.tokenizer import PADDING, UNKNOWN, WordTokenizer
+from tasks.text.tokenizer import PADDING, UNKNOWN, WordTokenizer, split_words
 
 
 def make(**overrides: Any) -> TextClassification:
@@ -74,6 +75,40 @@ def test_word_dropout_is_applied_only_in_training() -> None:
     assert 0.4 < share < 0.6
     assert torch.equal(hidden[~real], plain[~real])
     assert torch.equal(task.batch("test", range(9))[0], make(word_dropout=0.0).batch("test", range(9))[0])
+
+
+def test_features_are_those_of_the_words_up_to_the_maximum_length() -> None:
+    task = make(max_length=6, features="suffix3,case,characters")
+    (tokens, features), labels = task.batch("test", range(9))
+    assert torch.equal(labels, task.labels["test"][:9])
+    for index, text in enumerate(task.texts["test"].texts[:9]):
+        words = split_words(text)[:6]
+        assert task.word_features.encode(words)["suffix3"].tolist() == features["suffix3"][index, : len(words)].tolist()
+        for ids in features.values():
+            assert (ids[index].reshape(tokens.shape[1], -1)[:, 0] != PADDING).tolist() == (tokens[index] != 0).tolist()
+    masked, _ = task.mask_tokens(((tokens, features), labels), 0.5, torch.Generator().manual_seed(0))
+    hidden = (masked[0] == PADDING) & (tokens != PADDING)
+    assert hidden.any()
+    assert all((ids[hidden] == PADDING).all() for ids in masked[1].values())
+
+
+def test_features_of_an_unseen_word_are_known() -> None:
+    task = make(features="suffix3", min_count=1000)  # every word is out of vocabulary
+    (tokens, features), _ = task.batch("dev", range(20))
+    assert set(tokens.unique().tolist()) <= {PADDING, UNKNOWN}
+    assert features["suffix3"].max() > UNKNOWN
+
+
+def test_no_features_are_the_default_and_change_no_id() -> None:
+    trials = [make(**options).trial for options in ({}, {"features": "none"})]
+    assert "features" not in trials[0].recipe
+    assert trials[0].recipe == trials[1].recipe
+
+
+@pytest.mark.parametrize("name", ["sufix3", "pos"])
+def test_an_unknown_feature_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"unknown feature of data 'trec-synthetic' '{name}'"):
+        make(features=name)
 
 
 def test_accuracy_is_the_share_of_correct_predictions(task: TextClassification) -> None:

@@ -45,6 +45,16 @@ def test_a_batch_is_pairs_of_padded_texts(task: TextualEntailment) -> None:
     assert tokens.shape[2] == max(task.lengths["dev"][index] for index in (4, 1, 7))
 
 
+def test_features_of_a_pair_are_shaped_as_its_tokens() -> None:
+    task = make(features="case,characters")
+    (tokens, features), _ = task.batch("dev", [4, 1, 7])
+    assert features["case"].shape == tokens.shape
+    assert features["characters"].shape[:3] == tokens.shape
+    assert torch.equal(features["case"] == PADDING, tokens == PADDING)
+    model = task.build_model().eval()
+    assert task.logits(model, (tokens, features)).shape == (3, len(task.classes))
+
+
 def test_tokens_do_not_depend_on_the_tokenization_of_a_split(tmp_path: Path) -> None:
     rows = {"train": "Two dogs aren't running, are they?", "dev": "Two dogs aren ' t running , are they ?"}
     rows["test"] = rows["dev"]
