@@ -28,13 +28,18 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", h
 
 
 def opened(settings: Settings) -> Store:
-    """Open the database, or an empty one in memory if it does not exist: reading creates no file."""
+    """Open the database, or a private empty one if it does not exist: reading creates no file."""
+    from db.reference.load import private_database
     from db.schema.connection import connect
-    from db.store.store import open_store
+    from db.schema.tables import METADATA
+    from db.store.store import Store, open_store
 
     url = connect(settings.database).url
-    absent = url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists()
-    return open_store("sqlite://" if absent else settings.database)
+    if url.get_backend_name() != "sqlite" or not url.database or Path(url.database).exists():
+        return open_store(settings.database)
+    engine = private_database()
+    METADATA.create_all(engine)  # Alembic takes longer
+    return Store(engine)
 
 
 def split(values: list[str] | None) -> list[str]:

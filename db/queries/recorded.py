@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache, partial
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import func, select
 
 from db.schema.connection import reading
 from db.schema.tables import Configs, Memberships, Trials
@@ -29,67 +30,94 @@ class AmbiguousFilesError(InputError):
     """The database has trials on several versions of the files, and the files are not on this machine."""
 
 
-def trials_of(cell: Cell, settings: Settings, store: Store) -> list[Trial]:
-    """Return one trial per seed, for which missing data, weights and other files are looked up in the database.
+def trials_of(cells: Iterable[Cell], settings: Settings, store: Store) -> list[list[Trial]]:
+    """Return the trials of each cell, one per seed; missing data, weights and files are looked up in the database.
 
     Raises:
         AmbiguousFilesError: the database has trials on several versions of the missing files.
         InputError: fields do not fit together, or files are missing here and the database has no such trial either.
     """
-    trial = _recorded(cell, store, chosen=True) if cell.fingerprints else None
+    recorded = _Recorded(store)
+    return [_trials(cell, settings, recorded) for cell in cells]
+
+
+def _trials(cell: Cell, settings: Settings, recorded: _Recorded) -> list[Trial]:
+    trial = recorded.trial(cell, chosen=True) if cell.fingerprints else None
     if trial is None:
         try:
             return cell.trials(settings)
         except InputError:
-            trial = _recorded(cell, store)
+            trial = recorded.trial(cell)
             if trial is None:
                 raise
     return [trial.model_copy(update={"seed": seed}) for seed in cell.seeds]
 
 
-def _recorded(cell: Cell, store: Store, *, chosen: bool = False) -> Trial | None:
-    """Return a trial of a cell, with any seed, on recorded files; if `chosen`, only on files that the cell names."""
-    draft = spec_of(cell.request.task).draft_for(cell.request)
-    if draft is None:
-        return None
-    with reading(store.engine) as connection:
-        label = _data_fingerprint(connection, cell)
+class _Recorded:
+    """The trials of a database; each is read once for all candidates of a cell."""
+
+    def __init__(self, store: Store) -> None:
+        self._read = cache(partial(_read, store))
+        self._fingerprint = cache(partial(_data_fingerprint, store))
+
+    def trial(self, cell: Cell, *, chosen: bool = False) -> Trial | None:
+        """Return a trial of a cell, with any seed, on recorded files; if `chosen`, only on files that the cell names.
+
+        Raises:
+            AmbiguousFilesError: see `trials_of`.
+        """
+        draft = spec_of(cell.request.task).draft_for(cell.request)
+        label = self._fingerprint(cell.suite, cell.request.preset, cell.request.data, cell.fingerprints)
+        if draft is None or label is None:
+            return None
         columns = {key: getattr(draft, key) for key in ("task", "model", "schedule", "align", "preset")}
         columns |= {"data": draft.data.name, "fingerprint": label, "regularizer": draft.regularizer.name}
-        query = select(Configs.c.config, Trials.c.weights).join(Trials, Trials.c.config_id == Configs.c.id)
-        query = query.where(*(Configs.c[key] == value for key, value in columns.items()))
-        rows = connection.execute(query.order_by(Trials.c.created_at)).all()
-    target, path = draft.config(), draft.weights.path if draft.weights else None
-    by_digests = {
-        tuple(sorted(_digests(config).items())): (config, weights)
-        for config, weights in rows
-        if weights == path and _agrees(config, target)
-    }
-    named = {key: value for key, value in by_digests.items() if _is_chosen(cell, label or "", *dict(key).values())}
-    by_digests = named if named or chosen else by_digests
-    if len(by_digests) > 1:
-        texts = [dict(digests) for digests in by_digests]
-        differing = next(name for name in texts[0] if len({digests[name] for digests in texts}) > 1)
-        raise _ambiguous(differing.partition("_")[0], sorted({digests[differing] for digests in texts}))
-    for config, weights in by_digests.values():
-        return load_trial(config, 0, weights).model_copy(update={"result_versions": draft.result_versions})
-    return None
+        target, path = draft.config(), draft.weights.path if draft.weights else None
+        by_digests = {
+            tuple(sorted(_digests(config).items())): (config, weights)
+            for config, weights in self._read(tuple(columns.items()))
+            if weights == path and _agrees(config, target)
+        }
+        named = {
+            key: value for key, value in by_digests.items() if _is_chosen(cell.fingerprints, label, *dict(key).values())
+        }
+        by_digests = named if named or chosen else by_digests
+        if len(by_digests) > 1:
+            texts = [dict(digests) for digests in by_digests]
+            differing = next(name for name in texts[0] if len({digests[name] for digests in texts}) > 1)
+            raise _ambiguous(differing.partition("_")[0], sorted({digests[differing] for digests in texts}))
+        for config, weights in by_digests.values():
+            return load_trial(config, 0, weights).model_copy(update={"result_versions": draft.result_versions})
+        return None
 
 
-def _data_fingerprint(connection: Connection, cell: Cell) -> str | None:
-    """Return the fingerprint of a cell's data in the trials of its suite and preset, or else in all trials."""
-    query = select(Configs.c.fingerprint).where(Configs.c.data == cell.request.data).distinct()
+def _read(store: Store, columns: Iterable[tuple[str, str]]) -> list[tuple[dict[str, Any], str | None]]:
+    """Return the configurations with these values and the paths of their weights, in the order of their trials."""
+    weights, first = Trials.c.weights, func.min(Trials.c.created_at)
+    trials = select(Trials.c.config_id, weights, first.label("first")).group_by(Trials.c.config_id, weights).subquery()
+    query = select(Configs.c.config, trials.c.weights).join(trials, trials.c.config_id == Configs.c.id)
+    query = query.where(*(Configs.c[key] == value for key, value in columns)).order_by(trials.c.first)
+    with reading(store.engine) as connection:
+        return [(config, path) for config, path in connection.execute(query)]
+
+
+def _data_fingerprint(
+    store: Store, suite: str | None, preset: str, data: str, fingerprints: tuple[str, ...]
+) -> str | None:
+    """Return the fingerprint of data in the trials of a suite and preset, or else in all trials; None without any."""
+    query = select(Configs.c.fingerprint).where(Configs.c.data == data).distinct()
     of_suite = query.join(Trials, Trials.c.config_id == Configs.c.id).join(Memberships)
-    of_suite = of_suite.where(Memberships.c.suite == cell.suite, Configs.c.preset == cell.request.preset)
-    labels = sorted(connection.scalars(of_suite)) or sorted(connection.scalars(query))
-    labels = [label for label in labels if _is_chosen(cell, label)] or labels
+    of_suite = of_suite.where(Memberships.c.suite == suite, Configs.c.preset == preset)
+    with reading(store.engine) as connection:
+        labels = sorted(connection.scalars(of_suite)) or sorted(connection.scalars(query))
+    labels = [label for label in labels if _is_chosen(fingerprints, label)] or labels
     if len(labels) > 1:
-        raise _ambiguous(f"data '{cell.request.data}'", labels)
+        raise _ambiguous(f"data '{data}'", labels)
     return labels[0] if labels else None
 
 
-def _is_chosen(cell: Cell, *digests: str) -> bool:
-    return any(digest.startswith(cell.fingerprints) for digest in digests)
+def _is_chosen(fingerprints: tuple[str, ...], *digests: str) -> bool:
+    return any(digest.startswith(fingerprints) for digest in digests)
 
 
 def _ambiguous(subject: str, versions: list[str]) -> AmbiguousFilesError:

@@ -115,7 +115,8 @@ def evaluate(cell: Cell, space: Iterable[Params], settings: Settings, store: Sto
     """Return the current state of the candidates with these values. Raise as `select` does."""
     assert cell.sweep is not None
     fixed_cells = [(params, cell.with_params(params)) for params in space]
-    candidates = [(params, fixed, trials_of(fixed, settings, store)) for params, fixed in fixed_cells]
+    of_cells = trials_of((fixed for _, fixed in fixed_cells), settings, store)
+    candidates = [(*fixed_cell, trials) for fixed_cell, trials in zip(fixed_cells, of_cells, strict=True)]
     ids = [trial.id for _, _, trials in candidates for trial in trials]
     values: dict[str, float | None] = {}
     selection_metric: Metric | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -87,6 +88,11 @@ def find_card(name: str) -> Card | None:
         if given == own:
             return None
         raise InputError(f"{where}: {file} is not a file: expected a YAML file")
+    return _read(file, file.stat().st_mtime_ns)
+
+
+@cache
+def _read(file: Path, modified: int) -> Card:
     content = read_yaml(file)
     if not isinstance(content, Mapping):
         raise InputError(f"{file}: expected a mapping with the keys {', '.join(Card.model_fields)}")

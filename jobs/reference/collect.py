@@ -99,7 +99,7 @@ def _config_ids(suite: Suite, preset: str, store: Store, settings: Settings) -> 
     for cell in suite.cells(SuiteOptions(preset=preset)):
         with suppress(InputError):  # no trial of it, here or in the runs
             for candidate in _candidates(cell, store, settings):
-                yield trials_of(candidate, settings, store)[0].config_id
+                yield trials_of([candidate], settings, store)[0][0].config_id
 
 
 def _candidates(cell: Cell, store: Store, settings: Settings) -> list[Cell]:

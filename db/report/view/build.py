@@ -112,7 +112,7 @@ def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store
 def resolve_cell(cell: Cell, settings: Settings, store: Store) -> CellTrials:
     """Return a cell with its trials, of a sweep the selected ones; raise InputError if they cannot be created here."""
     if cell.sweep is None:
-        return CellTrials(cell, trials_of(cell, settings, store))
+        return CellTrials(cell, trials_of([cell], settings, store)[0])
     selection = select(cell, settings, store)
     if selection.skipped:
         first = selection.candidates[0]  # the table shows its reason

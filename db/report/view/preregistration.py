@@ -96,7 +96,8 @@ def plan_of(suite: Suite, options: SuiteOptions, settings: Settings, store: Stor
         if cell.sweep is not None and not cell.sweep.is_grid:
             own["search"] = f"{canonical_json(cell.sweep.search.model_dump(mode='json'))} in {cell.sweep}"
         for name, candidate in _candidates(cell):
-            trials += (of_candidate := trials_of(candidate, settings, store))
+            (of_candidate,) = trials_of([candidate], settings, store)
+            trials += of_candidate
             own[name] = of_candidate[0].config_id
     versions = {item: version for trial in trials for item, version in trial.result_versions.items()}
     plan = Plan(
