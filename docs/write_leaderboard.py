@@ -30,10 +30,11 @@ from db.schema.connection import reading
 from db.schema.reference import Details
 from db.store.rows import attempts_of
 from db.store.store import Store
-from harness.errors import InputError, count_of
+from harness.errors import InputError, UnsuitableError, count_of
 from harness.settings import Settings
-from harness.suites.cell import SuiteOptions
+from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import load_suite
+from harness.trials.task import TASKS, spec_of
 from jobs.reference.holes import MIN_SEEDS, tables
 
 INTRODUCTION = """# Leaderboard
@@ -173,9 +174,32 @@ def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
             missing.append(f"- {markdown(column)}: fewer than {MIN_SEEDS} seeds: {markdown(', '.join(few))}")
     name = view.suite.name.replace("/", "-")
     parts += [f"- {markdown(line)}" for line in about(view)]
-    parts += [*missing, ""]
+    parts += [*missing, *_unsuitable(view), ""]
     parts.append(_diagram(name, blocks_of(view, by_seed=True), "each data set and seed is a block", pictures))
     return parts
+
+
+def _unsuitable(view: View) -> Iterator[str]:
+    """Yield a line for each regularizer without a trial in columns that have trials of others, with the reason."""
+    trained = {cell.column for cell in view.cells.values() if cell.n}
+    without: dict[tuple[str, str], list[str]] = {}
+    for cell in view.suite.cells(SuiteOptions(preset=view.preset)):
+        if cell.column in trained and (cell.row, cell.column) not in view.cells:
+            without.setdefault((cell.row, _reason(cell.grid_cells()[0])), []).append(cell.column)
+    for (row, reason), columns in without.items():
+        where = "" if len(columns) == len(trained) else f" on {', '.join(columns)}"
+        yield f"- {markdown(f'no trial of {row}{where}: {reason}')}"
+
+
+def _reason(cell: Cell) -> str:
+    """Return why the regularizer of a cell does not fit its task and model."""
+    draft = spec_of(cell.request.task).draft_for(cell.request)
+    try:
+        if draft is not None:
+            TASKS.get(cell.request.task).check(draft)
+    except UnsuitableError as error:
+        return str(error)
+    return "not trained yet"
 
 
 def _options(view: View) -> str:
