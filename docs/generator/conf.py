@@ -46,7 +46,7 @@ napoleon_custom_sections = [("Class attributes", "params_style")]
 
 CONTENTS = {
     "Start": "docs/installation docs/tutorial docs/pictures docs/reading-tables docs/tasks docs/leaderboard",
-    "Regularizers": "docs/choose docs/gallery docs/regularizers docs/your-regularizer",
+    "Regularizers": "docs/choose docs/findings docs/gallery docs/regularizers docs/your-regularizer",
     "Your model": "docs/your-model docs/python docs/api docs/comparison",
     "Your data and tasks": "docs/data docs/plug-ins docs/image-models",
     "Science": "docs/results docs/predictions docs/selection docs/analyses docs/parity benchmarks/RESULTS",

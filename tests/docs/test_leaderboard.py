@@ -1,8 +1,9 @@
-"""docs/leaderboard.md follows from the shipped file, and its regularizer of twelve lines runs."""
+"""docs/leaderboard.md and docs/findings.md follow from the shipped file; a regularizer of twelve lines gets a row."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from docs import write_leaderboard
 from tests.jobs.reference.given import campaign, extended
 from tests.paths import DOCS
+
+FINDINGS = (DOCS / "findings.md").read_text(encoding="utf-8")
+LEADERBOARD = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +38,29 @@ def test_a_larger_file_gives_diagrams(tmp_path: Path) -> None:
     assert "| dropkey | 91.20 ± 0.16 | 5 | +1.00" in text
     assert "![Critical-difference diagram](images/leaderboard/field-vision.svg)" in text
     assert (tmp_path / "images/leaderboard/field-vision.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_every_difference_of_the_findings_is_one_of_the_leaderboard() -> None:
+    quoted = set(re.findall(r"[+−]\d+\.\d\d", FINDINGS))
+    assert len(quoted) > 10
+    assert quoted <= set(re.findall(r"[+−]\d+\.\d\d", LEADERBOARD))
+
+
+@pytest.mark.parametrize("column", ["Digits", r"Digits \(few\)"])
+def test_the_table_of_the_findings_has_every_interval_without_zero(column: str) -> None:
+    (section,) = re.findall(rf"^### {column}\n(.*?)(?=^#|^- )", LEADERBOARD, re.MULTILINE | re.DOTALL)
+    (row,) = re.findall(rf"^\| {column} \|.*$", FINDINGS, re.MULTILINE)
+    rows = re.findall(r"^\| ([\w-]+) \|.*\| ([+−]\d+\.\d\d) \\\[(.)\d+\.\d\d, (.)\d+\.\d\d\\\]", section, re.MULTILINE)
+    assert {f"{name} {delta}" for name, delta, low, high in rows if low == high} == set(
+        re.findall(r"[\w-]+ [+−]\d+\.\d\d", row)
+    )
+
+
+def test_the_findings_have_the_current_numbers_of_trials_and_comparisons() -> None:
+    (trials,) = re.findall(r"^- ([\d,]+) trials", LEADERBOARD, re.MULTILINE)
+    assert f"{trials} trials of the suite" in FINDINGS
+    (count,) = re.findall(r"for the (\d+) differences of the table: 0; after Benjamini-Hochberg's: 0", LEADERBOARD)
+    assert f"compares {count} differences" in FINDINGS
 
 
 @pytest.mark.slow
