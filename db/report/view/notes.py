@@ -84,15 +84,21 @@ def lost_candidates(selection: Selection) -> str | None:
 
 def selection_lines(view: View) -> list[str]:
     """Return one line per selection criterion, a legend of the letters, and the budgets of a tuned preset."""
-    lines: dict[str, None] = {}
+    metrics: dict[str, dict[str, None]] = {}  # of each source of candidates
     keys: set[str] = set()
     tuned = is_tuned(view)
     for selection in (result.selection for result in view.cells.values() if result.selection is not None):
-        score = f"dev {selection.metric.name}" if selection.metric is not None else "dev score"
         sweep = selection.sweep
         source = "each row's candidates" if tuned else f"{_search_text(sweep.search)} {sweep}"
-        lines[f"chosen: best mean {score} over the seeds, from {source}"] = None
+        names = metrics.setdefault(source, {})
+        if selection.metric is not None:
+            names[selection.metric.name] = None
         keys |= sweep.space.keys()
+    lines = [
+        f"chosen: best mean dev {name} over the seeds, from {source}"
+        for source, names in metrics.items()
+        for name in names or {"score": None}
+    ]
     letters = ", ".join(f"{letter}: {key}" for key, letter in LETTERS.items() if key in keys)
     return [*lines, *filter(None, [letters]), *([_budget_line(view)] if tuned else [])]
 
