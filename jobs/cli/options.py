@@ -106,7 +106,7 @@ class RuntimeOptions:
     compile: Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")] = False
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=4096, metavar="N", help="CPU threads per trial; default: 1, or with GPUs cores / N."),
+        typer.Option(min=1, max=4096, metavar="N", help="CPU threads per trial; default: 1, with GPUs cores/workers."),
     ] = None
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.")

@@ -260,8 +260,7 @@ def make_plan(
     The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
     GPUs it does, because threads only prepare the data.
     """
-    from jobs.submission.dispatch import Plan
-    from jobs.worker.process_group import visible_devices
+    from jobs.submission.dispatch import Plan, local_devices
 
     if executor not in executors:
         raise unknown_name("executor", executor, executors)
@@ -269,7 +268,7 @@ def make_plan(
         if threads is not None:
             raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
         return Plan(executor, throttle=parallel, trials_per_job=trials_per_job)
-    cores, gpus = len(os.sched_getaffinity(0)), len(visible_devices()) if device != "cpu" else 0
+    cores, gpus = len(os.sched_getaffinity(0)), len(local_devices(device))
     workers = parallel or gpus or max(1, cores // (threads or 1))
     return Plan(executor, workers, threads or (max(1, cores // workers) if gpus else 1))
 

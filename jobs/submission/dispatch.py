@@ -116,7 +116,7 @@ def _start_local(
                 claimed = _claim(store, settings, queued[: math.ceil(share * len(queued))], submission)
             if claimed:
                 first = store.trials(claimed[: len(acquired)]).values()
-                share = process_group.share_of_device(plan.parallel, len(local_devices(settings)))
+                share = process_group.share_of_device(plan.parallel, len(local_devices(settings.device)))
                 settings = replace(settings, threads=plan.threads, gpu_share=share)
                 with contextlib.ExitStack() as stack:
                     workers = plan.workers or stack.enter_context(local_workers(settings, plan))
@@ -134,12 +134,12 @@ def _start_local(
 
 def local_workers(settings: Settings, plan: Plan) -> executors.LocalWorkers:
     """Return what starts the workers of a plan on this machine."""
-    return executors.LocalWorkers(settings.runs, plan.threads, local_devices(settings))
+    return executors.LocalWorkers(settings.runs, plan.threads, local_devices(settings.device))
 
 
-def local_devices(settings: Settings) -> list[str]:
-    """Return the GPUs of this machine that trials may use."""
-    return process_group.visible_devices() if settings.device != "cpu" else []
+def local_devices(device: str) -> list[str]:
+    """Return the GPUs of this machine that trials with a setting `device` may use."""
+    return process_group.visible_devices() if device != "cpu" else []
 
 
 def _start_debug(

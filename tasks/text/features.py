@@ -45,7 +45,7 @@ class WordFeatures:
         vocabulary = self.vocabularies[name]
         if name == CHARACTERS:
             ids = [[vocabulary.get(character, UNKNOWN) for character in _shorten(word)] for word in words]
-            longest = max(map(len, ids))
+            longest = max(1, *map(len, ids))  # of the words of an empty text, too
             return [word + [PADDING] * (longest - len(word)) for word in ids]
         values = map(SPELLING[name], words) if name in SPELLING else columns[name]
         return [vocabulary.get(value, UNKNOWN) for value in values]

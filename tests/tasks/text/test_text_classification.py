@@ -14,6 +14,7 @@ from harness.settings import Settings
 from harness.training.engine import run_trial
 from harness.trials.task import TASKS
 from harness.trials.trial import TrialRequest
+from tasks.text.features import pad_features
 from tasks.text.text_classification import TextClassification
 from tasks.text.tokenizer import PADDING, UNKNOWN, WordTokenizer, split_words
 
@@ -90,6 +91,14 @@ def test_features_are_those_of_the_words_up_to_the_maximum_length() -> None:
     hidden = (masked[0] == PADDING) & (tokens != PADDING)
     assert hidden.any()
     assert all((ids[hidden] == PADDING).all() for ids in masked[1].values())
+
+
+def test_a_batch_of_empty_texts_has_features() -> None:
+    task = make(features="suffix3,characters")
+    features = pad_features([task.text_features(text) for text in ("", " ")])
+    assert {name: ids.shape for name, ids in features.items()} == {"suffix3": (2, 1), "characters": (2, 1, 1)}
+    tokens = torch.full((2, 1), UNKNOWN)
+    assert task.logits(task.build_model(), (tokens, features)).isfinite().all()
 
 
 def test_features_of_an_unseen_word_are_known() -> None:
