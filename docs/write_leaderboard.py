@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from sqlalchemy import select
 
 from db.queries.blocks import Block
 from db.queries.rank import Runs, rank_blocks
-from db.reference.describe import facts
+from db.reference.describe import machines
 from db.reference.load import REFERENCE, open_reference
 from db.report.figures.critical_difference import critical_difference_diagram
 from db.report.formats.escaping import markdown
@@ -21,7 +20,7 @@ from db.report.formats.legend import about
 from db.report.formats.listing import markdown_lines
 from db.report.formats.numbers import delta_text, mean_std
 from db.report.view.beside import NO_DATA, with_trials
-from db.report.view.build import build_view, resolve_cells
+from db.report.view.build import build_view, choosing, resolve_cells
 from db.report.view.cells import CellResult
 from db.report.view.notes import params_text
 from db.report.view.ranking import blocks_of
@@ -35,15 +34,15 @@ from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import load_suite
 from harness.trials.task import TASKS, spec_of
-from jobs.reference.holes import MIN_SEEDS, tables
+from jobs.reference.holes import MIN_SEEDS, SUITES, tables
 
 INTRODUCTION = """# Leaderboard
 
 <!-- Written by docs/write_leaderboard.py from db/reference/reference.zip. -->
 
-Results that are shipped with DropBench: every regularizer of the suites `field/…` under one recipe per data set.
-`dropbench report SUITE --with reference` prints them, with your own results in rows of their own.
-[reading-tables.md](reading-tables.md) explains the columns and the statistics.
+Results that are shipped with DropBench: every regularizer of the suites `field/…` under one recipe per data set, and
+the suite `quickstart`. `dropbench report SUITE --with reference` prints them, with your own results in rows of their
+own. [reading-tables.md](reading-tables.md) explains the columns and the statistics.
 """
 OWN_ROW = """## Add your own row
 
@@ -118,12 +117,19 @@ def page(location: str = REFERENCE) -> tuple[str, dict[str, bytes]]:
     pictures: dict[str, bytes] = {}
     parts = [INTRODUCTION]
     with open_reference(location) as store:
-        views = list(_views(store))
+        sections = list(_tables(store))
+        views = [view for view, _ in sections if view.cells]
         parts.append(_origin(store))
-        for view in views:
-            parts += _section(view, store, pictures)
+        for view, unfinished in sections:
+            parts.append(f"## {view.suite.name}: {markdown(view.suite.title)}\n")
+            parts += _section(view, store, pictures) if view.cells else []
+            if unfinished:
+                parts.append(
+                    f"Not shown, as trials of some candidates are missing: {markdown(', '.join(unfinished))}.\n"
+                )
         if len(views) > 1:
-            joined = {block: runs for view in views for block, runs in blocks_of(view).items()}
+            field = (view for view in views if view.suite.name.startswith("field/"))
+            joined = {block: runs for view in field for block, runs in blocks_of(view).items()}
             parts.append("## All domains\n")
             parts.append(_diagram("all", joined, "each data set is a block", pictures))
     if views:
@@ -131,38 +137,38 @@ def page(location: str = REFERENCE) -> tuple[str, dict[str, bytes]]:
     return "\n".join(parts), pictures
 
 
-def _views(store: Store) -> Iterator[View]:
+def _tables(store: Store) -> Iterator[tuple[View, list[str]]]:
+    """Yield the table of each suite, and the columns that are left out, as trials of their candidates are missing."""
     settings = replace(Settings(), data=NO_DATA, runs=NO_DATA)
-    presets: dict[str, list[str]] = {}
-    for name, preset in tables(store):
-        presets.setdefault(name, []).append(preset)
-    for name, own in presets.items():
-        suite, choice = load_suite(name), SuiteOptions(preset=min(own, key=ORDER.index))
+    choices: dict[str, list[SuiteOptions]] = {}
+    for suite, options in tables(map(load_suite, SUITES), store):
+        choices.setdefault(suite.name, []).append(options)
+    for name, own in choices.items():
+        suite, choice = load_suite(name), min(own, key=lambda options: ORDER.index(options.preset))
         cells = with_trials(resolve_cells(suite, choice, settings, store), store)
-        yield build_view(suite, cells, store, settings)
+        unfinished = [column for column, _ in choosing(suite, cells)]
+        shown = [cell for cell in cells if cell.cell.column not in unfinished]
+        yield build_view(suite, shown, store, settings), unfinished
 
 
 def _origin(store: Store) -> str:
-    """Return the number of trials, and what they were made on."""
+    """Return the number of trials and the code that trained them."""
     with reading(store.engine) as connection:
-        rows = connection.execute(select(Details.c.commit, Details.c.environment)).all()
+        commits = connection.scalars(select(Details.c.commit).distinct().order_by(Details.c.commit)).all()
         attempts = attempts_of(connection, store.states())
-    commits = sorted({f"`{commit}`" for commit, _ in rows if commit})
     days = sorted({str(attempt["started_at"])[:10] for own in attempts.values() for attempt in own})
-    machine = facts(json.loads(text) for text in dict.fromkeys(text for _, text in rows))
     seconds = sum(attempt["cpu_seconds"] or 0.0 for own in attempts.values() for attempt in own)
+    period = " to ".join({days[0]: 0, days[-1]: 0})
     lines = [
-        f"- {count_of(len(rows), 'trial')}, {seconds / 3600:.2f} CPU-hours, {' to '.join({days[0]: 0, days[-1]: 0})}",
-        f"- machine: {', '.join(machine.values())}",
-        f"- commit: {', '.join(commits)}",
+        f"- {count_of(len(attempts), 'trial')}, {seconds / 3600:.2f} CPU-hours, {period}",
+        f"- commit: {', '.join(f'`{commit}`' for commit in commits if commit)}",
         "- licences of the data: `LICENCES.md` in the file, which is a zip of CSV tables with Croissant metadata",
     ]
     return "\n".join([*lines, ""])
 
 
 def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
-    parts = [f"## {view.suite.name}: {markdown(view.suite.title)}\n"]
-    missing = []
+    parts, missing = [], []
     for column in view.columns:
         cells = view.column(column)
         trained = [cell for cell in cells if cell.n]
@@ -174,6 +180,8 @@ def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
             missing.append(f"- {markdown(column)}: fewer than {MIN_SEEDS} seeds: {markdown(', '.join(few))}")
     name = view.suite.name.replace("/", "-")
     parts += [f"- {markdown(line)}" for line in about(view)]
+    trials = [seed.id for cell in view.cells.values() for seed in cell.seeds]
+    parts.append(f"- trained on {', '.join(machines(store, trials).values())}")
     parts += [*missing, *_unsuitable(view), ""]
     parts.append(_diagram(name, blocks_of(view, by_seed=True), "each data set and seed is a block", pictures))
     return parts

@@ -18,7 +18,7 @@ from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.trials.result_versions import earlier_trials, version_note
 from harness.trials.task import spec_of
-from harness.trials.trial import Trial
+from harness.trials.trial import PARTIAL, DataRef, Trial
 
 DIGEST_KEYS = ("fingerprint", "digest")
 """Endings of recipe keys that are known from files."""
@@ -88,7 +88,15 @@ class _Recorded:
             raise _ambiguous(differing.partition("_")[0], sorted({digests[differing] for digests in texts}))
         for config, weights in by_digests.values():
             return load_trial(config, 0, weights).model_copy(update={"result_versions": draft.result_versions})
-        return None
+        if draft.weights is not None or label.endswith(PARTIAL) or not self._needs_only_data(draft, label):
+            return None
+        return draft.model_copy(update={"data": DataRef(name=draft.data.name, fingerprint=label), "seed": 0})
+
+    def _needs_only_data(self, draft: Trial, label: str) -> bool:
+        """Return whether the trials of this task, model, preset and data have no files besides the data."""
+        columns = {"task": draft.task, "model": draft.model, "preset": draft.preset}
+        others = self._read((*columns.items(), ("data", draft.data.name), ("fingerprint", label)))
+        return bool(others) and not any(_digests(config) for config, _ in others)
 
 
 def _read(store: Store, columns: Iterable[tuple[str, str]]) -> list[tuple[dict[str, Any], str | None]]:
@@ -129,7 +137,7 @@ def _ambiguous(subject: str, versions: list[str]) -> AmbiguousFilesError:
 
 def _digests(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the digests of a configuration's files besides the data."""
-    recipe = {key: str(value) for key, value in config["recipe"].items() if key.endswith(DIGEST_KEYS)}
+    recipe = {key: str(value) for key, value in config["recipe"].items() if key.endswith(DIGEST_KEYS) and value}
     return recipe | ({"weights": config["weights"]["digest"]} if config.get("weights") else {})
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from db.schema.reference import Details
+from db.schema.reference import OPTIONAL, TABLES
 from db.schema.tables import METADATA
 from harness.errors import InputError
 
@@ -17,7 +17,8 @@ FORMAT = 1
 """Version of the form of the file: the first number of its metadata's version."""
 
 SHIPPED = Path(__file__).with_name("reference.zip")
-TABLES = tuple(f"{table.name}.csv" for table in (*METADATA.sorted_tables, Details))
+FILES = tuple(f"{table.name}.csv" for table in (*METADATA.sorted_tables, *TABLES))
+_OPTIONAL = {f"{table.name}.csv" for table in OPTIONAL}
 CROISSANT, LICENCES = "croissant.json", "LICENCES.md"
 MAX_BYTES = 2**28
 """Maximum size of the unpacked content; that of 3,000 trials is 10 MB."""
@@ -45,7 +46,8 @@ def unpack(content: bytes, folder: Path, where: str) -> None:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = [archive.getinfo(name) for name in TABLES]
+            present = [name for name in FILES if name not in _OPTIONAL or name in archive.namelist()]
+            members = [archive.getinfo(name) for name in present]
             if sum(member.file_size for member in members) > MAX_BYTES:
                 raise ValueError(f"more than {MAX_BYTES:,} bytes")
             for member in members:

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from db.schema.connection import reading
 from db.schema.reference import Details, has_reference
 from db.schema.tables import Trials
+from db.store.rows import in_list
 from db.store.store import Store
 from harness.errors import InputError, count_of
 from harness.files import read_json
@@ -24,22 +25,38 @@ MAX_NAMED = 3
 """Values of a key that the line names."""
 
 
-def describe(store: Store, runs: Path) -> tuple[str, ...]:
-    """Return the line for a database of `db.reference.merge.opened_with`; () without reference trials."""
+def describe(store: Store, runs: Path, ids: Iterable[str] | None = None) -> tuple[str, ...]:
+    """Return the line for trials of a database of `db.reference.merge.opened_with`; () without reference trials.
+
+    Args:
+        store: the database.
+        runs: folder of the user's run directories.
+        ids: ids of the trials in the database; None: all.
+    """
     with reading(store.engine) as connection:
         if not has_reference(connection):
             return ()
-        texts = connection.scalars(select(Details.c.environment).distinct()).all()
         query = select(Trials.c.id).where(Trials.c.state == "succeeded", Trials.c.id < "g")
-        ids = list(connection.scalars(query.order_by(Trials.c.updated_at.desc()).limit(MAX_OWN)))
-    theirs = facts(json.loads(text) for text in texts)
-    ours = facts(_environments(runs, ids))
+        own = list(connection.scalars(query.order_by(Trials.c.updated_at.desc()).limit(MAX_OWN)))
+    theirs = machines(store, ids)
+    if not theirs:
+        return ()
+    ours = facts(_environments(runs, own))
     differing = ", ".join(text for key, text in ours.items() if theirs.get(key) != text)
     yours = f"; yours on {differing}" if differing else "; yours on the same" if ours else ""
     return (
         f"reference: trained on {', '.join(theirs.values())}{yours}. Another processor, number of threads or version "
         "changes the last digits and, through training, single results; reference and own trials are never averaged.",
     )
+
+
+def machines(store: Store, ids: Iterable[str] | None = None) -> dict[str, str]:
+    """Return `facts` of the environments of those of the trials that are a reference's; None: all of its trials."""
+    query = select(Details.c.environment).distinct()
+    with reading(store.engine) as connection:
+        if ids is not None:
+            query = query.where(in_list(connection, Details.c.trial_id, ids))
+        return facts(json.loads(text) for text in connection.scalars(query))
 
 
 def _environments(runs: Path, ids: Iterable[str]) -> Iterable[dict[str, Any]]:

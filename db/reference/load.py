@@ -15,8 +15,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
 from db.reference.archive import EXPECTED, FORMAT, SHIPPED, unpack
+from db.reference.predictions import check_predictions
 from db.schema.connection import disposed_on_error, reading
-from db.schema.reference import Details
+from db.schema.reference import TABLES, Details
 from db.schema.tables import FINAL, REVISION, Trials
 from db.store.rows import chunks
 from db.store.store import Store
@@ -68,7 +69,9 @@ def load(content: bytes, where: str) -> Engine:
             engine = load_export(folder, lambda: None)
             with disposed_on_error(engine), engine.begin() as connection:
                 Details.metadata.create_all(connection)
-                fill(connection, Details, folder / f"{Details.name}.csv", lambda: None)
+                for table in TABLES:
+                    if (file := folder / f"{table.name}.csv").exists():
+                        fill(connection, table, file, lambda: None)
                 _check(Source(where, connection))
         except (InputError, WrongRowError) as error:
             message = str(error).replace(f"{folder}/", f"{where}: ")
@@ -102,6 +105,7 @@ def _check(source: Source) -> None:
                     raise WrongRowError("details: expected a list of notes and an environment")
             except (WrongRowError, ValueError, TypeError, RecursionError) as error:
                 raise WrongRowError(f"trial {trial.row['id']!a:.20}: {' '.join(str(error).split())[:200]}") from None
+    check_predictions(connection)
     if details:
         raise WrongRowError(f"details.csv: trial {min(details)!a:.20} is not in trials.csv")
 
@@ -113,7 +117,7 @@ def _opened(cached: Path) -> Engine | None:
     engine = read_only(cached, transactions=True)
     try:
         with reading(engine) as connection:
-            for table in (Details, Trials):
+            for table in (*TABLES, Trials):
                 connection.execute(select(table).limit(1)).all()
     except (InputError, DBAPIError, sqlite3.Error):
         engine.dispose()

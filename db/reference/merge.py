@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, insert, literal, select
 
 from db.reference.load import open_reference, private_database
 from db.schema.connection import disposed_on_error, reading
-from db.schema.reference import PREFIX, Details
+from db.schema.reference import PREFIX, TABLES, Details
 from db.schema.tables import METADATA, Configs, Submissions, Trials
 from db.store.store import Store
 
@@ -49,7 +49,7 @@ def merged(own: Store, reference: Store) -> Iterator[Store]:
                 _copy(source, target, table)
         Details.metadata.create_all(target)
         with reading(reference.engine) as theirs:
-            for table in (*METADATA.sorted_tables, Details):
+            for table in (*METADATA.sorted_tables, *TABLES):
                 if table is not Submissions:
                     _copy(theirs, target, table, prefix=PREFIX)
     with Store(engine) as store:

@@ -17,9 +17,11 @@ PREFIX = "r"
 ORIGIN = case((Trials.c.config_id >= PREFIX, "reference"), else_="own").label("origin")
 """The origin of a trial as a column of a query."""
 
+_METADATA = MetaData()
+
 Details = Table(
     "details",
-    MetaData(),
+    _METADATA,
     Column("trial_id", Id, primary_key=True),
     Column("steps", Integer(), nullable=False),
     Column("selected_step", Integer(), nullable=False),
@@ -33,6 +35,37 @@ Details = Table(
 `commit`: the code that trained it. `environment`: JSON with Python, libraries, device, threads and cores. `notes`: a
 JSON list, such as on subsets of the data.
 """
+
+Examples = Table(
+    "examples",
+    _METADATA,
+    Column("examples_id", Id, primary_key=True),
+    Column("header", Text(), nullable=False),
+    Column("ids", Text(), nullable=False),
+    Column("targets", Text(), nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The examples of a split of a data set, of which several trials have predictions.
+
+`examples_id`: a digest of the other columns. `header`: JSON of a `harness.predictions.schema.Header` without the trial.
+`ids`: digests of the examples' content, separated by spaces. `targets`: a JSON list of the numbers of their classes.
+"""
+
+Predicted = Table(
+    "predicted",
+    _METADATA,
+    Column("trial_id", Id, primary_key=True),
+    Column("split", Text(), primary_key=True),
+    Column("examples_id", Id, nullable=False),
+    Column("classes", Text(), nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Predictions of reference trials: `classes` is a JSON list of the numbers of the predicted classes."""
+
+TABLES = (Details, Examples, Predicted)
+"""The tables of a file of reference results besides those of every database."""
+OPTIONAL = (Examples, Predicted)
+"""Of these, the tables that files of earlier versions lack."""
 
 
 def stored_id(id: str, origin: Origin) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from db.cli.completion import complete_filter
-from db.cli.output import Json, Output, emit
+from db.cli.output import Json, Output, With, emit
 from harness.cli.completion import Item, complete_run
 from harness.cli.examples import examples
 from harness.errors import count_of
@@ -39,6 +39,7 @@ def predictions(
     a: Annotated[str, Side],
     b: Annotated[str | None, Side] = None,
     split: Annotated[Literal["dev", "test"], typer.Option(help="Split of the data.")] = "test",
+    beside: With = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")] = None,
     kind: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Output format.")] = "table",
     output: Output = None,
@@ -56,13 +57,13 @@ def predictions(
 
     settings = Settings.from_environment()
     kind = "json" if as_json else kind
-    side = load_side(a, split, settings)
+    side = load_side(a, split, settings, beside)
     if b is None:
         rows, note = list_examples(side), count_of(len(side.ids), "example")
         tests = describe_side(side) if kind == "table" else []
     else:
         total = len(side.ids)
-        side, other = align(side, load_side(b, split, settings))
+        side, other = align(side, load_side(b, split, settings, beside))
         rows = list_disagreements(side, other)
         tests = compare_sides(side, other) if kind != "csv" else []
         note = f"{count_of(len(side.ids), 'example')} in both, {len(rows)} predicted differently"

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from db.cli.output import opened
+from db.reference.merge import opened_with
+from db.reference.predictions import load_reference_predictions
+from db.schema.reference import PREFIX
+from db.store.store import Store
 from harness.errors import InputError
 from harness.predictions.schema import Predictions
 from harness.runs.predictions import load_predictions
@@ -45,28 +49,48 @@ class Side:
         return Side(taken)
 
 
-def load_side(words: str, split: str, settings: Settings) -> Side:
+def load_side(words: str, split: str, settings: Settings, location: str | None = None) -> Side:
     """Return the predictions of a trial, by the beginning of its id, or of the trials that match a filter.
+
+    Args:
+        words: the beginning of an id, or a filter.
+        split: "dev" or "test".
+        settings: paths.
+        location: a file of reference results whose trials may match, too (`db.reference.load.open_reference`).
 
     Raises:
         InputError: no trained trial matches, several configurations do, or one has no stored predictions.
     """
     if words and set(words) <= set("0123456789abcdef"):
-        directories = [Runs(settings.runs).find(words)]
+        directory = Runs(settings.runs).find(words)
+        trial = directory.trial()
+        by_seed = {trial.seed: _load(directory, trial, split)}
     else:
-        with opened(settings) as store:
-            refresh(store, settings)
-            directories = [Runs(settings.runs)[id] for id in store.find(f"succeeded {words}")]
-    if not directories:
-        raise InputError(f"no trained trial matches '{words}': run `dropbench status` to count the trials")
-    loaded = [(directory.trial(), directory) for directory in directories]
-    if (count := len({trial.config_id for trial, _ in loaded})) > 1:
-        raise InputError(f"'{words}' matches {count} configurations: expected one: add words to the filter")
-    loaded.sort(key=lambda item: item[0].seed)
-    by_seed = {trial.seed: _load(directory, trial, split) for trial, directory in loaded}
+        with opened(settings) as own:
+            refresh(own, settings)
+            with opened_with(own, location) as store:
+                by_seed = _load_matching(words, split, store, settings)
     side = Side(by_seed)
     common = set.intersection(*({row["id"] for row in predictions.rows} for predictions in by_seed.values()))
     return side.take([id for id in side.ids if id in common], list(by_seed))
+
+
+def _load_matching(words: str, split: str, store: Store, settings: Settings) -> dict[int, Predictions]:
+    trials = store.trials(store.find(f"succeeded {words}"))
+    if not trials:
+        raise InputError(f"no trained trial matches '{words}': run `dropbench status` to count the trials")
+    if (count := len({(trial.config_id, id.startswith(PREFIX)) for id, trial in trials.items()})) > 1:
+        raise InputError(f"'{words}' matches {count} configurations: expected one: add words to the filter")
+    by_seed = {}
+    for id, trial in sorted(trials.items(), key=lambda item: item[1].seed):
+        if id.startswith(PREFIX):
+            predictions = load_reference_predictions(store, id, split)
+            if predictions is None:
+                raise InputError(f"trial {id} of the reference has no predictions on {split}: train it yourself")
+        else:
+            predictions = _load(Runs(settings.runs)[id], trial, split)
+        by_seed[trial.seed] = predictions
+    return by_seed
 
 
 def _load(directory: RunDirectory, trial: Trial, split: str) -> Predictions:

@@ -18,10 +18,7 @@ from harness.settings import Settings
 from harness.suites.suite import load_suite
 from jobs.queue.reconcile import refresh
 from jobs.reference.extend import extend as extend_file
-from jobs.reference.holes import holes, tables
-
-SUITES = ("field/text", "field/labelling", "field/translation", "field/vision", "field/language")
-"""The suites of the leaderboard."""
+from jobs.reference.holes import SUITES, holes, tables
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The file of reference results, for maintainers.")
 File = Annotated[Path, typer.Option(metavar="PATH", help="The file; default: the one that is shipped.")]
@@ -54,10 +51,8 @@ def extend(
         typer.echo(f"conflict: trial {id} has other results than in the file, which are kept")
     with open_reference(str(file)) as reference, opened(settings) as own:
         refresh(own, settings)
-        presets = tables(reference)
-        for loaded in suites:
-            for preset in (preset for name, preset in presets if name == loaded.name):
-                typer.echo("\n".join(holes(loaded, preset, reference, own, settings)))
+        for loaded, options in tables(suites, reference):
+            typer.echo("\n".join(holes(loaded, options, reference, own, settings)))
     if extension.conflicts:
         raise typer.Exit(1)
 
@@ -69,11 +64,14 @@ def check(
     file: File = SHIPPED,
 ) -> None:
     """Run random trials again in temporary folders, and compare every metric bit for bit."""
-    from jobs.reference.check import all_equal, rerun
+    from jobs.reference.check import all_equal, of_this_machine, rerun
 
     done = []
+    settings = Settings.from_environment()
     with open_reference(str(file)) as reference:
-        for outcome in rerun(reference, trials, seed, Settings.from_environment()):
+        same = len(of_this_machine(reference, settings))
+        typer.echo(f"{same} of {count_of(len(reference.states()), 'trial')} were trained on this kind of machine")
+        for outcome in rerun(reference, trials, seed, settings):
             typer.echo(str(outcome))
             done.append(outcome)
     typer.echo(all_equal(done))

@@ -66,8 +66,11 @@ class Rerun:
 
 
 def rerun(reference: Store, count: int, seed: int, settings: Settings) -> Iterator[Rerun]:
-    """Run random trials again, each in a temporary folder, with the threads of the reference; yield each when done."""
-    ids = sorted(reference.states())
+    """Run random trials again, each in a temporary folder, with the threads of the reference; yield each when done.
+
+    If some of the trials were trained on this kind of machine, the others are left out.
+    """
+    ids = of_this_machine(reference, settings) or sorted(reference.states())
     trials = reference.trials(random.Random(seed).sample(ids, min(count, len(ids))))
     with reading(reference.engine) as connection:
         finals = finals_of(connection, trials)
@@ -82,9 +85,20 @@ def rerun(reference: Store, count: int, seed: int, settings: Settings) -> Iterat
             yield Rerun(trial, len(finals[id]), error=str(error))
             continue
         device = torch.device("cuda" if own.uses_cuda() else "cpu")
-        here = json.loads(json.dumps(environment(device)))
-        machine = {key: (theirs.get(key), here.get(key)) for key in MACHINE if theirs.get(key) != here.get(key)}
+        machine = _differing(theirs, json.loads(json.dumps(environment(device))))
         yield Rerun(trial, len(finals[id]), _differences(finals[id], result["metrics"]), machine)
+
+
+def of_this_machine(reference: Store, settings: Settings) -> list[str]:
+    """Return the sorted ids of the trials whose results can be expected to be equal here, with their threads."""
+    here = json.loads(json.dumps(environment(torch.device("cuda" if settings.uses_cuda() else "cpu"))))
+    with reading(reference.engine) as connection:
+        texts = connection.execute(select(Details.c.trial_id, Details.c.environment)).all()
+    return sorted(id for id, text in texts if not _differing(json.loads(text), here).keys() - {"threads"})
+
+
+def _differing(theirs: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {key: (theirs.get(key), here.get(key)) for key in MACHINE if theirs.get(key) != here.get(key)}
 
 
 def _differences(

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from db.queries.recorded import trials_of
+from db.reference.predictions import compact
 from db.schema.tables import FINAL
 from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store
 from db.tuning.select import select
 from harness.errors import InputError
 from harness.files import read_json
+from harness.predictions.schema import Row
+from harness.runs.predictions import load_predictions
 from harness.runs.run_directory import RunDirectory, Runs
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
@@ -30,14 +33,23 @@ ATTEMPT = (
     *("peak_memory_bytes", "steps_done", "cpus", "gpus", "micro_batch_splits"),
 )
 """Fields of an attempt that are kept: its cost, but nothing about the machine and its users."""
+SPLITS = ("dev", "test")
+"""Splits whose predictions are kept."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A finished trial as a reference may have it, with its row of `db.schema.reference.Details`."""
+    """A finished trial as a reference may have it.
+
+    Attributes:
+        record: the trial with its attempts and final metrics.
+        details: its row of `db.schema.reference.Details`.
+        predictions: rows of `db.reference.predictions.compact`.
+    """
 
     record: RunRecord
     details: dict[str, Any]
+    predictions: list[tuple[Row, Row]]
 
 
 @dataclass
@@ -128,7 +140,9 @@ def _candidate(directory: RunDirectory, content: dict[str, Any], suites: list[st
     ]
     finals = [(name, step, value) for name, step, value in record.metrics if step == FINAL]
     kept = replace(record, trial=trial, suites=suites, attempts=attempts, metrics=finals)
-    return Candidate(kept, details)
+    stored = [load_predictions(directory, split) for split in SPLITS]
+    rows = [compact(predictions) for predictions in stored if predictions is not None]
+    return Candidate(kept, details, [row for row in rows if row is not None])
 
 
 def _deviation(candidate: Candidate, *, plugins: bool) -> str | None:

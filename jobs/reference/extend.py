@@ -13,8 +13,9 @@ from sqlalchemy import insert
 
 from db.reference.archive import CROISSANT, LICENCES, archive_bytes
 from db.reference.load import load, private_database
+from db.reference.predictions import add
 from db.schema.connection import reading
-from db.schema.reference import Details
+from db.schema.reference import TABLES, Details
 from db.schema.tables import METADATA
 from db.store.rows import add_memberships, finals_of
 from db.store.run_record import RunRecord
@@ -77,6 +78,7 @@ def extend(
             add_memberships(connection, [(suite, id) for id in candidates for suite in candidates[id].record.suites])
             if added:
                 connection.execute(insert(Details), [candidates[id].details for id in added])
+            add(connection, (row for id in candidates if id not in conflicts for row in candidates[id].predictions))
         extension = Extension(added, len(finals), conflicts, collected.refused, len(known) + len(added))
         return packed(store), extension
 
@@ -109,7 +111,8 @@ def packed(store: Store) -> bytes:
         folder = Path(name)
         export(store, folder, "csv")
         with reading(store.engine) as connection:
-            write_table(connection, Details, folder / f"{Details.name}.csv", "csv")
+            for table in TABLES:
+                write_table(connection, table, folder / f"{table.name}.csv", "csv")
         files = {file.name: file.read_bytes() for file in folder.iterdir()}
     files[LICENCES] = licences(store).encode()
     files[CROISSANT] = croissant(store, files).encode()

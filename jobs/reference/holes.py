@@ -2,56 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-
-from sqlalchemy import select
 
 from db.report.view.beside import NO_DATA
 from db.report.view.build import build_view, resolve_cells
 from db.report.view.cells import CellResult
 from db.report.view.notes import progress_text
-from db.schema.connection import reading
-from db.schema.tables import Configs, Memberships, Trials
+from db.report.view.run_options import options_of
+from db.report.view.variants import variants_of
 from db.store.store import Store
-from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite
 
+SUITES = ("field/vision", "field/text", "field/labelling", "field/translation", "field/language", "quickstart")
+"""The suites of the leaderboard; the last one is what a new user runs first."""
 MIN_SEEDS = 5
 """Seeds that a published cell has."""
 
 
-def tables(reference: Store) -> list[tuple[str, str]]:
-    """Return the suites and presets of a file."""
-    query = select(Memberships.c.suite, Configs.c.preset).select_from(Memberships)
-    query = query.join(Trials, Trials.c.id == Memberships.c.trial_id).join(Configs, Configs.c.id == Trials.c.config_id)
-    with reading(reference.engine) as connection:
-        return sorted({(suite, preset) for suite, preset in connection.execute(query.distinct())})
+def tables(suites: Iterable[Suite], reference: Store) -> list[tuple[Suite, SuiteOptions]]:
+    """Return the tables of a file: a suite and options for each."""
+    return [(suite, options_of(suite, variant)) for suite in suites for variant in variants_of(suite, reference)]
 
 
-def holes(suite: Suite, preset: str, reference: Store, own: Store, settings: Settings) -> Iterator[str]:
-    """Yield a line on the cells of a suite and preset in a file, then one for each cell with fewer than `MIN_SEEDS`.
+def holes(suite: Suite, options: SuiteOptions, reference: Store, own: Store, settings: Settings) -> Iterator[str]:
+    """Yield a line on the cells of a table in a file, then one for each cell with fewer than `MIN_SEEDS`.
 
     Args:
         suite: the suite.
-        preset: the preset.
+        options: the options of the table.
         reference: the content of the file.
         own: the database of the campaign, which knows why trials are missing.
         settings: paths.
     """
     apart = replace(settings, data=NO_DATA, folders={})
-    try:
-        cells = resolve_cells(suite, SuiteOptions(preset=preset), apart, reference)
-    except InputError:
-        yield f"{suite.name}, preset {preset}: no trial"
-        return
+    cells = resolve_cells(suite, options, apart, reference)
     results = list(build_view(suite, cells, reference, apart, peek=True).cells.values())
     reasons = [_reason(result, own) for result in results]
     full = sum(result.n >= MIN_SEEDS for result in results)
     skipped = sum(reason is not None and reason.startswith("skipped") for reason in reasons)
-    yield f"{suite.name}, preset {preset}: {full} of {len(results)} cells have n ≥ {MIN_SEEDS}, {skipped} are skipped"
+    name = ", ".join([suite.name, f"preset {options.preset}", *options.data])
+    yield f"{name}: {full} of {len(results)} cells have n ≥ {MIN_SEEDS}, {skipped} are skipped"
     for result, reason in zip(results, reasons, strict=True):
         if reason is not None:
             yield f"  {result.column} / {result.row}: n = {result.n}: {reason}"

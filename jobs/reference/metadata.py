@@ -11,7 +11,7 @@ from sqlalchemy import JSON, Table, func, select
 
 from db.reference.archive import FORMAT
 from db.schema.connection import reading
-from db.schema.reference import Details
+from db.schema.reference import TABLES
 from db.schema.tables import METADATA, Configs, Trials
 from db.store.store import Store
 from harness.errors import InputError
@@ -27,6 +27,8 @@ DESCRIPTIONS = {
     "attempts": "executions of trials with their cost",
     "metrics": "final values of all splits; step is -1",
     "details": "steps, selected step, commit, environment and notes of each trial",
+    "examples": "examples of each split as digests of their content, with the numbers of their classes",
+    "predicted": "predicted classes of each trial and split, in the order of the examples",
 }
 CONTEXT: dict[str, Any] = {
     "@language": "en",
@@ -77,7 +79,7 @@ def croissant(store: Store, files: Mapping[str, bytes]) -> str:
     with reading(store.engine) as connection:
         trials = connection.scalar(select(func.count()).select_from(Trials))
         newest = connection.scalar(select(func.max(Trials.c.updated_at)))
-    tables = [table for table in (*METADATA.sorted_tables, Details) if files[f"{table.name}.csv"].count(b"\n") > 1]
+    tables = [table for table in (*METADATA.sorted_tables, *TABLES) if files[f"{table.name}.csv"].count(b"\n") > 1]
     content = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -134,7 +136,8 @@ def licences(store: Store) -> str:
         "# Licences",
         "",
         "The results in this file are DropBench's, under the MIT licence. They are metrics of models that were trained",
-        "on the data sets below, which are not distributed with DropBench. The file has no example of any of them.",
+        "on the data sets below, and the classes that these predict. The data are not distributed with DropBench: of",
+        "their examples, the file has digests and classes.",
         "",
     ]
     for name in names:

@@ -31,7 +31,8 @@ def build_view(
     if not peek:
         cells = [replace(cell, hidden=_column(cell) in unfinished) for cell in cells]
     view = with_subsets(build(suite, cells, store), settings.runs, store)
-    return replace(view, notices=tuple(unfinished.values()), reference=describe(store, settings.runs))
+    origin = describe(store, settings.runs, [id for cell in cells for id in cell.ids])
+    return replace(view, notices=tuple(unfinished.values()), reference=origin)
 
 
 def choosing(suite: Suite, cells: Sequence[CellTrials]) -> dict[tuple[str, str], str]:

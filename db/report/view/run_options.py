@@ -71,7 +71,7 @@ def resolve_options(suite: Suite, requested: SuiteOptions, settings: Settings, s
 
 def _resolve_variant(suite: Suite, variant: Variant, settings: Settings, store: Store) -> ResolvedOptions | None:
     """Resolve the table of a variant; None if its trials cannot be requested, as their recipe has changed since."""
-    options = _options_of(suite, variant)
+    options = options_of(suite, variant)
     labels = tuple(dict.fromkeys(config["fingerprint"][:PREFIX] for config in variant.configs.values()))
     for fingerprints in ((), labels):
         choice = options.model_copy(update={"fingerprints": fingerprints})
@@ -83,7 +83,7 @@ def _resolve_variant(suite: Suite, variant: Variant, settings: Settings, store: 
     return None
 
 
-def _options_of(suite: Suite, variant: Variant) -> SuiteOptions:
+def options_of(suite: Suite, variant: Variant) -> SuiteOptions:
     """Return the options that select a variant's trials, and no data set or model without a trial."""
     cells = list(suite.cells(SuiteOptions(preset=variant.preset)))
     count = 1 + max(_trials(variant).values())

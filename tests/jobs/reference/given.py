@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.files import write_atomic, write_json
+from harness.predictions.schema import Header, Kind, Predictions, Ratio
+from harness.predictions.store import predictions_path, write_predictions
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
@@ -17,15 +19,26 @@ from tests.db.conftest import ENDED, STARTED
 
 SUITE = "field/vision"
 ROWS = ("none", "dropkey")
+EXAMPLES = {f"{number:012x}": number % 2 for number in range(6)}
+"""Ids of examples and their classes."""
 
 
 def campaign(
-    runs: Path, rows: Sequence[str] = ROWS, *, base: float = 90.0, suite: str = SUITE, **options: Any
+    runs: Path,
+    rows: Sequence[str] = ROWS,
+    *,
+    base: float = 90.0,
+    suite: str = SUITE,
+    folder: Path | None = None,
+    **options: Any,
 ) -> list[Trial]:
-    """Write a finished run directory per trial; the accuracy is `base`, plus 0.1 for each seed and 1 for each row."""
+    """Write a finished run directory per trial; the accuracy is `base`, plus 0.1 for each seed and 1 for each row.
+
+    Each trial has predictions for `EXAMPLES`, of which it has as many correct as its seed says.
+    """
     trials = []
     loaded = load_suite(suite)
-    cells = loaded.trials(SuiteOptions(**options), Settings(data=runs / "no-data"))
+    cells = loaded.trials(SuiteOptions(**options), Settings(data=folder or runs / "no-data"))
     for cell, own in cells:
         if cell.row not in rows:
             continue
@@ -42,8 +55,26 @@ def campaign(
             metrics = {"test/accuracy": value, "dev/accuracy": value + 1, "train/loss": 0.5}
             result = {"format": 1, "metrics": metrics, "notes": [], "selected_step": 200, "steps": 380}
             directory.write_result(result)
+            write_predictions(predictions_path(directory.path, "test"), predictions(trial))
             trials.append(trial)
     return trials
+
+
+def predictions(trial: Trial) -> Predictions:
+    """Return predictions of classes."""
+    columns: dict[str, Kind] = {"target": "class", "prediction": "class", "probability": "number", "correct": "number"}
+    accuracy = Ratio(sum="correct", scale=100.0)
+    header = Header(
+        format=1, trial=trial.id, task=trial.task, data=trial.data.name, fingerprint=trial.data.fingerprint,
+        split="test", rows=len(EXAMPLES), columns=columns, classes=("a", "b"), metrics={"accuracy": accuracy},
+    )  # fmt: skip
+    rows = []
+    for index, (id, target) in enumerate(EXAMPLES.items()):
+        correct = int(index < trial.seed)
+        prediction = target if correct else 1 - target
+        row = {"target": target, "prediction": prediction, "probability": 0.75, "correct": correct}
+        rows.append({"id": id, "index": index, **row})
+    return Predictions(header, rows)
 
 
 def extended(file: Path, runs: Path, suite: str = SUITE, *, plugins: bool = False) -> Extension:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_a_file_grows_by_new_trials_and_equal_content_gives_equal_bytes(tmp_path
         assert packed(store) == grown
     with open_reference(str(file)) as reference:
         assert len(reference.states()) == 10
-        assert tables(reference) == [(SUITE, "mini")]
+        assert [options for _, options in tables([load_suite(SUITE)], reference)] == [SuiteOptions()]
 
 
 def test_nothing_of_the_machine_is_kept_but_what_matters_for_results(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_holes_are_listed_with_their_reasons(tmp_path: Path) -> None:
     campaign(tmp_path / "runs", ["dropkey"], seeds=(0, 1))
     extended(tmp_path / "x.zip", tmp_path / "runs")
     with open_reference(str(tmp_path / "x.zip")) as reference, editable(tmp_path / "none.zip") as own:
-        head, *lines = holes(load_suite(SUITE), "mini", reference, own, Settings())
+        head, *lines = holes(load_suite(SUITE), SuiteOptions(), reference, own, Settings())
     assert head.startswith("field/vision, preset mini: 1 of ")
     assert "  Digits / dropkey: n = 2: not run" in lines
     assert not any("/ none:" in line for line in lines)
@@ -120,10 +121,28 @@ def test_a_tuned_cell_whose_candidates_were_skipped_says_why(tmp_path: Path) -> 
     assert len(records) == 15
     with open_reference(str(tmp_path / "x.zip")) as reference, editable(tmp_path / "none.zip") as own:
         own.record(records)
-        head, *lines = holes(suite, "small", reference, own, settings)
+        head, *lines = holes(suite, SuiteOptions(preset="small"), reference, own, settings)
     assert head.endswith("1 are skipped")
     assert "  Digits / unidrop: n = 0: skipped: no site" in lines
     assert "  Digits / dropkey: n = 0: 0/3 candidates done" in lines
+
+
+def test_a_table_has_the_data_and_the_seeds_of_the_file(tmp_path: Path) -> None:
+    """Cells without a trial are holes, also without the data on this machine."""
+    (tmp_path / "data/trec").mkdir(parents=True)
+    for split in ("train", "test"):
+        (tmp_path / f"data/trec/TREC.{split}.all").write_text("NUM:dist How far is it ?\n" * 20)
+    text: dict[str, Any] = {"suite": "field/text", "preset": "small", "data": ("trec",)}
+    campaign(tmp_path / "runs", folder=tmp_path / "data", seeds=range(6), **text)
+    file = tmp_path / "x.zip"
+    extended(file, tmp_path / "runs", "field/text")
+    suite = load_suite("field/text")
+    with open_reference(str(file)) as reference, editable(tmp_path / "none.zip") as own:
+        [(_, options)] = tables([suite], reference)
+        head, *lines = holes(suite, options, reference, own, Settings())
+    assert options == SuiteOptions(preset="small", data=("trec",), seeds=tuple(range(6)))
+    assert head.startswith("field/text, preset small, trec: 2 of ")
+    assert "  QC / drophead: n = 0: 0/3 candidates done" in lines
 
 
 def test_a_missing_folder_of_runs_is_an_error(tmp_path: Path) -> None:
