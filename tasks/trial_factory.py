@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -222,8 +223,14 @@ class PresetTask(Task):
         """Read the trial's data, append their notes to `notes`; raise as `resolve_data` and `tasks.data.read.read`."""
         source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
+        self.check_split_seed(source, data.notes)
         self.notes += [*data.notes, *subset_notes(source, data)]
         return data
+
+    def check_split_seed(self, source: Source, notes: Iterable[str]) -> None:
+        """Raise InputError if the recipe has a seed of splits, and the notes say of no split that the seed made it."""
+        if self.recipe.seed_splits is not None and not any(f"seed {source.split_seed})" in note for note in notes):
+            raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
 
 
 _checked_configs: set[str] = set()
@@ -257,6 +264,9 @@ def read_recipes(task: str) -> dict[str, Any]:
 def resolve_data(trial: Trial, settings: Settings) -> Source:
     """Return the source of a trial's data; raise InputError if they are missing, or have changed since it was made."""
     source = locate(trial.data.name, settings.data, settings.folders)
+    seed = trial.recipe.get("seed_splits")
+    if seed is not None:
+        source = replace(source, split_seed=trial.seed if seed == "trial" else seed)
     accepted = source.accepted_fingerprints(settings)
     if trial.data.fingerprint in accepted:
         return source

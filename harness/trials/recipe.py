@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -59,6 +59,9 @@ class Recipe(FiniteModel):
     )
     seed_masks: int | None = Field(
         default=None, ge=0, lt=2**31, description="seed of the draws of model and regularizer; default: the trial's"
+    )
+    seed_splits: Annotated[int, Field(ge=0, lt=2**31)] | Literal["trial"] | None = Field(
+        default=None, description="seed of splits that the data do not have, or 'trial': the trial's; default: 2019"
     )
     model: dict[str, Scalar] = Field(default_factory=dict, description="the model's own options")
 

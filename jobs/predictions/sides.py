@@ -72,6 +72,8 @@ def load_side(words: str, split: str, settings: Settings, location: str | None =
                 by_seed = _load_matching(words, split, store, settings)
     side = Side(by_seed)
     common = set.intersection(*({row["id"] for row in predictions.rows} for predictions in by_seed.values()))
+    if not common and side.ids:
+        raise InputError(f"'{words}': no example is in {split} of all seeds: add `seed=0` to the filter")
     return side.take([id for id in side.ids if id in common], list(by_seed))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.errors import InputError
 from harness.settings import Settings
 from tasks.data.card import describe
-from tasks.data.dataset import DATASETS, LABELED, SYNTHETIC, Dataset, Layout
+from tasks.data.dataset import DATASETS, LABELED, SPLIT_SEED, SYNTHETIC, Dataset, Layout
 from tasks.data.fingerprint import fingerprint, partial_fingerprint
 from tasks.data.synthetic_cache import ensure_synthetic
 
@@ -28,6 +28,7 @@ class Source:
     Attributes:
         name: the requested name; it ends in "-synthetic" for a generated set.
         files: paths, absolute or relative to the working folder, in the order of the layout.
+        split_seed: seed of the splits that the files do not have.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Source:
     layout: Layout
     folder: Path
     files: tuple[Path, ...]
+    split_seed: int = SPLIT_SEED
 
     @property
     def synthetic(self) -> bool:

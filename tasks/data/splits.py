@@ -1,7 +1,7 @@
-"""Seeded, stratified splits, the same on every machine and for every trial.
+"""Seeded, stratified splits, the same on every machine.
 
-The seed is independent of a trial's seed, so that all trials are tested on the same rows. NumPy's `RandomState` is used
-because its stream is frozen (NEP 19); the newer generators do not guarantee theirs.
+The default seed is independent of a trial's seed, so that all trials are tested on the same rows. NumPy's
+`RandomState` is used because its stream is frozen (NEP 19); the newer generators do not guarantee theirs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from harness.errors import InputError, count_of
 from harness.trials.task import Split
 from tasks.data.classification import Labels, Rows
+from tasks.data.dataset import SPLIT_SEED
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-SPLIT_SEED = 2019
 
 
-def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
+def stratified(labels: Labels, percents: Sequence[int], seed: int = SPLIT_SEED) -> list[Rows]:
     """Split rows so that every class is split in the same ratio, to within one row; return each part's row numbers.
 
     `labels` (N,) counts classes from 0, and the shares of the parts sum to 100. Row numbers are ascending. Every row is
@@ -30,7 +30,7 @@ def stratified(labels: Labels, percents: Sequence[int]) -> list[Rows]:
     parts: list[list[Rows]] = [[] for _ in percents]
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
-        shuffled = np.random.RandomState([SPLIT_SEED, int(label)]).permutation(rows)
+        shuffled = np.random.RandomState([seed, int(label)]).permutation(rows)
         start = taken = 0
         for part, percent in zip(parts, percents, strict=True):
             taken += percent
@@ -46,6 +46,7 @@ def three_splits(
     percent: Mapping[Any, int] = {},
     groups: Mapping[Split, Sequence[str]] = {},
     whole: str = "the published train",
+    seed: int = SPLIT_SEED,
 ) -> tuple[tuple[Any, Any, Any], str]:
     """Return train, dev and test, those that are not given carved from train (default: 10 % each), and a note on that.
 
@@ -63,7 +64,7 @@ def three_splits(
         labels = getattr(train, "labels", np.zeros(len(train), np.int64))
         keys = groups["train"] if groups else np.arange(len(labels))
         _, first_rows, numbers = np.unique(keys, return_index=True, return_inverse=True)
-        parts = stratified(labels[first_rows], (rest, *shares.values()))
+        parts = stratified(labels[first_rows], (rest, *shares.values()), seed)
         if groups and not all(map(len, parts)):
             few = f"{count_of(len(first_rows), 'group')} in train: too few for {', '.join(['train', *shares])}"
             raise InputError(f"{few}: use more groups, give files for the other splits, or drop `group`")
@@ -73,7 +74,7 @@ def three_splits(
         note = "".join(f"{split} is {share} %" for split, share in shares.items())
         if len(shares) > 1:
             note = ", ".join(f"{share} % {split}" for split, share in {"train": rest, **shares}.items())
-        note += f" of {whole} ({how}seed {SPLIT_SEED})"
+        note += f" of {whole} ({how}seed {seed})"
     return (splits["train"], splits["dev"], splits["test"]), note
 
 

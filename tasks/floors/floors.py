@@ -14,6 +14,7 @@ from harness.files import canonical_json, read_json, write_json
 from harness.settings import Settings
 from harness.trials.trial import Trial
 from tasks.data import Source
+from tasks.data.dataset import SPLIT_SEED
 from tasks.data.read import read_any
 from tasks.data.synthetic_cache import cache_folder
 from tasks.floors.floor import Floor
@@ -38,6 +39,7 @@ def floors(trial: Trial, settings: Settings) -> list[Floor]:
     key = {
         "rules": RULES,
         "data": trial.data.fingerprint,
+        **({"splits": source.split_seed} if source.split_seed != SPLIT_SEED else {}),
         "kind": source.dataset.kind,
         "recipe": {name: trial.recipe[name] for name in TOKENIZER if name in trial.recipe},
         "scikit-learn": version("scikit-learn"),

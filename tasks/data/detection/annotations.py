@@ -12,7 +12,6 @@ import numpy as np
 from harness.errors import InputError
 from tasks.data.classification import Rows
 from tasks.data.images.image_arrays import FileImages
-from tasks.data.splits import SPLIT_SEED
 
 
 class Named(Protocol):
@@ -61,10 +60,10 @@ class AnnotatedSplit(Generic[Image]):
 
 
 def hold_out_dev(
-    split: AnnotatedSplit[Image], max_dev: int | None = None
+    split: AnnotatedSplit[Image], seed: int, max_dev: int | None = None
 ) -> tuple[AnnotatedSplit[Image], AnnotatedSplit[Image]]:
-    """Split images into train and dev, a tenth of them but at most `max_dev`; the split is the same for every trial."""
-    order = np.random.RandomState([SPLIT_SEED, 0]).permutation(len(split))
+    """Split images into train and dev, a tenth of them but at most `max_dev`; `seed` decides which."""
+    order = np.random.RandomState([seed, 0]).permutation(len(split))
     dev = order[: len(order) // 10][:max_dev]
     return split.take(np.setdiff1d(order, dev)), split.take(np.sort(dev))
 

@@ -15,7 +15,6 @@ from harness.files import read_json
 from tasks.data.detection.annotations import AnnotatedSplit, Entry, hold_out_dev, is_number, list_names
 from tasks.data.locate import Source
 from tasks.data.read import ThreeSplits
-from tasks.data.splits import SPLIT_SEED
 
 MAX_DEV = 5000
 """Maximum number of train images held out as dev: the size of the published validation set."""
@@ -90,10 +89,10 @@ def read(source: Source) -> DetectionData:
     test_categories, test_images, test_left_out = read_annotations(test_file, test_folder)
     if categories != test_categories:
         raise InputError(f"{test_file}: categories differ from those of {train_file.name}: expected the same in both")
-    train, dev = hold_out_dev(DetectionSplit(train_file, train_folder, images), MAX_DEV)
+    train, dev = hold_out_dev(DetectionSplit(train_file, train_folder, images), source.split_seed, MAX_DEV)
     test = DetectionSplit(test_file, test_folder, test_images)
     notes = [
-        f"dev is {count_of(len(dev), 'image')} of train (seed {SPLIT_SEED})",
+        f"dev is {count_of(len(dev), 'image')} of train (seed {source.split_seed})",
         f"test is {test_folder.name}",
         *(
             f"{count_of(count, 'box', 'boxes')} of {split} outside of their image, or narrower than a pixel, left out"

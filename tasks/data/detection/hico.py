@@ -14,7 +14,6 @@ from harness.files import read_json
 from tasks.data.detection.annotations import Entry, hold_out_dev, is_integer, list_names
 from tasks.data.detection.interactions import RARE_BELOW, InteractionData, Interactions, InteractionSplit, PairedImage
 from tasks.data.locate import Source
-from tasks.data.splits import SPLIT_SEED
 
 VERBS = 117
 PERSON = 1
@@ -71,12 +70,12 @@ def read(source: Source) -> InteractionData:
         unused = f"; rare_split.json is not used without {', '.join(missing)}" if "rare_split.json" in files else ""
         rule = f"below {RARE_BELOW} instances in trainval{unused}"
     interactions = replace(interactions, rare=rare)
-    train, dev = hold_out_dev(InteractionSplit(train_file, files["train2015"], images))
+    train, dev = hold_out_dev(InteractionSplit(train_file, files["train2015"], images), source.split_seed)
     for name, split in {"train": train, "dev": dev, "test": test}.items():
         if not any(len(image.pairs) for image in split.images):
             raise InputError(f"{split.annotations}: no pairs in the {len(split)} images of {name}: expected some")
     notes = (
-        f"dev is {count_of(len(dev), 'image')} of trainval (seed {SPLIT_SEED})",
+        f"dev is {count_of(len(dev), 'image')} of trainval (seed {source.split_seed})",
         f"{rare.sum()} of {len(rare)} interactions are rare: {rule}",
         *([f"boxes of trainval without a size, left out with their pairs: {unsized}"] if unsized else []),
         *([f"images of trainval left out, as a pair has an index beyond the boxes: {left_out}"] if left_out else []),

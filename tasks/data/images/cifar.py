@@ -42,7 +42,7 @@ def _read(
     test = read_split(test_file, len(classes))
     pixels = np.concatenate([cast(Pixels, batch.images) for batch in batches])
     labels = np.concatenate([batch.labels for batch in batches])
-    splits, note = three_splits({"train": ImageSplit(pixels, labels), "test": test})
+    splits, note = three_splits({"train": ImageSplit(pixels, labels), "test": test}, seed=source.split_seed)
     return ImageClassificationData(source.name, classes, *splits, (note,))
 
 

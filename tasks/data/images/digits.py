@@ -45,5 +45,5 @@ def _read(source: Source, percent: Mapping[Split, int]) -> ImageClassificationDa
     pixels = np.rint(table[:, :-1] * (255 / MAX_VALUE)).astype(np.uint8).reshape(-1, SIDE, SIDE, 1)
     names = source.dataset.class_names
     rows = build_split(path, pixels, table[:, -1].astype(np.int64), len(names))
-    splits, note = three_splits({"train": rows}, percent, whole="one file")
+    splits, note = three_splits({"train": rows}, percent, whole="one file", seed=source.split_seed)
     return ImageClassificationData(source.name, names, *splits, (note,))

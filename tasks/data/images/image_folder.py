@@ -47,7 +47,7 @@ def read(source: Source) -> ImageClassificationData:
                 f"'{differences[0]}' is in {folder_with_it.name} only: expected the same classes in both"
             )
         test = class_folders(test_folder, classes, skipped)
-    splits, note = three_splits({"train": train, "test": test}, whole="train")
+    splits, note = three_splits({"train": train, "test": test}, whole="train", seed=source.split_seed)
     notes = [note, f"test is {test_folder.name}"]
     if skipped:
         first = skipped[0].relative_to(source.folder)

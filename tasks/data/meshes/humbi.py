@@ -16,7 +16,6 @@ from tasks.data.lines import read_lines
 from tasks.data.locate import Source
 from tasks.data.meshes.bodies import BodyData, Camera, Frame
 from tasks.data.meshes.body_model import Points, read_body_model
-from tasks.data.splits import SPLIT_SEED
 
 BODY_MODEL = "body_model"
 TEST_SUBJECTS, SUBJECTS = 120, 414
@@ -53,14 +52,14 @@ def read(source: Source) -> BodyData:
     frames = {subject: subject_frames for subject, subject_frames in frames.items() if subject_frames}
     if len(frames) < 3:
         raise InputError(f"{source.folder}: images of {len(frames)} subjects: expected 3 at least, one per split")
-    order = [list(frames)[index] for index in np.random.RandomState([SPLIT_SEED, 0]).permutation(len(frames))]
+    order = [list(frames)[index] for index in np.random.RandomState([source.split_seed, 0]).permutation(len(frames))]
     test_end = max(1, round(len(order) * TEST_SUBJECTS / SUBJECTS))
     dev_end = test_end + max(1, (len(order) - test_end) // 20)
     parts = [order[dev_end:], order[test_end:dev_end], order[:test_end]]
     train, dev, test = (tuple(frame for subject in sorted(part) for frame in frames[subject]) for part in parts)
+    sizes = f"{len(parts[0])} subjects for train, {len(parts[1])} for dev, {len(parts[2])} for test"
     notes = [
-        f"{len(parts[0])} subjects for train, {len(parts[1])} for dev, {len(parts[2])} for test (seed {SPLIT_SEED}); "
-        f"DropKey trains on {SUBJECTS - TEST_SUBJECTS} and tests {TEST_SUBJECTS}",
+        f"{sizes} (seed {source.split_seed}); DropKey trains on {SUBJECTS - TEST_SUBJECTS} and tests {TEST_SUBJECTS}",
         f"body model: {body.name}",
         *(
             f"{count_of(count, 'image')} without {missing} left out"

@@ -86,7 +86,7 @@ def _read_table(rows_of: Callable[[Path, Card], Iterator[Row]], source: Source) 
         labels = np.array([numbers[name] for name in columns[label]], np.int64)
         given[split] = split_type(*columns[:label], labels)
         groups |= {split: columns[-1]} if card.group else {}
-    splits, split_note = three_splits(given, card.percent, groups, "your files")
+    splits, split_note = three_splits(given, card.percent, groups, "your files", source.split_seed)
     duplicates = overlap_notes(zip(*list(vars(rows).values())[:label], strict=True) for rows in splits)
     return cast(Data, data_type(source.name, classes, *splits, (split_note or FILES, *notes, *duplicates)))
 
@@ -102,12 +102,12 @@ def read_conll(source: Source) -> TaggedData:
     card, files = _open(source)
     given = {split: read_columns(path, card.columns, card.scored)[0] for split, [path] in files.items()}
     groups = {split: [row[0] for row in rows.columns[card.group]] for split, rows in given.items() if card.group}
-    splits, split_note = three_splits(given, card.percent, groups, "your files")
+    splits, split_note = three_splits(given, card.percent, groups, "your files", source.split_seed)
     notes = (split_note or FILES, *overlap_notes(rows.words for rows in splits))
     return tagged_data(source, splits, notes, card.scored)
 
 
-def _split_images(card: Card, given: Mapping[Split, Any]) -> tuple[tuple[Any, Any, Any], list[str]]:
+def _split_images(card: Card, given: Mapping[Split, Any], seed: int) -> tuple[tuple[Any, Any, Any], list[str]]:
     """Return train, dev and test, and notes. A file is read only if one of another split has its size."""
 
     def paths(rows: Any) -> list[Path]:
@@ -118,7 +118,7 @@ def _split_images(card: Card, given: Mapping[Split, Any]) -> tuple[tuple[Any, An
     groups = {split: [path.name.partition(card.group)[0] for path in files] for split, files in given_paths.items()}
     if card.group and not any(card.group in path.name for files in given_paths.values() for path in files):
         raise InputError(f"{CARD}: group '{card.group}' is in no file's name: correct or drop it")
-    splits, note = three_splits(given, card.percent, groups, "your files")
+    splits, note = three_splits(given, card.percent, groups, "your files", seed)
     sizes = [{path: path.stat().st_size for path in paths(rows)} for rows in splits]
     common = {size for one, other in combinations(sizes, 2) for size in {*one.values()} & {*other.values()}}
     keys = ([sha256(read_bytes(path)).digest() for path in part if part[path] in common] for part in sizes)
@@ -140,7 +140,7 @@ def read_image_folder(source: Source) -> ImageClassificationData:
                 f"{folders[split][0]}: class '{min(unknown)}' is in the folder or in {where}, but not in both"
             )
     given = {split: class_folders(folder, classes, skipped) for split, [folder] in folders.items()}
-    splits, notes = _split_images(card, given)
+    splits, notes = _split_images(card, given, source.split_seed)
     if count := len({*skipped} - {source.folder / CARD}):
         notes.append(f"{count_of(count, 'file or folder', 'files or folders')} skipped, not images")
     return ImageClassificationData(source.name, classes, *splits, tuple(notes))
@@ -158,7 +158,7 @@ def read_coco_json(source: Source) -> DetectionData:
         if left_out:
             boxes = f"{count_of(left_out, 'box', 'boxes')} of {path.name}"
             notes.append(f"{boxes} outside of their image, or narrower than a pixel, left out")
-    splits, split_notes = _split_images(card, given)
+    splits, split_notes = _split_images(card, given, source.split_seed)
     classes = tuple(categories.values())
     return DetectionData(source.name, classes, *splits, (*split_notes, *notes), category_ids=tuple(categories))
 

@@ -67,7 +67,7 @@ def _read(source: Source, names: Sequence[str]) -> TaggedData:
     present: tuple[Split, ...] = SPLITS if len(source.files) > 2 else ("train", "test")
     files = {split: read_columns(path, names) for split, path in zip(present, source.files, strict=True)}
     given = {split: rows for split, (rows, _, _) in files.items()}
-    splits, note = three_splits(given, whole="the sentences of the published train")
+    splits, note = three_splits(given, whole="the sentences of the published train", seed=source.split_seed)
     schemes = [scheme for _, scheme, _ in files.values()]
     tags = ", ".join(f"{path.name} in {scheme}" for path, scheme in zip(source.files, schemes, strict=True))
     if len({*schemes}) == 1:

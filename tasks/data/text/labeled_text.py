@@ -41,7 +41,7 @@ def _read(
     parts = {split: read_split(file, len(names)) for split, file in zip(splits, source.files, strict=False)}
     given = {split: rows for split, (rows, _) in parts.items()}
     whole = "the published train" if len(splits) > 1 else "one file"
-    three, note = three_splits(given, whole=whole)
+    three, note = three_splits(given, whole=whole, seed=source.split_seed)
     notes = (note or "splits as published", *(note for _, notes in parts.values() for note in notes))
     return TextClassificationData(source.name, names, *three, notes)
 

@@ -17,7 +17,7 @@ import numpy as np
 from harness.errors import InputError, count_of
 from tasks.data.lines import read_lines
 from tasks.data.locate import Source
-from tasks.data.splits import SPLIT_SEED, stratified
+from tasks.data.splits import stratified
 from tasks.data.text.tagged import TaggedData, TaggedSplit, tagged_data
 
 TRACE = "-NONE-"
@@ -49,9 +49,10 @@ def read_trees(source: Source) -> TaggedData:
         parts = [[path for path, section in zip(paths, sections, strict=True) if section in part] for part in SECTIONS]
         note = "train, dev and test are sections 0 to 18, 19 to 21 and 22 to 24"
     else:
-        rows = stratified(np.zeros(len(paths), np.int64), (80, 10, 10))
+        rows = stratified(np.zeros(len(paths), np.int64), (80, 10, 10), source.split_seed)
         parts = [[paths[row] for row in part] for part in rows]
-        note = f"80 % train, 10 % dev, 10 % test of {count_of(len(paths), 'file')} of the sample (seed {SPLIT_SEED})"
+        files = count_of(len(paths), "file")
+        note = f"80 % train, 10 % dev, 10 % test of {files} of the sample (seed {source.split_seed})"
     return _data(source, [[tree for path in part for tree in _trees(path)] for part in parts], note)
 
 
