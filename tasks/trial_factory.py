@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -27,7 +27,8 @@ from harness.trials.task import TASKS, Split, Task
 from harness.trials.trial import DataRef, Trial, TrialRequest, WeightsRef
 from tasks.data import DATASETS, Source, locate, read
 from tasks.data.check import subset_notes
-from tasks.data.read import Data
+from tasks.data.dataset import SPLIT_SEED
+from tasks.data.read import Data, read_any
 from tasks.weights import resolve_weights, weights_path, weights_ref
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class PresetTask(Task):
         if source.dataset.kind != cls.kind:
             raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.kind}'")
         accepted = source.accepted_fingerprints(settings)
+        if "seed_splits" in draft.recipe and not _has_seeded_split(source, accepted[0]):
+            raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
         files = {
             "data": DataRef(name=request.data, fingerprint=accepted[0], partial=accepted[0] != accepted[-1]),
             "weights": weights_ref(Path(draft.weights.path)) if draft.weights is not None else None,
@@ -223,17 +226,22 @@ class PresetTask(Task):
         """Read the trial's data, append their notes to `notes`; raise as `resolve_data` and `tasks.data.read.read`."""
         source = resolve_data(self.trial, self.settings)
         data = read(source, kind)
-        self.check_split_seed(source, data.notes)
         self.notes += [*data.notes, *subset_notes(source, data)]
         return data
 
-    def check_split_seed(self, source: Source, notes: Iterable[str]) -> None:
-        """Raise InputError if the recipe has a seed of splits, and the notes say of no split that the seed made it."""
-        if self.recipe.seed_splits is not None and not any(f"seed {source.split_seed})" in note for note in notes):
-            raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
-
 
 _checked_configs: set[str] = set()
+_seeded_splits: dict[tuple[str, Path, str], bool] = {}
+
+
+def _has_seeded_split(source: Source, fingerprint: str) -> bool:
+    """Return whether the notes of a data set say that a seed made one of its splits, which is read once."""
+    key = source.name, source.folder, fingerprint
+    if key not in _seeded_splits:
+        seed = SPLIT_SEED + 1
+        notes = read_any(replace(source, split_seed=seed)).notes
+        _seeded_splits[key] = any(f"seed {seed})" in note for note in notes)
+    return _seeded_splits[key]
 
 
 @lru_cache

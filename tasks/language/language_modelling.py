@@ -42,7 +42,6 @@ class LanguageModelling(LanguageModellingSpec):
         """Map the cached tokens into memory; the first trial with this data and tokenizer writes them."""
         recipe, name = self.recipe, self.trial.data.name
         source = resolve_data(self.trial, self.settings)
-        self.check_split_seed(source, ())
         if recipe.tokenizer == "gpt2" and gpt2_digest(self.settings.data) != recipe.tokenizer_digest:
             raise InputError("the files of GPT-2's tokenizer have changed since the trial was made")
         self.text = load_tokens(source, recipe, self.settings.data)

@@ -59,7 +59,6 @@ class Translation(TranslationSpec):
         """Binarize the text unless it is cached, and group the sentences into batches."""
         source = resolve_data(self.trial, self.settings)
         data = read(source, TranslationData)
-        self.check_split_seed(source, data.notes)
         recipe = self.recipe
         self.prepared = prepare(data, source.fingerprint(), bpe_size=recipe.pieces, max_symbols=recipe.symbols)
         self.scorer = Scorer(data.target, tokenized=self.prepared.tokenized)
