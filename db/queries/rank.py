@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import fmean
@@ -69,7 +69,15 @@ class Ranking:
     notes: list[str] = field(default_factory=list)
 
 
-def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), by: Sequence[str] = ()) -> Ranking:
+def rank(
+    store: Store,
+    words: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    by: Sequence[str] = (),
+    *,
+    chosen: Mapping[str, Mapping[str, Any]] = {},
+    left_out: Container[str] = (),
+) -> Ranking:
     """Rank regularizers in each block of task, data, model, preset, overrides and metric (Demšar 2006, section 3.2.2).
 
     A regularizer's value in a block is the mean over its configurations, each the mean over its seeds. If results are
@@ -81,6 +89,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
         metrics: as of `results.results`; default: each task's selection metric, on the test set.
         by: parameters of regularizers, ``schedule`` or ``align``; each value counts as a regularizer of its own, as
             do a regularizer's result versions, and the values of its parameters that are words, such as ``rescale``.
+        chosen: by the id of a configuration, the overrides of its block, without those that a tuned preset chose.
+        left_out: ids of configurations that are not ranked: the other candidates of tuned presets.
 
     Raises:
         InputError: a word, metric or key is unknown.
@@ -100,7 +110,8 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
         differ = result_versions_differ(connection, *filter.on_configs(Configs.c.id))
     by = split_keys(configurations.values(), by, versions=differ)
     # Equal overrides are the same object (`groups.configs`), so that few are serialized again.
-    distinct = {id(config["overrides"]): config["overrides"] for config in configurations.values()}
+    overridden = {id: chosen.get(id, config["overrides"]) for id, config in configurations.items()}
+    distinct = {id(overrides): overrides for overrides in overridden.values()}
     texts = {key: canonical_json(overrides) for key, overrides in distinct.items()}
     blocks: dict[Block, Runs] = {}
     reference: dict[Block, Runs] = {}
@@ -108,12 +119,14 @@ def rank(store: Store, words: Sequence[str] = (), metrics: Sequence[str] = (), b
     for metric, runs in values.items():
         for (config_id, *libraries), seeds in runs.items():
             config = configurations[config_id]
+            if config_id in left_out:
+                continue
             if not metrics and metric != next(iter(metrics_of(config["task"])), metric):
                 continue
             weights, plugins = extras.get(config_id, ("", ""))
             versions = dict(zip(keys.names, libraries, strict=True))
             origin = versions.pop("origin", "own")
-            overrides = texts[id(config["overrides"])]
+            overrides = texts[id(overridden[config_id])]
             shared = {name: config[name] for name in ("task", "data", "model", "preset", "fingerprint")}
             mark = marks.get((config["data"], config["fingerprint"]))
             versions["result_versions"] = condition_versions(config["result_versions"])

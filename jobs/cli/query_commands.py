@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from db.report.formats.listing import TextTable
+    from db.report.view.choices import Choices
+    from db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -177,8 +179,11 @@ def rank(
     with opened(settings) as own:
         refresh(own, settings)
         with opened_with(own, beside) as store:
-            ranking = rank_regularizers(store, words or (), split(metric), split(by))
-            ranking.notes += describe(store, settings.runs)
+            choices = _choices(own, settings, beside)
+            ranking = rank_regularizers(
+                store, words or (), split(metric), split(by), chosen=choices.chosen, left_out=choices.others
+            )
+            ranking.notes += [*choices.notes, *describe(store, settings.runs)]
     if kind == "png" or kind == "svg":
         from db.report.figures.critical_difference import critical_difference_diagram
 
@@ -187,6 +192,19 @@ def rank(
         return emit(to_json(asdict(ranking)), output)
     notes = [*ranking_legend(ranking), *ranking.notes]
     return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
+
+
+def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
+    """Return the choices of tuned presets in the user's database, and in a reference."""
+    from db.reference.load import open_reference
+    from db.report.view.beside import NO_DATA
+    from db.report.view.choices import choices_of
+
+    if location is None:
+        return choices_of([(own, "own", settings)])
+    with open_reference(location) as reference:
+        apart = replace(settings, data=NO_DATA, folders={})
+        return choices_of([(own, "own", settings), (reference, "reference", apart)])
 
 
 @contextlib.contextmanager
