@@ -19,7 +19,9 @@ from db.cli.output import opened, split
 from db.queries.results import results as query
 from db.queries.results import sort_rows
 from db.queries.statistics import DEFAULT_AGGREGATES
+from db.reference.merge import opened_with
 from db.report.view.build import build_view, resolve_cells
+from db.schema.reference import PREFIX
 from db.store.store import open_store
 from dropbench.notebook import NotebookProgress, notebook_display
 from dropbench.tables import Table
@@ -165,6 +167,7 @@ def results(
     aggregate: Texts | None = None,
     sort: Texts | None = None,
     limit: int | None = None,
+    reference: Text | None = None,
 ) -> Table:
     """Query the metrics in the database, averaged over seeds, as ``dropbench results`` does.
 
@@ -176,26 +179,30 @@ def results(
         aggregate: "mean", "std" and "n" (the default), "median", "min", "max" or "sem".
         sort: sorts by these columns; "-mean" in descending order.
         limit: returns only the first rows.
+        reference: as ``--with``: "reference" adds the results that are shipped with DropBench in rows of their own, a
+            path those of another such file. `Table.trials` has none of them.
 
     Returns:
         One row per suite, configuration and metric, or per metric and values of the `group_by` keys.
 
     Raises:
-        InputError: a condition, metric, key or aggregate is unknown.
+        InputError: a condition, metric, key or aggregate is unknown, or the reference is missing or damaged.
     """
     _check_range("limit", limit)
+    location = None if reference is None else _text("reference", reference)
     words = [word for text in _texts("filter", filter) or () for word in text.split()]
     settings = Settings.from_environment()
-    with opened(settings) as store:
-        refresh(store, settings)
-        rows = query(
-            store,
-            words,
-            metrics=split(_texts("metric", metric)),
-            group_by=split(_texts("group_by", group_by)),
-            aggregates=split(_texts("aggregate", aggregate)) or DEFAULT_AGGREGATES,
-        )
-        ids = store.find(" ".join(words))
+    with opened(settings) as own:
+        refresh(own, settings)
+        with opened_with(own, location) as store:
+            rows = query(
+                store,
+                words,
+                metrics=split(_texts("metric", metric)),
+                group_by=split(_texts("group_by", group_by)),
+                aggregates=split(_texts("aggregate", aggregate)) or DEFAULT_AGGREGATES,
+            )
+            ids = [id for id in store.find(" ".join(words)) if not id.startswith(PREFIX)]
     return Table.of_rows(sort_rows(rows, split(_texts("sort", sort)), limit), ids, settings)
 
 
