@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import select
 
@@ -24,6 +25,7 @@ from db.report.view.build import build_view, choosing, resolve_cells
 from db.report.view.cells import CellResult
 from db.report.view.notes import params_text
 from db.report.view.ranking import blocks_of
+from db.report.view.run_options import trial_ids
 from db.report.view.view import View
 from db.schema.connection import reading
 from db.schema.reference import Details
@@ -118,17 +120,12 @@ def page(location: str = REFERENCE) -> tuple[str, dict[str, bytes]]:
     parts = [INTRODUCTION]
     with open_reference(location) as store:
         sections = list(_tables(store))
-        views = [view for view, _ in sections if view.cells]
+        views = [section.view for section in sections if section.view.cells]
         parts.append(_origin(store))
-        for view, unfinished in sections:
-            parts.append(f"## {view.suite.name}: {markdown(view.suite.title)}\n")
-            parts += _section(view, store, pictures) if view.cells else []
-            if unfinished:
-                parts.append(
-                    f"Not shown, as trials of some candidates are missing: {markdown(', '.join(unfinished))}.\n"
-                )
-        if len(views) > 1:
-            field = (view for view in views if view.suite.name.startswith("field/"))
+        for section in sections:
+            parts += _section(section, store, pictures)
+        field = [view for view in views if view.suite.name.startswith("field/")]
+        if len(field) > 1:
             joined = {block: runs for view in field for block, runs in blocks_of(view).items()}
             parts.append("## All domains\n")
             parts.append(_diagram("all", joined, "each data set is a block", pictures))
@@ -137,8 +134,15 @@ def page(location: str = REFERENCE) -> tuple[str, dict[str, bytes]]:
     return "\n".join(parts), pictures
 
 
-def _tables(store: Store) -> Iterator[tuple[View, list[str]]]:
-    """Yield the table of each suite, and the columns that are left out, as trials of their candidates are missing."""
+class Section(NamedTuple):
+    """The table of a suite, the columns left out as trials of candidates are missing, and all trials of both."""
+
+    view: View
+    unfinished: list[str]
+    trials: list[str]
+
+
+def _tables(store: Store) -> Iterator[Section]:
     settings = replace(Settings(), data=NO_DATA, runs=NO_DATA)
     choices: dict[str, list[SuiteOptions]] = {}
     for suite, options in tables(map(load_suite, SUITES), store):
@@ -148,7 +152,9 @@ def _tables(store: Store) -> Iterator[tuple[View, list[str]]]:
         cells = with_trials(resolve_cells(suite, choice, settings, store), store)
         unfinished = [column for column, _ in choosing(suite, cells)]
         shown = [cell for cell in cells if cell.cell.column not in unfinished]
-        yield build_view(suite, shown, store, settings), unfinished
+        yield Section(
+            build_view(suite, shown, store, settings), unfinished, list(store.states(sorted(trial_ids(cells))))
+        )
 
 
 def _origin(store: Store) -> str:
@@ -167,8 +173,9 @@ def _origin(store: Store) -> str:
     return "\n".join([*lines, ""])
 
 
-def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
-    parts, missing = [], []
+def _section(section: Section, store: Store, pictures: dict[str, bytes]) -> list[str]:
+    view = section.view
+    parts, missing = [f"## {view.suite.name}: {markdown(view.suite.title)}\n"], []
     for column in view.columns:
         cells = view.column(column)
         trained = [cell for cell in cells if cell.n]
@@ -179,10 +186,15 @@ def _section(view: View, store: Store, pictures: dict[str, bytes]) -> list[str]:
         if trained and few:
             missing.append(f"- {markdown(column)}: fewer than {MIN_SEEDS} seeds: {markdown(', '.join(few))}")
     name = view.suite.name.replace("/", "-")
-    parts += [f"- {markdown(line)}" for line in about(view)]
-    trials = [seed.id for cell in view.cells.values() for seed in cell.seeds]
-    parts.append(f"- trained on {', '.join(machines(store, trials).values())}")
+    parts += [f"- {markdown(line)}" for line in about(view)] if view.cells else []
+    machine = ", ".join(machines(store, section.trials).values())
+    parts.append(f"- {count_of(len(section.trials), 'trial')}, trained on {machine}")
+    if section.unfinished:
+        names = markdown(", ".join(section.unfinished))
+        parts.append(f"- not shown, as trials of some candidates are missing: {names}")
     parts += [*missing, *_unsuitable(view), ""]
+    if not view.cells:
+        return parts
     parts.append(_diagram(name, blocks_of(view, by_seed=True), "each data set and seed is a block", pictures))
     return parts
 
