@@ -30,6 +30,9 @@ from jobs.worker.stop_requests import STOP_FILE
 POLL_INTERVAL_S = 0.2
 """Seconds between two inspections of the run directories."""
 
+MAX_POLL_SHARE = 0.02
+"""Share of a core that inspecting the trials takes, however many they are: the workers need the cores."""
+
 DRAIN_S = 5.0
 """Seconds that workers have to exit when all trials are done; they need a fraction of one."""
 
@@ -125,7 +128,7 @@ def _run_until_done(
 ) -> None:
     reported_wait = False
     while True:
-        start = time.monotonic()
+        start, used_before = time.monotonic(), time.process_time()
         collect(store, settings)
         if new := searches.ask():
             trials |= new
@@ -139,8 +142,8 @@ def _run_until_done(
             if open_states == {"queued"} and not reported_wait:
                 progress.print_line(f"Waiting: workers of other command lines use all worker slots ({plan.parallel}).")
                 reported_wait = True
-            # Inspecting the trials takes a tenth of a core at most, however many they are.
-            time.sleep(max(POLL_INTERVAL_S, 9 * (time.monotonic() - start)))
+            used = time.process_time() - used_before
+            time.sleep(max(POLL_INTERVAL_S, used / MAX_POLL_SHARE, time.monotonic() - start))
 
 
 def _request_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
