@@ -10,6 +10,7 @@ from sqlalchemy import Connection, insert, select
 
 from db.schema.connection import reading
 from db.schema.reference import Examples, Predicted
+from db.schema.tables import Trials
 from db.store.store import Store
 from db.transfer.validation import WrongRowError
 from harness.errors import InputError
@@ -60,7 +61,7 @@ def load_reference_predictions(store: Store, trial_id: str, split: str) -> Predi
 
 
 def check_predictions(connection: Connection) -> None:
-    """Raise WrongRowError unless all predictions fit their examples."""
+    """Raise WrongRowError unless all predictions fit their examples, and are of trials of the file."""
     sizes = {}
     for row in connection.execute(select(Examples)).mappings():
         where = f"examples.csv: {row['examples_id']!a:.20}"
@@ -69,6 +70,9 @@ def check_predictions(connection: Connection) -> None:
         except (InputError, ValueError, TypeError, RecursionError) as error:
             raise WrongRowError(f"{where}: {' '.join(str(error).split())[:200]}") from None
         sizes[row["examples_id"]] = header.split, header.rows, len(header.classes)
+    unknown = select(Predicted.c.trial_id).where(Predicted.c.trial_id.not_in(select(Trials.c.id))).limit(1)
+    if (id := connection.scalar(unknown)) is not None:
+        raise WrongRowError(f"predicted.csv: trial {id!a:.20} is not in trials.csv")
     for row in connection.execute(select(Predicted)).mappings():
         split, number, classes = sizes.get(row["examples_id"], ("", 0, 0))
         try:

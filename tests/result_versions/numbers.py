@@ -35,7 +35,7 @@ DECLARED = {
 """The place in which an item's version is declared."""
 SPREAD = {f"regularizer {name}" for name in REGULARIZERS if name not in cases.MODEL_OF}
 """Items whose trials start from spread weights: those of a regularizer on a ViT."""
-RELATIVE, OF_METRICS = 2e-4, 2e-2
+RELATIVE, OF_METRICS = 1e-4, 2e-2
 """Relative tolerance of losses, and of metrics: other processors round differently, which may flip an example."""
 Numbers = dict[str, float | str]
 

@@ -109,6 +109,12 @@ def test_damaged_predictions_are_one_line(file: Path, name: str, old: bytes, new
     assert str(raised.value).isprintable()
 
 
+def test_predictions_of_a_trial_that_is_not_in_the_file_are_one_line(file: Path) -> None:
+    changed(file, "predicted.csv", lambda content: content + b"f" * 12 + content.splitlines(keepends=True)[1][12:])
+    with pytest.raises(InputError, match="trial 'ffffffffffff' is not in"), open_reference(str(file)):
+        pass
+
+
 def test_what_is_no_list_of_classes_is_left_out(folder: Path) -> None:
     [trial] = campaign(folder / "runs", ["none"], seeds=(0,))
     full = predictions(trial)
