@@ -39,12 +39,13 @@ def test_the_number_of_active_parameters_equals_that_of_learned_dropout() -> Non
     assert (total, total - model.inactive_parameters) == (30_105_504, 15_335_424)
 
 
-def test_the_models_of_the_mini_recipes_have_similar_sizes() -> None:
+@pytest.mark.parametrize("preset", ["mini", "small"])
+def test_the_models_of_small_recipes_have_similar_sizes(preset: str) -> None:
     from adapters.text.decoder import Decoder
     from tasks.language.language_modelling import count_parameters
     from tasks.trial_factory import read_recipes
 
-    options = {name: entry["mini"]["model"] for name, entry in read_recipes("language-modelling")["models"].items()}
+    options = {name: entry[preset]["model"] for name, entry in read_recipes("language-modelling")["models"].items()}
     with torch.device("meta"):
         plain, masked = (
             build_decoder(name, options[name], vocabulary=2000, context=64)
