@@ -91,15 +91,20 @@ def _has_strength(part: Part, sites: Sequence[Site]) -> bool:
 
 
 def _changes(trainer: Trainer, batch: Any, acting: Acting, without: Acting) -> bool:
-    """Return whether the loss differs in a draw, or else the gradients in the first."""
+    """Return whether the loss differs in a draw, or else the gradients in the draw whose losses differ most."""
+    differences = []
     for draw in range(DRAWS):
         with torch.no_grad():
             first, second = (float(_loss(trainer, batch, each, draw)) for each in (acting, without))
-        if not abs(first - second) <= LOSS_TOLERANCE * max(abs(first), abs(second)):
+        difference = abs(first - second)
+        if not difference <= LOSS_TOLERANCE * max(abs(first), abs(second)):
             return True
+        differences.append(difference)
+    draw = differences.index(max(differences))
     parameters = [parameter for parameter in trainer.raw_model.parameters() if parameter.requires_grad]
     gradients = [
-        torch.autograd.grad(_loss(trainer, batch, each, 0), parameters, allow_unused=True) for each in (acting, without)
+        torch.autograd.grad(_loss(trainer, batch, each, draw), parameters, allow_unused=True)
+        for each in (acting, without)
     ]
     return _gradients_differ(*gradients)
 
