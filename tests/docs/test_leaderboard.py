@@ -46,7 +46,7 @@ def test_every_difference_of_the_findings_is_one_of_the_leaderboard() -> None:
     assert quoted <= set(re.findall(r"[+−]\d+\.\d\d", LEADERBOARD))
 
 
-@pytest.mark.parametrize("column", ["Digits", r"Digits \(few\)"])
+@pytest.mark.parametrize("column", ["Digits", r"Digits \(few\)", "QC"])
 def test_the_table_of_the_findings_has_every_interval_without_zero(column: str) -> None:
     (section,) = re.findall(rf"^### {column}\n(.*?)(?=^#|^- )", LEADERBOARD, re.MULTILINE | re.DOTALL)
     (row,) = re.findall(rf"^\| {column} \|.*$", FINDINGS, re.MULTILINE)
@@ -56,12 +56,19 @@ def test_the_table_of_the_findings_has_every_interval_without_zero(column: str) 
     )
 
 
-def test_the_findings_have_the_current_numbers_of_trials_and_comparisons() -> None:
-    (section,) = re.findall(r"^## field/vision:.*?(?=^## )", LEADERBOARD, re.MULTILINE | re.DOTALL)
-    (trials,) = re.findall(r"^- ([\d,]+) trials", section, re.MULTILINE)
-    assert f"{trials} trials of the suite" in FINDINGS
+@pytest.mark.parametrize(
+    ("suite", "trials", "differences"),
+    [("field/vision", "{} trials of the suite `field/vision`", "{} differences with"),
+     ("field/text", "{} trials of the suite `field/text`", "on digits and {} on QC")],
+)  # fmt: skip
+def test_the_findings_have_the_current_numbers_of_trials_and_comparisons(
+    suite: str, trials: str, differences: str
+) -> None:
+    (section,) = re.findall(rf"^## {suite}:.*?(?=^## )", LEADERBOARD, re.MULTILINE | re.DOTALL)
+    (count,) = re.findall(r"^- ([\d,]+) trials", section, re.MULTILINE)
+    assert trials.format(count) in FINDINGS
     (count,) = re.findall(r"for the (\d+) differences of the table: 0; after Benjamini-Hochberg's: 0", section)
-    assert f"compares {count} differences" in FINDINGS
+    assert differences.format(count) in FINDINGS
 
 
 @pytest.mark.slow

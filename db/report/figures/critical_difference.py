@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from db.queries.rank import Ranking
 from db.report.formats.comparison_tables import row_label
-from db.report.formats.escaping import cut
+from db.report.formats.escaping import plain
 from db.statistics.corrections import SIGNIFICANCE
 from db.statistics.ranks import groups
 from harness.analysis.figures import DPI
@@ -46,10 +46,9 @@ def critical_difference_diagram(ranking: Ranking, kind: Literal["png", "svg"]) -
 
 def _draw(ranking: Ranking, difference: float, p: float) -> Figure:
     """Draw in inches: x from the left, y from the axis of the ranks upwards."""
-    names, ranks = (
-        [cut(row_label(row), MAX_LABEL) for row in ranking.rows],
-        [float(row["rank"]) for row in ranking.rows],
-    )
+    labels = [plain(row_label(row)) for row in ranking.rows]
+    names = [label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…" for label in labels]
+    ranks = [float(row["rank"]) for row in ranking.rows]
     everyone = [list(range(len(ranks)))]
     bars = [members for members in (groups(ranks, difference) if p < SIGNIFICANCE else everyone) if len(members) > 1]
     low, high = floor(ranks[0]), max(ceil(ranks[-1]), floor(ranks[0]) + 1)

@@ -15,6 +15,7 @@ from db.report.formats.noise import Noise, noise_lines, significant
 from db.report.formats.numbers import SIGNIFICANT
 from db.statistics.evidence import ZONE
 from db.store.rows import Row
+from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import spec_label
 
 _VERDICTS = {
@@ -40,7 +41,13 @@ def comparison_table(rows: Sequence[Row]) -> tuple[list[str], TextTable, list[st
 def row_label(row: Row) -> str:
     """Return the regularizer of a row of a ranking, with the values of the keys that split it."""
     others = [str(row[key]) for key in _keys(row) if key != "regularizer" and row[key] is not None]
-    return " ".join([spec_label(row["regularizer"], {}), *others])
+    return " ".join([_regularizer(row), *others])
+
+
+def _regularizer(row: Row) -> str:
+    """Return the name of a row; a registered composition keeps its own, which is shorter than its parts."""
+    name = str(row["regularizer"])
+    return REGULARIZERS.entry(name).name if name in REGULARIZERS else spec_label(name, {})
 
 
 def _keys(row: Row) -> list[str]:
@@ -62,7 +69,7 @@ def _ranking_texts(row: Row, keys: Sequence[str], blocks: int) -> dict[str, str]
     posterior = [row[name] for name in ("p_worse", "p_equivalent", "p_better")]
     return {
         **{key: "" if row[key] is None else str(row[key]) for key in keys},
-        "regularizer": spec_label(row["regularizer"], {}),
+        "regularizer": _regularizer(row),
         "rank": "" if row["rank"] is None else f"{row['rank']:.2f}",
         "groups": row["groups"] or "",
         "won": f"{row['won']}/{blocks}",

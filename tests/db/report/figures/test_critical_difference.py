@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+from db.queries.rank import Ranking
+from db.report.figures.critical_difference import critical_difference_diagram
+from db.store.rows import Row
 from db.store.run_record import RunRecord
 from db.store.store import open_store
 from harness.regularizers.spec import RegularizerSpec
@@ -30,3 +34,12 @@ def test_a_critical_difference_diagram(call: Call, folder: Path, make_trial: Mak
     assert Path("cd.png").read_bytes().startswith(b"\x89PNG")
     lines = [" ".join(line.split()) for line in call("rank").out.splitlines()]
     assert any(line.startswith("dropout 1.00 a 6/6 ") for line in lines)
+
+
+def test_labels_fit_beside_the_diagram() -> None:
+    """A registered composition has its own name, and a long one is cut."""
+    names = ["none", "hiddenkey", "dropkey + drophead + value-dropout"]
+    rows: list[Row] = [{"regularizer": name, "rank": 1.0 + index} for index, name in enumerate(names)]
+    ranking = Ranking(rows, 6, friedman={"p": 0.01}, critical_difference=1.35)
+    drawn = critical_difference_diagram(ranking, "svg").decode()
+    assert {"none", "hiddenkey", "dropkey + drophead + value-d…"} <= set(re.findall(r">([^<>]+)</text>", drawn))
