@@ -42,4 +42,4 @@ def test_labels_fit_beside_the_diagram() -> None:
     rows: list[Row] = [{"regularizer": name, "rank": 1.0 + index} for index, name in enumerate(names)]
     ranking = Ranking(rows, 6, friedman={"p": 0.01}, critical_difference=1.35)
     drawn = critical_difference_diagram(ranking, "svg").decode()
-    assert {"none", "hiddenkey", "dropkey + drophead + value-d…"} <= set(re.findall(r">([^<>]+)</text>", drawn))
+    assert {"none", "hiddenkey", "dropkey + drophead + value-dr…"} <= set(re.findall(r">([^<>]+)</text>", drawn))
