@@ -183,14 +183,15 @@ def written(tables: Tables, make_directory: Callable[..., RunDirectory], attempt
 
 
 class Reader:
-    """A page in a browser, with a record of its errors and network requests."""
+    """A page in a browser, with a record of its errors and network requests; `script` runs before those of the page."""
 
-    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+    def __init__(self, browser: Any, address: str, script: str = "", **options: Any) -> None:
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(**options)
         self.context.set_default_timeout(120_000)
         self.page = self.context.new_page()
+        self.page.add_init_script(script)
         self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
