@@ -17,6 +17,10 @@ CHARACTERS = "characters"
 CHARACTER_DIM = 32
 KERNEL = 3
 HASH_PRIME = 1_000_003
+HASH_RANGE = 2**31 - 1
+"""Exclusive maximum of a hash, a prime; the product with `HASH_PRIME` fits 64 bits."""
+CHARACTER_NGRAMS = range(3, 7)
+"""Lengths of the n-grams of characters (Bojanowski et al. 2017, Section 3.2)."""
 LINEAR_SCALE = 30.0
 """Factor of the weights of `LinearNgrams`."""
 Pooling = Literal["mean", "max", "first"]
@@ -30,11 +34,13 @@ class Head:
         pooling: of the vectors of a text.
         dropout: on pooled vectors, or on those of each word.
         linear_bigrams: hash buckets of the bigrams of a `LinearNgrams`; None: without it.
+        linear_characters: hash buckets of its n-grams of characters; None: it has none.
     """
 
     pooling: Pooling
     dropout: float
     linear_bigrams: int | None = None
+    linear_characters: int | None = None
 
 
 def word_embedding(size: int, dim: int) -> nn.Embedding:
@@ -86,26 +92,67 @@ def bigram_buckets(tokens: Tensor, buckets: int) -> Tensor:
     return (1 + (before * HASH_PRIME + tokens) % buckets).masked_fill(tokens == 0, 0)
 
 
-class LinearNgrams(nn.Module):
-    """A linear classifier of words and word bigrams, whose logits are added to those of an encoder.
+def character_buckets(characters: Tensor, buckets: int) -> Tensor:
+    """Return a hash bucket for each n-gram of characters of each word, n in `CHARACTER_NGRAMS`.
 
-    It is wide and deep learning (Cheng et al. 2016, Section 3) with the features of Joulin et al. (2017, Section 2.2).
-    The weights start at 0. They are stored divided by `LINEAR_SCALE`, because Adam changes a number by about the
-    learning rate in a step, which is too little for the weights of rare words.
+    A word has one boundary before it and one after it, which are characters of its n-grams (Bojanowski et al. 2017,
+    Section 3.2).
+
+    Args:
+        characters: ids (B, T, C), 0 for padding.
+        buckets: their number.
+
+    Returns:
+        1 to `buckets`, 0 for padding (B, T, N).
+    """
+    lengths = (characters != 0).sum(dim=-1, keepdim=True)
+    word = nn.functional.pad(characters, (1, 1))
+    starts = torch.arange(word.shape[-1], device=word.device)
+    ids = []
+    hashes = torch.zeros_like(word)
+    for n in range(1, min(CHARACTER_NGRAMS[-1], word.shape[-1]) + 1):
+        last = word[..., n - 1 :]
+        hashes = (hashes[..., : last.shape[-1]] * HASH_PRIME + last + 1) % HASH_RANGE
+        if n in CHARACTER_NGRAMS:
+            inside = (lengths > 0) & (starts[: last.shape[-1]] + n <= lengths + 2)
+            ids.append((1 + hashes % buckets).masked_fill(~inside, 0))
+    return torch.cat(ids, dim=-1)
+
+
+class LinearNgrams(nn.Module):
+    """A linear classifier of words, word bigrams and possibly n-grams of characters.
+
+    Its logits are added to those of an encoder. It is wide and deep learning (Cheng et al. 2016, Section 3) with the
+    features of Joulin et al. (2017, Section 2.2). The weights start at 0. They are stored divided by `LINEAR_SCALE`,
+    because Adam changes a number by about the learning rate in a step, which is too little for the weights of rare
+    words.
     """
 
-    def __init__(self, vocabulary: int, buckets: int, classes: int) -> None:
+    def __init__(self, vocabulary: int, bigrams: int, characters: int | None, classes: int) -> None:
+        """Create the weights of `vocabulary` words, and of hash buckets for bigrams and n-grams of characters."""
         super().__init__()
-        self.words = nn.Embedding(vocabulary, classes, padding_idx=0)
-        self.bigrams = nn.Embedding(1 + buckets, classes, padding_idx=0)
-        nn.init.zeros_(self.words.weight)
-        nn.init.zeros_(self.bigrams.weight)
+        self.words = zero_embedding(vocabulary, classes)
+        self.bigrams = zero_embedding(1 + bigrams, classes)
+        self.characters = None if characters is None else zero_embedding(1 + characters, classes)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Classify texts: token ids (B, T) → logits (B, classes)."""
+    def forward(self, tokens: Tensor, characters: Tensor | None = None) -> Tensor:
+        """Classify texts: token ids (B, T) and ids of their words' characters (B, T, C) → logits (B, classes)."""
         weights = self.words(tokens) + self.bigrams(bigram_buckets(tokens, self.bigrams.num_embeddings - 1))
         lengths = (tokens != 0).sum(dim=1, keepdim=True)
-        return cast(Tensor, LINEAR_SCALE * weights.sum(dim=1) / lengths.sqrt())
+        logits = LINEAR_SCALE * weights.sum(dim=1) / lengths.sqrt()
+        if self.characters is not None:
+            assert characters is not None
+            ngrams = character_buckets(characters, self.characters.num_embeddings - 1).flatten(1)
+            numbers = (ngrams != 0).sum(dim=1, keepdim=True).clamp_min(1)  # none: no word has characters
+            logits = logits + LINEAR_SCALE * self.characters(ngrams).sum(dim=1) / numbers.sqrt()
+        return cast(Tensor, logits)
+
+
+def zero_embedding(size: int, dim: int) -> nn.Embedding:
+    """Return embeddings (size, dim) of zeros; id 0 is padding."""
+    table = nn.Embedding(size, dim, padding_idx=0)
+    nn.init.zeros_(table.weight)
+    return table
 
 
 class TextEncoder(Protocol):
@@ -131,13 +178,15 @@ class TextClassifier(nn.Module):
         self.encoder, self.pooling = encoder, options.pooling
         self.dropout = nn.Dropout(options.dropout)
         self.classifier = nn.Linear(encoder.width, classes)
-        buckets = options.linear_bigrams
-        self.linear = None if buckets is None else LinearNgrams(encoder.embedding.num_embeddings, buckets, classes)
+        bigrams, vocabulary = options.linear_bigrams, encoder.embedding.num_embeddings
+        self.linear = None if bigrams is None else LinearNgrams(vocabulary, bigrams, options.linear_characters, classes)
 
     def forward(self, tokens: Tensor, features: Mapping[str, Tensor] | None = None) -> Tensor:
         """Classify texts: token ids (B, T) and ids by feature → logits (B, classes)."""
         logits = self.classifier(self.dropout(pool(*self.encoder(tokens, features), self.pooling)))
-        return cast(Tensor, logits if self.linear is None else logits + self.linear(tokens))
+        if self.linear is None:
+            return cast(Tensor, logits)
+        return cast(Tensor, logits + self.linear(tokens, (features or {}).get(CHARACTERS)))
 
 
 class Tagger(TextClassifier):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adapters.text.text_encoders import (
+    CHARACTERS,
     FeatureEmbedding,
     Head,
     TextEncoder,
@@ -57,6 +58,11 @@ class TextOptions(StrictModel):
         default=None,
         ge=1,
         description="hash buckets of the bigrams of a linear classifier beside the encoder (Cheng et al. 2016, 3)",
+    )
+    linear_characters: int | None = Field(
+        default=None,
+        ge=1,
+        description="hash buckets of that classifier for n-grams of the feature `characters`, which only it reads then",
     )
 
     @field_validator("convolution")
@@ -203,5 +209,9 @@ def build_text_transformer(
     checked = model_options(TextOptions, name, options)
     if checked.dim % checked.heads:
         raise InputError(f"model {name}: heads={checked.heads} does not divide dim={checked.dim}")
-    head = Head(checked.pooling, checked.dropout, checked.linear_bigrams)
+    if checked.linear_characters is not None:
+        if CHARACTERS not in (features or {}) or checked.linear_bigrams is None:
+            raise InputError(f"model {name}: linear_characters needs linear_bigrams and features=characters")
+        features = {name: size for name, size in features.items() if name != CHARACTERS}
+    head = Head(checked.pooling, checked.dropout, checked.linear_bigrams, checked.linear_characters)
     return Encoder(checked, vocabulary, max_length, features), head

@@ -41,7 +41,8 @@ class TextTask(TextSpec):
 
     @classmethod
     def sizes_for(cls, recipe: TextRecipe, classes: int) -> dict[str, Any]:
-        return {"head": cls.head, "max_length": recipe.max_length, "vocabulary": 2, "classes": max(2, classes)}
+        sizes = {"head": cls.head, "max_length": recipe.max_length, "vocabulary": 2, "classes": max(2, classes)}
+        return {**sizes, "features": dict.fromkeys(recipe.features, 2)} if recipe.features else sizes
 
     def model_sizes(self) -> dict[str, Any]:
         return {**super().model_sizes(), "vocabulary": self.tokenizer.size, "classes": len(self.classes)}

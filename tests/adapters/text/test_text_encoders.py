@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adapters.text.text_encoders import CHARACTERS, LINEAR_SCALE, FeatureEmbedding, LinearNgrams, bigram_buckets
+from adapters.text.text_encoders import (
+    CHARACTERS,
+    LINEAR_SCALE,
+    FeatureEmbedding,
+    LinearNgrams,
+    bigram_buckets,
+    character_buckets,
+)
 from harness.errors import InputError
 from harness.models.catalog import MODELS
 from harness.models.regularize import bind, watch
@@ -157,6 +164,50 @@ def test_a_linear_classifier_of_words_and_bigrams_is_added_to_the_logits() -> No
         pairs = bigram_buckets(real[None], 10_000)[0]
         total = ngrams.words.weight[real].sum(dim=0) + ngrams.bigrams.weight[pairs].sum(dim=0)
         torch.testing.assert_close(logits, LINEAR_SCALE * total / len(real) ** 0.5, rtol=1e-5, atol=1e-4)
+
+
+def test_equal_ngrams_of_characters_have_equal_buckets() -> None:
+    # "abc" and "zabc", of which the first two n-grams have the boundary before them; a word of one character; padding
+    words = torch.tensor([[1, 2, 3, 0, 0], [9, 1, 2, 3, 0], [4, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
+    ids = character_buckets(words[None], 2**30)[0]
+    ngrams = [
+        {(*boundary,)[i : i + n] for n in range(3, 7) for i in range(len(boundary) - n + 1)}
+        for boundary in ([0, *(id for id in word if id), 0] for word in words[:3].tolist())
+    ]
+    found = [set(row[row != 0].tolist()) for row in ids]
+    assert [*map(len, found)] == [*map(len, ngrams), 0] == [6, 10, 1, 0]
+    assert len(found[0] & found[1]) == len(ngrams[0] & ngrams[1]) == 3
+    assert not found[2] & (found[0] | found[1])
+    padded = character_buckets(nn.functional.pad(words, (0, 4))[None], 2**30)[0]
+    assert [set(row[row != 0].tolist()) for row in padded] == found
+    assert set(character_buckets(words[None], 2).unique().tolist()) == {0, 1, 2}
+
+
+def test_a_linear_classifier_of_characters_reads_the_feature_that_the_encoder_does_not() -> None:
+    buckets = 1_000
+    wide: Any = build("text-transformer", "text", FEATURES, linear_bigrams=9, linear_characters=buckets).eval()
+    assert wide.encoder.features.tables.keys() == {"case"}
+    tokens, features = inputs("words")
+    plain = wide(tokens, features)
+    torch.testing.assert_close(wide(tokens, {**features, CHARACTERS: features[CHARACTERS] * 0}), plain)
+    with torch.no_grad():
+        wide.linear.characters.weight[1:] = torch.randn(buckets, CLASSES)
+    for row, logits in zip(features[CHARACTERS], wide(tokens, features) - plain, strict=True):
+        ngrams = character_buckets(row[None], buckets).flatten()
+        ngrams = ngrams[ngrams != 0]
+        total = wide.linear.characters.weight[ngrams].sum(dim=0)
+        torch.testing.assert_close(logits, LINEAR_SCALE * total / len(ngrams) ** 0.5, rtol=1e-5, atol=1e-4)
+    more = wide(more_padding(tokens), {name: more_padding({name: ids})[name] for name, ids in features.items()})
+    torch.testing.assert_close(more, wide(tokens, features), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("features", "bigrams"), [(None, 9), ({"case": 5}, 9), (FEATURES, None)])
+def test_a_linear_classifier_of_characters_needs_them_and_one_of_words(
+    features: dict[str, int] | None, bigrams: int | None
+) -> None:
+    options = {} if bigrams is None else {"linear_bigrams": bigrams}
+    with pytest.raises(InputError, match="linear_characters needs linear_bigrams and features=characters"):
+        build("text-transformer", "text", features, linear_characters=9, **options)
 
 
 @pytest.mark.parametrize("head", ["words", "pair"])
