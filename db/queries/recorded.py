@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -30,18 +31,17 @@ class AmbiguousFilesError(InputError):
     """The database has trials on several versions of the files, and the files are not on this machine."""
 
 
-def trials_of(cells: Iterable[Cell], settings: Settings, store: Store) -> list[list[Trial]]:
+def trials_of(cells: Iterable[Cell], settings: Settings, recorded: RecordedTrials) -> list[list[Trial]]:
     """Return the trials of each cell, one per seed; missing data, weights and files are looked up in the database.
 
     Raises:
         AmbiguousFilesError: the database has trials on several versions of the missing files.
         InputError: fields do not fit together, or files are missing here and the database has no such trial either.
     """
-    recorded = _Recorded(store)
     return [_trials(cell, settings, recorded) for cell in cells]
 
 
-def _trials(cell: Cell, settings: Settings, recorded: _Recorded) -> list[Trial]:
+def _trials(cell: Cell, settings: Settings, recorded: RecordedTrials) -> list[Trial]:
     trial = recorded.trial(cell, chosen=True) if cell.fingerprints else None
     if trial is None:
         try:
@@ -53,8 +53,8 @@ def _trials(cell: Cell, settings: Settings, recorded: _Recorded) -> list[Trial]:
     return [trial.model_copy(update={"seed": seed}) for seed in cell.seeds]
 
 
-class _Recorded:
-    """The trials of a database; each is read once for all candidates of a cell."""
+class RecordedTrials:
+    """The trials of a database, read once for all cells of a table; discard it before the database changes."""
 
     def __init__(self, store: Store) -> None:
         self._read = cache(partial(_read, store))
@@ -66,16 +66,15 @@ class _Recorded:
         Raises:
             AmbiguousFilesError: see `trials_of`.
         """
-        draft = spec_of(cell.request.task).draft_for(cell.request)
         label = self._fingerprint(cell.suite, cell.request.preset, cell.request.data, cell.fingerprints)
+        draft = spec_of(cell.request.task).draft_for(cell.request) if label is not None else None
         if draft is None or label is None:
             return None
-        columns = {key: getattr(draft, key) for key in ("task", "model", "schedule", "align", "preset")}
-        columns |= {"data": draft.data.name, "fingerprint": label, "regularizer": draft.regularizer.name}
+        recorded = self._read(draft.task, draft.model, draft.preset, draft.data.name, label)
         target, path = draft.config(), draft.weights.path if draft.weights else None
         by_digests = {
             tuple(sorted(_digests(config).items())): (config, weights)
-            for config, weights in self._read(tuple(columns.items()))
+            for config, weights in recorded.by_regularizer.get(draft.regularizer.name, ())
             if weights == path and _agrees(config, target)
         }
         named = {
@@ -88,25 +87,36 @@ class _Recorded:
             raise _ambiguous(differing.partition("_")[0], sorted({digests[differing] for digests in texts}))
         for config, weights in by_digests.values():
             return load_trial(config, 0, weights).model_copy(update={"result_versions": draft.result_versions})
-        if draft.weights is not None or label.endswith(PARTIAL) or not self._needs_only_data(draft, label):
+        if draft.weights is not None or label.endswith(PARTIAL) or not recorded.need_only_data:
             return None
         return draft.model_copy(update={"data": DataRef(name=draft.data.name, fingerprint=label), "seed": 0})
 
-    def _needs_only_data(self, draft: Trial, label: str) -> bool:
-        """Return whether the trials of this task, model, preset and data have no files besides the data."""
-        columns = {"task": draft.task, "model": draft.model, "preset": draft.preset}
-        others = self._read((*columns.items(), ("data", draft.data.name), ("fingerprint", label)))
-        return bool(others) and not any(_digests(config) for config, _ in others)
+
+@dataclass
+class _Configs:
+    """The configurations of a task, model, preset and data.
+
+    Attributes:
+        by_regularizer: configurations and the paths of their weights, in the order of their trials.
+        need_only_data: whether there are any, none of which has files besides the data.
+    """
+
+    by_regularizer: dict[str, list[tuple[dict[str, Any], str | None]]] = field(default_factory=dict)
+    need_only_data: bool = False
 
 
-def _read(store: Store, columns: Iterable[tuple[str, str]]) -> list[tuple[dict[str, Any], str | None]]:
-    """Return the configurations with these values and the paths of their weights, in the order of their trials."""
+def _read(store: Store, task: str, model: str, preset: str, data: str, fingerprint: str) -> _Configs:
+    columns = {"task": task, "model": model, "preset": preset, "data": data, "fingerprint": fingerprint}
     weights, first = Trials.c.weights, func.min(Trials.c.created_at)
     trials = select(Trials.c.config_id, weights, first.label("first")).group_by(Trials.c.config_id, weights).subquery()
     query = select(Configs.c.config, trials.c.weights).join(trials, trials.c.config_id == Configs.c.id)
-    query = query.where(*(Configs.c[key] == value for key, value in columns)).order_by(trials.c.first)
+    query = query.where(*(Configs.c[key] == value for key, value in columns.items())).order_by(trials.c.first)
     with reading(store.engine) as connection:
-        return [(config, path) for config, path in connection.execute(query)]
+        rows = connection.execute(query).all()
+    recorded = _Configs(need_only_data=bool(rows) and not any(_digests(config) for config, _ in rows))
+    for config, path in rows:
+        recorded.by_regularizer.setdefault(config["regularizer"]["name"], []).append((config, path))
+    return recorded
 
 
 def _data_fingerprint(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy
 
-from db.queries.recorded import trials_of
+from db.queries.recorded import RecordedTrials, trials_of
 from db.queries.results import final_values
 from db.queries.statistics import summarize
 from db.schema.connection import reading
@@ -111,11 +111,13 @@ class Selection:
         return max(succeeded, key=lambda candidate: score(candidate.dev or 0.0), default=None)
 
 
-def evaluate(cell: Cell, space: Iterable[Params], settings: Settings, store: Store) -> Selection:
+def evaluate(
+    cell: Cell, space: Iterable[Params], settings: Settings, store: Store, recorded: RecordedTrials
+) -> Selection:
     """Return the current state of the candidates with these values. Raise as `select` does."""
     assert cell.sweep is not None
     fixed_cells = [(params, cell.with_params(params)) for params in space]
-    of_cells = trials_of((fixed for _, fixed in fixed_cells), settings, store)
+    of_cells = trials_of((fixed for _, fixed in fixed_cells), settings, recorded)
     candidates = [(*fixed_cell, trials) for fixed_cell, trials in zip(fixed_cells, of_cells, strict=True)]
     ids = [trial.id for _, _, trials in candidates for trial in trials]
     values: dict[str, float | None] = {}
@@ -161,18 +163,20 @@ def is_pruned(row: TrialRow) -> bool:
     return row.state == "cancelled" and (row.reason or "").startswith(PRUNED)
 
 
-def select(cell: Cell, settings: Settings, store: Store) -> Selection:
+def select(cell: Cell, settings: Settings, store: Store, recorded: RecordedTrials | None = None) -> Selection:
     """Return the candidates of a swept cell, each once, and the choice among them.
 
-    A sampler is asked for candidates, and gets their results, as far as there are results.
+    A sampler is asked for candidates, and gets their results, as far as there are results. The cells of a table share
+    `recorded`; default: a new one.
 
     Raises:
         InputError: a candidate's trials cannot be created on this machine.
     """
     sweep = cell.sweep
     assert sweep is not None
+    recorded = recorded or RecordedTrials(store)
     if sweep.is_grid:
-        return evaluate(cell, sweep.grid(), settings, store)
+        return evaluate(cell, sweep.grid(), settings, store, recorded)
     search = sweep.search
     study = _study(search)
     space = {key: _distribution(values, search) for key, values in sweep.space.items()}
@@ -188,7 +192,7 @@ def select(cell: Cell, settings: Settings, store: Store) -> Selection:
         batch = [study.ask(space) for _ in range(min(size, total - asked))]
         asked += len(batch)
         sampled = [{key: _rounded(value, sweep.space[key]) for key, value in trial.params.items()} for trial in batch]
-        selection = evaluate(cell, sampled, settings, store)
+        selection = evaluate(cell, sampled, settings, store, recorded)
         metric = metric or selection.metric
         for candidate in selection.candidates:
             by_params.setdefault(tuple(candidate.params.items()), candidate)

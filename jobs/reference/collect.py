@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from db.queries.recorded import trials_of
+from db.queries.recorded import RecordedTrials, trials_of
 from db.reference.predictions import compact
 from db.schema.tables import FINAL
 from db.store.run_record import RunRecord, read_run_record
@@ -108,10 +108,11 @@ def refuse_unrequested(collected: Collected, suites: Iterable[Suite], store: Sto
 def _config_ids(suite: Suite, preset: str, store: Store, settings: Settings) -> Iterator[str]:
     if preset not in suite.presets:
         return
+    recorded = RecordedTrials(store)
     for cell in suite.cells(SuiteOptions(preset=preset)):
         with suppress(InputError):  # no trial of it, here or in the runs
             for candidate in _candidates(cell, store, settings):
-                yield trials_of([candidate], settings, store)[0][0].config_id
+                yield trials_of([candidate], settings, recorded)[0][0].config_id
 
 
 def _candidates(cell: Cell, store: Store, settings: Settings) -> list[Cell]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from db.queries.marks import reference_notes, subset_notes
-from db.queries.recorded import AmbiguousFilesError, trials_of
+from db.queries.recorded import AmbiguousFilesError, RecordedTrials, trials_of
 from db.reference.describe import describe
 from db.report.view.cells import CellTrials
 from db.report.view.view import View, build
@@ -94,9 +94,10 @@ def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store
     """
     cells: list[CellTrials] = []
     errors: dict[str, InputError] = {}
+    recorded = RecordedTrials(store)
     for cell in list(suite.cells(options)):
         try:
-            cells.append(resolve_cell(cell, settings, store))
+            cells.append(resolve_cell(cell, settings, store, recorded))
         except AmbiguousFilesError:
             raise
         except InputError as error:
@@ -110,11 +111,11 @@ def resolve_cells(suite: Suite, options: SuiteOptions, settings: Settings, store
     return cells
 
 
-def resolve_cell(cell: Cell, settings: Settings, store: Store) -> CellTrials:
+def resolve_cell(cell: Cell, settings: Settings, store: Store, recorded: RecordedTrials) -> CellTrials:
     """Return a cell with its trials, of a sweep the selected ones; raise InputError if they cannot be created here."""
     if cell.sweep is None:
-        return CellTrials(cell, trials_of([cell], settings, store)[0])
-    selection = select(cell, settings, store)
+        return CellTrials(cell, trials_of([cell], settings, recorded)[0])
+    selection = select(cell, settings, store, recorded)
     if selection.skipped:
         first = selection.candidates[0]  # the table shows its reason
         return CellTrials(first.cell, first.trials)

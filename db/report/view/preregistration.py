@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from db.queries.recorded import trials_of
+from db.queries.recorded import RecordedTrials, trials_of
 from db.report.view.cells import CellTrials
 from db.report.view.notes import params_text
 from db.store.store import Store
@@ -91,12 +91,13 @@ def plan_of(suite: Suite, options: SuiteOptions, settings: Settings, store: Stor
     cells: dict[str, dict[str, dict[str, str]]] = {}
     trials: list[Trial] = []
     requested = list(suite.cells(options))
+    recorded = RecordedTrials(store)
     for cell in requested:
         own = cells.setdefault(cell.row, {}).setdefault(cell.column, {})
         if cell.sweep is not None and not cell.sweep.is_grid:
             own["search"] = f"{canonical_json(cell.sweep.search.model_dump(mode='json'))} in {cell.sweep}"
         for name, candidate in _candidates(cell):
-            (of_candidate,) = trials_of([candidate], settings, store)
+            (of_candidate,) = trials_of([candidate], settings, recorded)
             trials += of_candidate
             own[name] = of_candidate[0].config_id
     versions = {item: version for trial in trials for item, version in trial.result_versions.items()}

@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from db.queries.blocks import condition_versions
 from db.queries.declarations import load_known
+from db.queries.recorded import RecordedTrials
 from db.report.view.build import build_view, resolve_cell
 from db.report.view.cells import CellTrials
 from db.report.view.view import View
@@ -76,10 +77,11 @@ def variants_of(suite: Suite, store: Store) -> list[Variant]:
     versions: Counter[tuple[str, str]] = Counter()
     for config in configs:
         versions[config["data"].removesuffix(SYNTHETIC), config["fingerprint"]] += len(trials[config["id"]])
-    indices = {preset: _CellIndex(_all_cells(suite, preset)) for preset in suite.presets}
+    requested = {config["preset"] for config in configs} & suite.presets.keys()
+    indices = {preset: _CellIndex(_all_cells(suite, preset)) for preset in requested}
     for config in configs:
         preset = config["preset"]
-        if preset not in suite.presets:
+        if preset not in indices:
             continue
         cells = indices[preset].matching(config)
         declared = cells[0].request.overrides if cells else suite.presets[preset].overrides
@@ -120,6 +122,7 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
     trial_of = {trial.config_id: trial for trial in first.values()}
     rows, columns = ({position[axis] for position in configs_of} for axis in (0, 1))
     resolved = []
+    recorded = RecordedTrials(store)
     for cell in cells:
         if cell.row not in rows or cell.column not in columns:
             continue
@@ -138,7 +141,7 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
         update["seeds"] = tuple(sorted({seed for config_id in ids for seed, _ in variant.trials[config_id]}))
         cell = cell.model_copy(update=update)
         try:
-            resolved.append(resolve_cell(cell, settings, store))
+            resolved.append(resolve_cell(cell, settings, store, recorded))
         except InputError as error:
             resolved.append(CellTrials(cell, (), str(error)))
     return build_view(suite, resolved, store, settings)
