@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from sqlalchemy import JSON, Connection, Engine, Table, create_engine, select, text
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, SingletonThreadPool
 
 from db.schema.connection import BUSY_TIMEOUT_S, connect, reading, translate_errors
 from db.schema.tables import METADATA
@@ -88,7 +88,7 @@ def read_only(file: Path, *, transactions: bool = False, views: bool = False) ->
 
     Args:
         file: the database.
-        transactions: allow ``BEGIN``, so that several queries see the same state.
+        transactions: keep the connection open, and allow ``BEGIN``, so that several queries see the same state.
         views: allow views to call any function, as ours call JSON functions; not for files of unknown origin.
     """
     if not file.is_file():
@@ -106,7 +106,9 @@ def read_only(file: Path, *, transactions: bool = False, views: bool = False) ->
         connection.set_authorizer(lambda action, *rest: sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY)
         return connection
 
-    return create_engine("sqlite://", creator=open_connection, poolclass=NullPool)
+    # A connection takes longer to open than most queries take, so those of one report or import share it.
+    pool = SingletonThreadPool if transactions else NullPool
+    return create_engine("sqlite://", creator=open_connection, poolclass=pool)
 
 
 def write_table(connection: Connection, table: Table, path: Path, kind: Literal["csv", "parquet"]) -> int:
