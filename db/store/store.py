@@ -178,6 +178,14 @@ class Store:
             counts: dict[TrialState, int] = dict(connection.execute(query).all())
         return {state: counts.get(state, 0) for state in TRIAL_STATES}
 
+    def kinds(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the task, model and data of trials as one text, omitting unknown ones."""
+        kind = Configs.c.task + " " + Configs.c.model + " " + Configs.c.data
+        query = select(Trials.c.id, kind).join(Configs, Configs.c.id == Trials.c.config_id)
+        with reading(self.engine) as connection:
+            kinds: dict[str, str] = dict(connection.execute(query.where(in_list(connection, Trials.c.id, ids))).all())
+        return kinds
+
     def trials(self, ids: Sequence[str]) -> dict[str, Trial]:
         """Return the trials with these ids, in the order of `ids`, omitting unknown ones."""
         query = select(*Trials.c["id", "config_id", "seed", "weights"])

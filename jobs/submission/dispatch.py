@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -118,10 +118,11 @@ def _start_local(
                 first = store.trials(claimed[: len(acquired)]).values()
                 share = process_group.share_of_device(plan.parallel, len(local_devices(settings.device)))
                 settings = replace(settings, threads=plan.threads, gpu_share=share)
+                kinds = store.kinds(claimed)
                 with contextlib.ExitStack() as stack:
                     workers = plan.workers or stack.enter_context(local_workers(settings, plan))
                     for slot in acquired[: len(claimed)]:
-                        workers.start(_worker(settings, claimed, submission, slot), slot, first)
+                        workers.start(_worker(settings, claimed, submission, kinds, slot), slot, first)
                         started += 1
                 store.submitted(submission.id, None)
         finally:
@@ -152,7 +153,7 @@ def _start_debug(
     try:
         if claimed:
             store.submitted(submission.id, None)
-            executors.run_debug(_worker(replace(settings, threads=plan.threads), claimed, submission))
+            executors.run_debug(_worker(replace(settings, threads=plan.threads), claimed, submission, {}))
     finally:
         slot.close()
     return Dispatched(submission.id, claimed, 1) if claimed else None
@@ -182,7 +183,8 @@ def _start_slurm(
         packs = list(chunks(claimed, plan.max_trials_per_job))
         try:
             write_elements(folder, packs)
-            workers = [_worker(settings, trial_ids, submission) for trial_ids in packs]
+            kinds = store.kinds(claimed)
+            workers = [_worker(settings, trial_ids, submission, kinds) for trial_ids in packs]
             for worker in workers:
                 worker.trials_at_a_time = min(plan.profile.trials_at_a_time, len(worker.directories))
             submitted = executor.submit_array(workers)
@@ -246,7 +248,11 @@ def _claim(
 
 
 def _worker(
-    settings: Settings, ids: Sequence[str], submission: SubmissionRow, slot: slots.WorkerSlot | None = None
+    settings: Settings,
+    ids: Sequence[str],
+    submission: SubmissionRow,
+    kinds: Mapping[str, str],
+    slot: slots.WorkerSlot | None = None,
 ) -> Worker:
     return Worker(
         [str(settings.runs.absolute() / id) for id in ids],
@@ -257,4 +263,5 @@ def _worker(
         slot_file=str(slot.path.absolute()) if slot else None,
         submitted_at=submission.created_at,
         terminal=submission.executor == "debug",
+        kinds=[kinds.get(id, "") for id in ids],
     )

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from harness.settings import Settings
 from jobs.worker import retry, slots
 from jobs.worker.attempt import Attempt, finalize_dead, open_log, remove_temp_files
 from jobs.worker.forked import import_libraries, run_side_by_side
+from jobs.worker.longest_first import LongestFirst
 from jobs.worker.process_group import ProcessGroup, share_of_device, visible_devices
 from jobs.worker.stop_requests import StopRequests
 
@@ -39,10 +40,10 @@ class Worker:
     """The callable that Submitit pickles. It holds paths and no state, so that it can be restarted at any time.
 
     Several workers may share a list of trials: each runs the next trial that is neither finished nor locked by another
-    worker.
+    worker, in the order of `LongestFirst`.
 
     Attributes:
-        directories: the run directories, in order of execution.
+        directories: the run directories.
         payload: `Settings.to_payload`.
         submission, folder: the submission's id and folder.
         executor: the executor's name, for the attempts.
@@ -50,6 +51,7 @@ class Worker:
         submitted_at: when it was submitted, ISO 8601.
         terminal: leave output on the terminal and exceptions to the caller, for a debugger.
         trials_at_a_time: trials that this job runs side by side, in a process each, which share its cores and GPUs.
+        kinds: for each run directory, the kind of trial, those of which take about equally long; empty: not known.
     """
 
     directories: list[str]
@@ -61,11 +63,12 @@ class Worker:
     submitted_at: str | None = None
     terminal: bool = False
     trials_at_a_time: int = 1
+    kinds: list[str] = field(default_factory=list)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Restore a pickled worker, also of a job that an earlier version submitted."""
         renamed = {"place": "slot_file", "since": "submitted_at"}
-        added = {"trials_at_a_time": 1}
+        added = {"trials_at_a_time": 1, "kinds": []}
         self.__dict__ |= added | {renamed.get(name, name): value for name, value in state.items()}
 
     def __call__(self) -> None:
@@ -104,10 +107,11 @@ class Worker:
 
     def run_list(self, settings: Settings, stop_requests: StopRequests, group: ProcessGroup) -> bool:
         """Run the available trials one after the other. Return False if one has to be the last."""
+        order = LongestFirst([*map(Path, self.directories)], self.kinds)
         return all(
             stop_requests.should_stop()
-            or self.run_if_available(RunDirectory(Path(path)), settings, stop_requests, group)
-            for path in self.directories
+            or self.run_if_available(RunDirectory(path), settings, stop_requests, group, order)
+            for path in order
         )
 
     def run_side_by_side(self, settings: Settings, stop_requests: StopRequests) -> None:
@@ -127,15 +131,22 @@ class Worker:
         run_side_by_side(run, count, stop_requests)
 
     def run_if_available(
-        self, directory: RunDirectory, settings: Settings, stop_requests: StopRequests, group: ProcessGroup
+        self,
+        directory: RunDirectory,
+        settings: Settings,
+        stop_requests: StopRequests,
+        group: ProcessGroup,
+        order: LongestFirst,
     ) -> bool:
-        """Run a trial if it is available. Return False if the worker should stop."""
+        """Run a trial if it is available, and record its duration. Return False if the worker should stop."""
         try:
             _wait_for_remote_holder(directory, stop_requests)
             with directory.lock() as locked:
                 proceed = True
                 while locked and proceed and self.is_pending(directory):
+                    start = time.monotonic()
                     proceed = self.run_attempt(directory, settings, stop_requests, group)
+                    order.record(directory.path, time.monotonic() - start)
                     if not retry.can_retry_at_once(directory.attempts()):
                         break
                 return proceed

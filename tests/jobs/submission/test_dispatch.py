@@ -62,6 +62,9 @@ def test_jobs_that_run_trials_side_by_side_get_enough_of_them(
     assert sorted(json.loads((folder / ELEMENTS_FILE).read_text()).values()) == [0, 0, 0, 1]
     workers = [DelayedSubmission.load(folder / f"{element}.pkl").function for element in (0, 1)]
     assert [vars(worker)["trials_at_a_time"] for worker in workers] == [3, 1], "no process without a trial"
+    (trial,) = queue.trials(done.trials[:1]).values()
+    kind = f"{trial.task} {trial.model} {trial.data.name}"
+    assert [vars(worker)["kinds"] for worker in workers] == [[kind] * 3, [kind]]
 
 
 def test_a_forged_node_is_not_excluded(queue: Store, place: Workplace, programs: Programs) -> None:

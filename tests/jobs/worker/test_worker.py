@@ -45,6 +45,17 @@ def test_every_trial_of_the_list_is_run(
     assert states(place) == {trial.id: ["succeeded"] for trial in trials}, "finished trials are not run again"
 
 
+def test_a_kind_of_trial_that_was_not_run_yet_comes_before_the_next_of_another(
+    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
+) -> None:
+    trials = tiny(3)
+    worker = work(trials)
+    worker.kinds = ["a", "a", "b"]
+    worker()
+    started = {id: attempts[0]["started_at"] for id, attempts in place.attempts().items()}
+    assert sorted(started, key=started.__getitem__) == [trials[0].id, trials[2].id, trials[1].id]
+
+
 def test_a_failing_trial_does_not_stop_the_others(
     place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:

@@ -1,0 +1,63 @@
+"""Test the order in which a worker runs trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from jobs.worker.longest_first import LongestFirst
+
+
+def ordered(kinds: str, seconds: Mapping[str, float]) -> str:
+    """Return the kinds of the trials in the order in which they are run; each trial takes as long as its kind."""
+    paths = [Path(f"{number}") for number in range(len(kinds))]
+    order = LongestFirst(paths, list(kinds))
+    run = []
+    for path in order:
+        run.append(path)
+        order.record(path, seconds[kinds[int(path.name)]])
+    assert sorted(run) == sorted(paths)
+    of_kind = [[path for path in run if kinds[int(path.name)] == kind] for kind in set(kinds)]
+    assert of_kind == [sorted(paths, key=lambda path: int(path.name)) for paths in of_kind]
+    return "".join(kinds[int(path.name)] for path in run)
+
+
+def test_a_trial_of_each_kind_is_run_and_then_the_longest() -> None:
+    assert ordered("aabbcc", {"a": 2.0, "b": 3.0, "c": 1.0}) == "abcbac"
+
+
+def test_equal_kinds_keep_the_order_of_the_list() -> None:
+    assert ordered("abab", {"a": 1.0, "b": 1.0}) == "abab"
+    assert [*LongestFirst([Path("b"), Path("a")], [])] == [Path("b"), Path("a")]
+
+
+def test_a_kind_that_another_worker_runs_has_no_duration_here() -> None:
+    order = LongestFirst([Path("1"), Path("2"), Path("3"), Path("4")], ["a", "a", "b", "b"])
+    paths = iter(order)
+    assert next(paths) == Path("1")  # held by another worker
+    assert next(paths) == Path("2")
+    order.record(Path("2"), 5.0)
+    assert next(paths) == Path("3")
+    order.record(Path("3"), 1.0)
+    order.record(Path("4"), 9.0)  # the first duration counts
+    assert next(paths) == Path("4")
+
+
+def test_two_workers_end_with_the_short_trials() -> None:
+    """Simulate two workers that share eight long and eight short trials, listed in turns."""
+    kinds, seconds = "sl" * 8, {"s": 1.0, "l": 4.0}
+    paths = [Path(f"{number}") for number in range(len(kinds))]
+
+    def end(first_come: bool) -> float:
+        orders = [LongestFirst(paths, [] if first_come else list(kinds)) for _ in range(2)]
+        queues, taken, clock = [*map(iter, orders)], set[Path](), [0.0, 0.0]
+        while len(taken) < len(paths):
+            worker = clock.index(min(clock))
+            path = next(path for path in queues[worker] if path not in taken)
+            taken.add(path)
+            took = seconds[kinds[int(path.name)]]
+            orders[worker].record(path, took)
+            clock[worker] += took
+        return max(clock)
+
+    assert end(first_come=False) == 20.0 < end(first_come=True)
