@@ -28,6 +28,7 @@ from benchmarks.training.images import images
 from benchmarks.training.memory import memory
 from benchmarks.training.peers import peers
 from benchmarks.training.regularizers import regularizers
+from benchmarks.training.stacked import stacked
 from benchmarks.training.steps import steps
 from benchmarks.training.translation import translation
 from benchmarks.training.volo import volo
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "memory": memory,
     "engine": engine,
     "peers": peers,
+    "stacked": stacked,
     "translation": translation,
     "images": images,
     "volo": volo,

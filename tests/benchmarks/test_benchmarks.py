@@ -9,10 +9,12 @@ import sys
 import time
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import timm
+import torch
 from PIL import Image
 from timm.models.volo import VOLO
 
@@ -23,6 +25,7 @@ from benchmarks.measure import compare
 from benchmarks.quickstart import split_seconds
 from benchmarks.training import volo
 from benchmarks.training.images import clouds
+from benchmarks.training.stacked import Stacked
 from db.store.store import open_store
 from harness.settings import Settings
 from tests import forkserver
@@ -37,6 +40,31 @@ def test_a_ratio_is_the_median_of_pairs_and_the_warm_up_does_not_count() -> None
     assert 1.2 < measured.ratio < 3.0
     assert measured.ours >= 20
     assert next(waits["ours"], None) is None
+
+
+def test_a_batched_model_takes_the_steps_of_its_models() -> None:
+    class Squares:
+        def loss(self, model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            loss: torch.Tensor = (model(batch[0]) - batch[1]).square().mean()
+            return loss
+
+    task: Any = Squares()
+    models: list[torch.nn.Module] = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        models.append(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2)))
+    together = Stacked(task, models)
+    optimizers = [torch.optim.AdamW(model.parameters(), fused=True) for model in models]
+    for _ in range(3):
+        batch = torch.randn(5, 4), torch.randn(5, 2)
+        together.step(batch)
+        for model, optimizer in zip(models, optimizers, strict=True):
+            task.loss(model, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for number, model in enumerate(models):
+        for name, values in model.named_parameters():
+            torch.testing.assert_close(together.parameters[name][number], values.detach(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
