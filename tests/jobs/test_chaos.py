@@ -84,15 +84,13 @@ def test_killed_workers(
     place.pause.write_text("0.1")  # so that the trials outlast the last kill
     process = place.start("run", *COMMAND, *WORKERS)
 
-    def seen(kind: str) -> list[int] | bool:
-        return place.processes(kind) or process.poll() is not None
-
     kinds = []
     for _ in range(KILLS):
         time.sleep(dice.uniform(0.2, 1.6))
         # Mostly the worker; sometimes with the process that forks workers, as at a shutdown, or the latter alone.
         kind = dice.choices(["worker", "", "server"], [8, 1, 1])[0]
-        victims = wait(partial(place.processes, kind), "a worker")
+        # After the server was killed alone, there is none until a worker ends.
+        victims = place.processes(kind) or wait(partial(place.processes, "worker"), "a worker")
         check_number(place)
         for victim in victims if kind == "" else [dice.choice(victims)]:
             kill(victim)
