@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from benchmarks.measure import Measurement, compare
+from benchmarks.training.engine import ROUNDS, WHAT, made
 from harness.seeding import seed_all
 from harness.settings import Settings
 from harness.training.data_loading import StepBatches
-from harness.trials.task import TASKS, Task
-from harness.trials.trial import TrialRequest
+from harness.trials.task import Task
 
-SEEDS, ROUNDS = 5, 20
-WHAT = {
-    "text Transformer": {"task": "text-classification", "data": "trec-synthetic", "model": "text-transformer"},
-    "ViT on digits": {"task": "image-classification", "data": "digits", "model": "vit-digits"},
-}
+SEEDS = 5
 
 
 def stacked() -> list[Measurement]:
@@ -41,11 +37,7 @@ def stacked() -> list[Measurement]:
 
 
 def _measure(name: str, fields: dict[str, Any]) -> Measurement:
-    settings = Settings.from_environment(device="cpu", num_workers=0)
-    kind = TASKS.get(fields["task"])
-    request = TrialRequest(**fields, preset="mini", overrides={"steps": 1000, "evaluate_every": 1000})
-    task: Task = kind(kind.trial_for(request, settings), settings)
-    task.setup()
+    task = made({**fields, "preset": "mini"}, Settings.from_environment(device="cpu", num_workers=0))
     models = []
     for seed in range(SEEDS):
         seed_all(seed)
@@ -78,7 +70,10 @@ class Stacked:
         architecture = copy.deepcopy(models[0])
 
         def loss(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], batch: Any) -> Tensor:
-            return task.loss(Called(architecture, {**parameters, **buffers}), batch)
+            def model(*inputs: Any) -> Any:
+                return functional_call(architecture, {**parameters, **buffers}, inputs)
+
+            return task.loss(cast(Any, model), batch)
 
         self.gradients = vmap(grad(loss), in_dims=(0, 0, None), randomness="different")
 
@@ -91,15 +86,3 @@ class Stacked:
             values.grad = gradients[name]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-
-
-class Called(nn.Module):
-    """A module that is called with other parameters and buffers than its own."""
-
-    def __init__(self, module: nn.Module, values: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self._call: Callable[..., Any] = lambda *inputs: functional_call(module, dict(values), inputs)
-
-    def forward(self, *inputs: Any) -> Any:
-        """Call the module."""
-        return self._call(*inputs)

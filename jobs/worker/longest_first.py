@@ -11,8 +11,8 @@ from pathlib import Path
 class LongestFirst:
     """An iterator over trials: first one of each kind, then those of the kind that takes longest (Graham 1969, LPT).
 
-    The duration of a kind is that of its first recorded trial. Trials of a kind, and kinds without a duration, keep
-    their order.
+    The duration of a kind is the longest recorded, as trials that fail or are resumed are short. Trials of a kind, and
+    kinds without a duration, keep their order.
     """
 
     def __init__(self, paths: Sequence[Path], kinds: Sequence[str]) -> None:
@@ -33,7 +33,8 @@ class LongestFirst:
 
     def record(self, path: Path, seconds: float) -> None:
         """Record how long the trial with this path took."""
-        self._seconds.setdefault(self._kinds[path], seconds)
+        kind = self._kinds[path]
+        self._seconds[kind] = max(seconds, self._seconds.get(kind, 0.0))
 
     def _rank(self, kind: str) -> tuple[float, int]:
         return -self._seconds.get(kind, math.inf), self._pending[kind][0][0]

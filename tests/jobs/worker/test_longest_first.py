@@ -31,16 +31,23 @@ def test_equal_kinds_keep_the_order_of_the_list() -> None:
     assert [*LongestFirst([Path("b"), Path("a")], [])] == [Path("b"), Path("a")]
 
 
-def test_a_kind_that_another_worker_runs_has_no_duration_here() -> None:
-    order = LongestFirst([Path("1"), Path("2"), Path("3"), Path("4")], ["a", "a", "b", "b"])
+def test_a_kind_whose_trials_other_workers_run_has_no_duration_here() -> None:
+    order = LongestFirst([Path("1"), Path("2"), Path("3")], ["a", "a", "b"])
+    assert [*order] == [Path("1"), Path("2"), Path("3")]
+
+
+def test_the_duration_of_a_kind_is_the_longest_of_its_trials() -> None:
+    order = LongestFirst([Path(number) for number in "123456"], [*"aaabbb"])
     paths = iter(order)
-    assert next(paths) == Path("1")  # held by another worker
-    assert next(paths) == Path("2")
-    order.record(Path("2"), 5.0)
-    assert next(paths) == Path("3")
-    order.record(Path("3"), 1.0)
-    order.record(Path("4"), 9.0)  # the first duration counts
+    assert next(paths) == Path("1")
+    order.record(Path("1"), 9.0)
     assert next(paths) == Path("4")
+    order.record(Path("4"), 5.0)
+    assert next(paths) == Path("2")
+    order.record(Path("2"), 0.1)  # it failed at once
+    assert next(paths) == Path("3")
+    order.record(Path("3"), 9.0)
+    assert [*paths] == [Path("5"), Path("6")]
 
 
 def test_two_workers_end_with_the_short_trials() -> None:
