@@ -16,6 +16,7 @@ from fairseq.trainer import Trainer
 
 from adapters.libraries.fairseq_models import ARCHITECTURES, TranslationOptions
 from benchmarks.measure import Measurement, compare
+from harness.attention.kernels.cpu_bernoulli import fast_bernoulli
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training import trainer
@@ -77,7 +78,9 @@ def our_updates(run: trainer.Trainer) -> Iterator[float]:
     for step, batch in enumerate(prefetch(batches, range(run.steps), run.settings, run.accelerator.device)):
         run.state.step = step
         set_rate(run.optimizer, run.rate())
-        yield float(run.step(batch))
+        with fast_bernoulli():  # as `run_trial`
+            loss = float(run.step(batch))
+        yield loss
 
 
 def command_line(task: Translation, folder: Path, *more: str) -> list[str]:

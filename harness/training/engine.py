@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from harness.attention.backends import backend, check_backend
+from harness.attention.kernels.cpu_bernoulli import fast_bernoulli
 from harness.errors import InputError
 from harness.predictions.recorder import Recorder
 from harness.runs.predictions import keep_predictions
@@ -51,7 +52,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
         torch.set_num_threads(settings.threads)
     if settings.gpu_share < 1 and settings.uses_cuda():
         torch.cuda.set_per_process_memory_fraction(settings.gpu_share)
-    with backend(settings.backend):
+    with backend(settings.backend), fast_bernoulli():
         trial = directory.trial()
         check_versions(trial)
         task = TASKS.get(trial.task)(trial, settings)
