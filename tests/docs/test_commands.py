@@ -66,7 +66,8 @@ def test_commands_run(
         if words[0] in ELSEWHERE:
             continue
         assert words[0] == "dropbench", words
-        given = [*words[1:], *(["--executor", "debug"] if words[1] == "run" else [])]
+        given = [re.sub(r"^(steps|evaluate_every)=\d+$", r"\1=1", word) for word in words[1:]]
+        given += ["--executor", "debug"] if words[1] == "run" else []
         assert run(given) == 0, (shlex.join(words), capsys.readouterr().err)
         assert "Traceback" not in capsys.readouterr().err
 
