@@ -1,6 +1,6 @@
 """Designs of drop decisions for Triton kernels, to count their instructions; none but the stored bits is used.
 
-Each replaces `load_bits` and has its arguments. Seed and threshold are loaded from the memory of the bits.
+Each replaces `load_dropped` and has its arguments. Seed and threshold are loaded from the memory of the bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import triton.language as tl
 @triton.jit
 def no_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
     """Drop nothing: plain attention."""
-    return tl.zeros([offs_m.shape[0], BLOCK_N], tl.int1)
+    return tl.zeros([offs_m.shape[0], BLOCK_N], tl.float32)
 
 
 @triton.jit
@@ -28,9 +28,10 @@ def _random_words(bits_ptr, counter, offs_m):
 
 @triton.jit
 def _unpack(words, offs_m, BLOCK_N: tl.constexpr):
-    """Return the bits of words, boolean (BLOCK_M, BLOCK_N)."""
+    """Return -inf where a bit of the words is set, else 0, float32 (BLOCK_M, BLOCK_N)."""
     bit = tl.arange(0, 32)[None, None, :].to(tl.uint32)
-    return tl.reshape((words[:, :, None] >> bit) & 1, [offs_m.shape[0], BLOCK_N]) != 0
+    bits = tl.reshape((words[:, :, None] >> bit) & 1, [offs_m.shape[0], BLOCK_N])
+    return tl.where(bits != 0, float("-inf"), 0.0)
 
 
 @triton.jit

@@ -158,7 +158,7 @@ def main(design: str) -> None:
     if design in DESIGNS and design != "stored_bits":
         from benchmarks.gpu import designs
 
-        vars(triton_kernels)["load_bits"] = getattr(designs, design)
+        vars(triton_kernels)["load_dropped"] = getattr(designs, design)
     q = torch.zeros(1, 2, TOKENS, HEAD_DIM, dtype=torch.bfloat16)
     spec = sample_spec("element", 0.3, 1, TOKENS)
     compiled = compile_kernels(TritonAttention(q, q, q, None, spec, None, causal=False, scale=0.125), CAPABILITY)

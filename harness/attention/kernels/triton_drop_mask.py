@@ -20,6 +20,8 @@ ADDITIVE = tl.constexpr(2)
 PHILOX_ROUNDS = tl.constexpr(7)
 WORD_BITS = tl.constexpr(32)
 UINT32_MAX = tl.constexpr(0xFFFFFFFF)
+MINUS_INF_BITS = tl.constexpr(-0x800000)
+"""-inf in float32, as a signed integer."""
 
 
 @triton.jit
@@ -192,12 +194,19 @@ def drop_bits_kernel(
 
 
 @triton.jit
-def load_bits(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
-    """Return the bits of queries offs_m (BLOCK_M,) and BLOCK_N keys from start_n on, boolean (BLOCK_M, BLOCK_N).
+def load_dropped(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
+    """Return -inf where a bit is set, else 0, float32 (BLOCK_M, BLOCK_N): queries offs_m (BLOCK_M,), keys from start_n.
 
     `bits_ptr` points to the first row of the head; start_n is a multiple of BLOCK_N.
     """
-    offs_word = start_n // WORD_BITS + tl.arange(0, BLOCK_N // WORD_BITS)[None, :]
-    words = tl.load(bits_ptr + offs_m[:, None] * stride_bits_m + offs_word, mask=offs_m[:, None] < seqlen_q, other=0)
-    bit = tl.arange(0, WORD_BITS)[None, None, :]
-    return tl.reshape((words[:, :, None] >> bit) & 1, [offs_m.shape[0], BLOCK_N]) != 0
+    bits_ptr += offs_m[:, None] * stride_bits_m + start_n // WORD_BITS
+    offs_n = tl.arange(0, BLOCK_N)[None, :]
+    words = tl.zeros([1, 1], tl.int32)
+    for i in tl.static_range(BLOCK_N // WORD_BITS):
+        word = tl.load(bits_ptr + i, mask=offs_m[:, None] < seqlen_q, other=0)
+        words = tl.where(offs_n // WORD_BITS == i, word, words)
+    # Two instructions per key, an AND and a multiplication, both with constants: 22 has the bits of a key's number that
+    # differ between the threads of a warp (6) or keep the product in 32 bits (16), so the shift is shared by many keys.
+    # Comparisons instead would be packed into words and unpacked again (LLVM in Triton 3.9).
+    bit = (words >> (offs_n & 22)) & (1 << (offs_n & 9))
+    return (bit * (MINUS_INF_BITS >> (offs_n & 9))).to(tl.float32, bitcast=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_bits
+from harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_dropped
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -35,14 +35,15 @@ def _store_tile(ptr, offs_0, stride_0, size_0, offs_1, stride_1, size_1, values)
 def _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args, INVERSE: tl.constexpr,
                MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr,
                PRECISION: tl.constexpr):  # fmt: skip
-    """Return the masked logits in base 2 and the stored bits; both (BLOCK_M, BLOCK_N)."""
+    """Return the masked logits in base 2, and -inf where a stored bit is set, else 0; both (BLOCK_M, BLOCK_N)."""
     qk = tl.dot(q, k, input_precision=PRECISION)
     Bits, stride_bits_m = bits_args
-    bits = load_bits(Bits, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N)
+    dropped = load_dropped(Bits, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N)
     offs_m, offs_n = offs_m[:, None], start_n + tl.arange(0, BLOCK_N)[None, :]
     in_bounds = (offs_m < seqlen_q) & (offs_n < seqlen_k)
     Mask, stride_mm, stride_mn = mask_args
-    forbidden = bits
+    # Add -inf instead of filling with it: filling would hide a NaN.
+    qk = qk * (softmax_scale * LOG2_E)
     if INVERSE:
         # The softmax runs over all allowed keys.
         forbidden = offs_n >= seqlen_k
@@ -50,12 +51,13 @@ def _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_ar
             forbidden |= offs_n > offs_m
         if MASK_TYPE == BOOLEAN:
             forbidden |= tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0) == 0
-    # Add -inf instead of filling with it: filling would hide a NaN.
-    qk = qk * (softmax_scale * LOG2_E) + tl.where(forbidden, float("-inf"), 0.0)
+        qk += tl.where(forbidden, float("-inf"), 0.0)
+    else:
+        qk += dropped
     if MASK_TYPE == ADDITIVE:
         bias = tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0.0).to(tl.float32)
         qk += bias * LOG2_E
-    return qk, bits
+    return qk, dropped
 
 
 @triton.jit(do_not_specialize=["first_bh"])
@@ -95,15 +97,15 @@ def fwd_kernel(
         offs_n = start_n + tl.arange(0, BLOCK_N)
         k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim)
         v = _load_tile(V, offs_n[:, None], stride_vn, seqlen_k, offs_dv[None, :], stride_vd, head_dim_v)
-        qk, bits = _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args, INVERSE,
-                              MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
+        qk, dropped = _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args,
+                                 INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
         m_new = tl.maximum(m_i, tl.max(qk, axis=1, keep_dims=True))
         m_finite = tl.where(m_new == float("-inf"), 0.0, m_new)
         p = tl.exp2(qk - m_finite)
         alpha = tl.exp2(m_i - m_finite)
         l_i = l_i * alpha + tl.sum(p, axis=1, keep_dims=True)
         if INVERSE:
-            p *= tl.where(bits, 0.0, 1.0)
+            p *= tl.where(dropped == 0.0, 1.0, 0.0)
         acc = acc * alpha + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
         m_i = m_new
     # Rows without an allowed key: the output is 0, and lse = inf makes all weights 0 in the backward pass.
@@ -120,13 +122,13 @@ def _bwd_recompute(q, k, v, do, lse, delta, start_n, offs_m, seqlen_q, seqlen_k,
                    bits_args, INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
                    BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Return the weights after the drop and ds, both (BLOCK_M, BLOCK_N); k and v are transposed, (d, BLOCK_N)."""
-    qk, bits = _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args, INVERSE,
-                          MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
+    qk, dropped = _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args, INVERSE,
+                             MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
     p = tl.exp2(qk - lse)
     dp = tl.dot(do, v, input_precision=PRECISION)
     p_drop = p
     if INVERSE:
-        keep = tl.where(bits, 0.0, keep_scale)
+        keep = tl.where(dropped == 0.0, keep_scale, 0.0)
         p_drop = p * keep
         dp *= keep
     return p_drop, p * (dp - delta)
