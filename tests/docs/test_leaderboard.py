@@ -59,7 +59,7 @@ def test_the_table_of_the_findings_has_every_interval_without_zero(column: str) 
 @pytest.mark.parametrize(
     ("suite", "trials", "differences"),
     [("field/vision", "{} trials of the suite `field/vision`", "{} differences with"),
-     ("field/text", "{} trials of the suite `field/text`", "on digits and {} on QC")],
+     ("field/text", "{} trials of the suite `field/text`", "on digits and {} on text")],
 )  # fmt: skip
 def test_the_findings_have_the_current_numbers_of_trials_and_comparisons(
     suite: str, trials: str, differences: str
