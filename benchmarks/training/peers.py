@@ -100,9 +100,11 @@ def timm_vit(settings: Settings) -> Measurement:
 def fairseq_attention_dropout(settings: Settings) -> Measurement:
     """Compare with fairseq's Trainer, with dropout of attention weights."""
     updates = translation.UPDATES
-    data, options = "multi30k-synthetic", {"max_tokens": translation.TOKENS, "steps": updates * (ROUNDS + 1)}
-    options["order"] = "dropbench"  # as by default, with torch's fused Adam
-    task = translation.prepared(data, settings, "dropkey", **options)
+    data, steps = "multi30k-synthetic", updates * (ROUNDS + 1)
+    # In the default order, the optimizer is torch's fused Adam.
+    task = translation.prepared(
+        data, settings, "dropkey", max_tokens=translation.TOKENS, steps=steps, order="dropbench"
+    )
     run = trainer.Trainer(task, RunDirectory.create(settings.runs, task.trial), settings, lambda: False)
     ours = translation.our_updates(run)
     arguments = ("--attention-dropout", str(RATIO))
