@@ -78,10 +78,18 @@ def measure(root: Path, suite: str, options: Iterable[str]) -> tuple[float, floa
 
 
 def step_seconds(events: Iterable[Mapping[str, Any]]) -> float:
-    """Return the seconds of a trial's training steps: those before each train event, since the event before it."""
-    seconds, before = 0.0, None
+    """Return the seconds of a trial's training steps.
+
+    Those before a train event are measured, since the event before it. Some of the steps before an evaluation have no
+    train event of their own; they are taken to be as fast.
+    """
+    seconds, measured, others, before = 0.0, 0, 0, None
     for event in events:
-        if event["event"] == "train" and before is not None:
-            seconds += event["time"] - before
-        before = event["time"]
-    return seconds
+        if before is not None:
+            steps = event.get("step", 0) - before.get("step", 0)
+            if event["event"] == "train":
+                seconds, measured = seconds + event["time"] - before["time"], measured + steps
+            else:
+                others += steps
+        before = event
+    return seconds * (1 + others / max(1, measured))

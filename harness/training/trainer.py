@@ -30,7 +30,7 @@ from harness.training.objective import check_objective, regularized_loss
 from harness.training.processes import Processes
 from harness.training.train_state import SelectedWeights, TrainState
 from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
-from harness.trials.optimization import divide_gradients, learning_rate, set_rate
+from harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
 from harness.trials.recipe_diff import recipe_diff
 from harness.trials.task import Split, Task
 
@@ -62,6 +62,7 @@ class Trainer(Processes):
         if settings.compile:
             self.raw_model.compile()
         self.model: nn.Module = self.accelerator.prepare(self.raw_model)
+        self.parameters = [*self.raw_model.parameters()]
         self.averages_gradients = not self.alone and self.regularizer.leaves_parameters_unused
         self.optimizer = task.build_optimizer(self.raw_model)
         if self.accelerator.scaler is not None:  # accelerate's wrapper is needed for its scaler alone, and slow
@@ -146,7 +147,7 @@ class Trainer(Processes):
             divide_gradients(self.raw_model, divide_grads)
         if self.recipe.clip_norm is not None:
             self.accelerator.unscale_gradients()
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+            clip_gradients(self.parameters, self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:

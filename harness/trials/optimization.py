@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -43,6 +44,14 @@ def divide_gradients(model: nn.Module, number: float) -> None:
     """Divide every gradient of a model, in place."""
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     torch._foreach_mul_(gradients, 1 / number)
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float) -> None:
+    """Scale the gradients such that their total norm is at most `max_norm`, as `nn.utils.clip_grad_norm_` does."""
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    # A multiplication by 1 is saved on CPUs; on a GPU, the comparison would wait for it.
+    if norm.device.type != "cpu" or not norm + 1e-6 <= max_norm:
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

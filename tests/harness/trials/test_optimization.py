@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import nn
 
-from harness.trials.optimization import build_optimizer, learning_rate, set_rate
+from harness.trials.optimization import build_optimizer, clip_gradients, learning_rate, set_rate
 from harness.trials.recipe import Recipe
 
 
@@ -142,3 +142,20 @@ def test_parameters_may_get_their_first_gradient_late(optimizer: str) -> None:
         built.step()
         built.zero_grad(set_to_none=True)
     assert len(built.state) == 4
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.999999, 1.0, 1.000001, 3.0, math.inf, math.nan])
+def test_gradients_are_clipped_as_torch_clips_them(factor: float) -> None:
+    torch.manual_seed(0)
+    gradients = [torch.randn(shape) for shape in ((40, 7), (3,))]
+    gradients = [gradient / nn.utils.get_total_norm(gradients) * factor for gradient in gradients]
+    own, theirs = ([nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients] for _ in range(2))
+    for parameters in (own, theirs):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        parameters.append(nn.Parameter(torch.zeros(2)))  # has no gradient
+    clip_gradients(own, 1.0)
+    nn.utils.clip_grad_norm_(theirs, 1.0)
+    assert own[2].grad is None
+    for mine, other in zip(own[:2], theirs[:2], strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=0, atol=0, equal_nan=True)
