@@ -187,6 +187,7 @@ class Trained:
             output_dir=str(folder), max_steps=steps_in_all, per_device_train_batch_size=1,
             logging_steps=max(1, steps_in_all // 100), save_strategy="no", report_to=[], disable_tqdm=True,
             use_cpu=True, remove_unused_columns=False, max_grad_norm=task.recipe.clip_norm or 0.0, log_level="error",
+            bf16=task.recipe.amp == "bf16",
         )  # fmt: skip
         self.trainer: Any = Trainer(
             model=Wrapped(), args=arguments, train_dataset=Numbers(), optimizers=(optimizer, None),

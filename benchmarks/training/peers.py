@@ -2,6 +2,7 @@
 
 Ours is the engine with DropKey, and its peers are given the engine's batches and loss. Each has the optimizer that it
 has by default. timm's ``train.py`` is in no package: its step is written here from the functions that it calls.
+A CPU that multiplies bfloat16 also measures ViT-S and BERT with mixed precision, on both sides.
 """
 
 from __future__ import annotations
@@ -63,38 +64,41 @@ def peers() -> list[Measurement]:
     """Measure steps of each in turns; a limit of 1 / 1.5 asks for 1.5 times the peer's steps per second."""
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
-        cases = (transformers_vit, transformers_bert, timm_vit, fairseq_attention_dropout, bare_text)
-        return [case(settings) for case in cases]
+        found = [case(settings) for case in (fairseq_attention_dropout, bare_text)]
+        precisions = ("no", "bf16") if torch.cpu._is_avx512_bf16_supported() else ("no",)
+        mixed = (transformers_vit, transformers_bert, timm_vit)
+        return [*found, *(case(settings, amp) for amp in precisions for case in mixed)]
 
 
-def transformers_vit(settings: Settings) -> Measurement:
+def transformers_vit(settings: Settings, amp: str) -> Measurement:
     """Compare with transformers' Trainer and its ViT-S at 224 px, with Algorithm 1."""
     register_algorithm_1()
-    task = made(VIT, settings)
+    task = made(VIT, settings, amp=amp)
     sizes: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "num_labels": 1000}
     config = ViTConfig(**sizes, intermediate_size=1536)
     config._attn_implementation = ALGORITHM_1
-    peer = Trained(made(VIT, settings), settings.runs / "vit", Logits(ViTForImageClassification(config)), steps=1)
+    model = Logits(ViTForImageClassification(config))
+    peer = Trained(made(VIT, settings, amp=amp), settings.runs / f"vit-{amp}", model, steps=1)
     return against("ViT-S at 224 px", task, settings, "transformers' Trainer, Algorithm 1", peer.run, 1.5, steps=1)
 
 
-def transformers_bert(settings: Settings) -> Measurement:
+def transformers_bert(settings: Settings, amp: str) -> Measurement:
     """Compare with transformers' Trainer and a BERT of four layers of 512, with Algorithm 1."""
     register_algorithm_1()
-    task, theirs = (with_longer_texts(made(BERT_SMALL, settings)) for _ in range(2))
+    task, theirs = (with_longer_texts(made(BERT_SMALL, settings, amp=amp)) for _ in range(2))
     model = theirs.build_model()
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             module.set_attn_implementation(ALGORITHM_1)
-    peer = Trained(theirs, settings.runs / "bert", model, steps=1)
+    peer = Trained(theirs, settings.runs / f"bert-{amp}", model, steps=1)
     return against("BERT-small", task, settings, "transformers' Trainer, Algorithm 1", peer.run, 1.3, steps=1)
 
 
-def timm_vit(settings: Settings) -> Measurement:
+def timm_vit(settings: Settings, amp: str) -> Measurement:
     """Compare with the step of timm's ``train.py`` and its ViT-S at 224 px, with dropout of attention weights."""
-    peer = TimmTraining(made(VIT, settings), steps=1)
+    peer = TimmTraining(made(VIT, settings, amp=amp), steps=1)
     name = "timm's training step, attention dropout"
-    return against("ViT-S at 224 px", made(VIT, settings), settings, name, peer.run, 1.3, steps=1)
+    return against("ViT-S at 224 px", made(VIT, settings, amp=amp), settings, name, peer.run, 1.3, steps=1)
 
 
 def fairseq_attention_dropout(settings: Settings) -> Measurement:
@@ -131,9 +135,9 @@ def bare_text(settings: Settings) -> Measurement:
     return against("text Transformer", made(TEXT, settings), settings, name, peer.run, 1.05, steps=10)
 
 
-def made(fields: dict[str, Any], settings: Settings) -> Task:
+def made(fields: dict[str, Any], settings: Settings, amp: str = "no") -> Task:
     """Return the task of a trial with DropKey that is longer than all rounds, and its data."""
-    overrides = {**fields.get("overrides", {}), "steps": 10_000, "evaluate_every": 10_000}
+    overrides = {**fields.get("overrides", {}), "steps": 10_000, "evaluate_every": 10_000, "amp": amp}
     request = TrialRequest(**{**fields, "overrides": overrides}, regularizer="dropkey", params={"ratio": RATIO})
     kind = TASKS.get(request.task)
     task: Task = kind(kind.trial_for(request, settings), settings)
@@ -156,6 +160,7 @@ def against(
     """Compare the engine with a peer that does `steps` steps per call; `least` times its steps per second are due."""
     ours = Ours(task, settings, steps)
     detail = {"threads": torch.get_num_threads(), "steps": steps, "batch": task.recipe.batch_size}
+    what = what if task.recipe.amp == "no" else f"{what} with {task.recipe.amp}"
     name = f"{steps} steps, {what}, DropKey" if steps > 1 else f"a step, {what}, DropKey"
     return compare(name, ours.run, peer, run, limit=round(1 / least, 3), rounds=ROUNDS, detail=detail)
 
@@ -234,7 +239,8 @@ class TimmTraining(PlainLoop):
         self.model.train()
         for step in islice(self.at, self.steps):
             (part,) = self.batches[step]
-            loss = self.task.loss(self.model, part)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.task.recipe.amp == "bf16"):
+                loss = self.task.loss(self.model, part)
             loss.backward()
             if self.task.recipe.clip_norm is not None:
                 dispatch_clip_grad(self.model.parameters(), self.task.recipe.clip_norm)
