@@ -7,6 +7,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,7 @@ def _checked(column: Column[Any], value: Any, file: Path, position: str) -> Any:
     return value
 
 
+@cache
 def _cell_type(column: Column[Any]) -> type:
     """Return the type that a cell is read as; JSON remains text."""
     type_ = column.type.python_type
