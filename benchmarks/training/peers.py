@@ -2,7 +2,7 @@
 
 Ours is the engine with DropKey, and its peers are given the engine's batches and loss. Each has the optimizer that it
 has by default. timm's ``train.py`` is in no package: its step is written here from the functions that it calls.
-A CPU that multiplies bfloat16 also measures ViT-S and BERT with mixed precision, on both sides.
+Where the CPU multiplies bfloat16, ViT-S and BERT are also measured with mixed precision, on both sides.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def open_reference(location: str) -> Iterator[Store]:
     engine = _opened(cached)
     if engine is None:
         engine = load(content, location, validates=location != REFERENCE)
-        with contextlib.suppress(OSError, sqlite3.Error):  # a read-only home: validate again next time
+        with contextlib.suppress(OSError, sqlite3.Error):  # a read-only home: load it again next time
             _save(engine, cached)
     with Store(engine) as store:
         yield store
