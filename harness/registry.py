@@ -58,7 +58,9 @@ def load(target: str) -> Any:
     module, separator, attribute = target.partition(":")
     if not separator:
         raise ValueError(f"'{target}' is not of the form 'module:attribute'")
-    return getattr(importlib.import_module(module), attribute)
+    # A table looks up thousands of names, for most of which the import system need not be asked.
+    names = vars(sys.modules[module]) if module in sys.modules else {}
+    return names[attribute] if attribute in names else getattr(importlib.import_module(module), attribute)
 
 
 def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:

@@ -112,30 +112,43 @@ def _csv(table: Table, file: Path) -> Iterator[tuple[str, Cells]]:
             given = next(reader, [])
             header = _header(table, file, given)
             order = [header.index(column.name) for column in table.columns]
-            columns = list(table.columns)
+            parsers = [(_parser(column), index) for column, index in zip(table.columns, order, strict=True)]
             for row in reader:
                 position = f"line {reader.line_num}"
                 if len(row) != len(given):
                     raise InputError(f"{file}, {position}: {len(row)} values: expected {len(given)}")
                 row += [""] * (len(header) - len(given))
-                cells = zip(columns, order, strict=True)
-                yield position, tuple(_parse(column, row[index], file, position) for column, index in cells)
+                try:
+                    cells = tuple([parse(row[index]) for parse, index in parsers])
+                except _InvalidCellError as invalid:
+                    column, text = invalid.args
+                    raise _invalid(column, text, file, position) from None
+                yield position, cells
     except csv.Error as error:
         raise InputError(f"{file}: not valid CSV: {error}") from None
     finally:
         csv.field_size_limit(limit)
 
 
-def _parse(column: Column[Any], text: str, file: Path, position: str) -> Any:
-    """Parse a cell of a CSV file; an empty cell is NULL if the column is nullable."""
-    type_ = _cell_type(column)
-    if not text and column.nullable:
-        return None
+class _InvalidCellError(ValueError):
+    """A cell does not fit its column; the arguments are the column and the text."""
+
+
+def _parser(column: Column[Any]) -> Callable[[str], Any]:
+    """Return the function that parses the cells of a column; an empty cell is NULL if the column is nullable."""
+    type_, is_nullable = _cell_type(column), column.nullable
     if type_ is str:
-        return text
-    if (_WHOLE if type_ is int else _NUMBER).fullmatch(text) and math.isfinite(value := type_(text)):
-        return value
-    raise _invalid(column, text, file, position)
+        return (lambda text: text or None) if is_nullable else str
+    pattern = _WHOLE if type_ is int else _NUMBER
+
+    def parse(text: str) -> Any:
+        if not text and is_nullable:
+            return None
+        if pattern.fullmatch(text) and math.isfinite(value := type_(text)):
+            return value
+        raise _InvalidCellError(column, text)
+
+    return parse
 
 
 def _parquet(table: Table, file: Path) -> Iterator[tuple[str, Cells]]:

@@ -152,7 +152,7 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         present = [file for file in match.layout.files if file not in match.missing]
         missing = ", ".join(match.missing)
         message = f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {missing}"
-    names = [file.rstrip("/") + ending for file in match.missing for ending in PACKED]
+    names = [file.rstrip("/") + ending for file in match.missing for ending in PACKED] if match.folder.is_dir() else []
     if packed := [str(path) for packed_name in names for path in matching(match.folder, packed_name)]:
         return f"{message}: unpack {', '.join(packed)}"
     if dataset.package:

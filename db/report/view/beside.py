@@ -49,6 +49,8 @@ def resolve_beside(
     """
     apart = replace(settings, data=NO_DATA, folders={})
     theirs = _resolved(suite, requested, apart, reference)
+    if isinstance(theirs, ResolvedOptions) and not any(own.counts().values()):
+        requested = theirs.choice  # the user's cells with the default options are not needed
     ours = _resolved(suite, requested, settings, own)
     if isinstance(theirs, InputError):
         if isinstance(ours, InputError):
