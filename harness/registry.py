@@ -59,7 +59,7 @@ def load(target: str) -> Any:
     if not separator:
         raise ValueError(f"'{target}' is not of the form 'module:attribute'")
     # A table looks up thousands of names, for most of which the import system need not be asked.
-    names = vars(sys.modules[module]) if module in sys.modules else {}
+    names = getattr(sys.modules.get(module), "__dict__", {})
     return names[attribute] if attribute in names else getattr(importlib.import_module(module), attribute)
 
 

@@ -152,8 +152,9 @@ def _missing_message(name: str, dataset: Dataset, match: LayoutMatch) -> str:
         present = [file for file in match.layout.files if file not in match.missing]
         missing = ", ".join(match.missing)
         message = f"data '{name}' is incomplete: {match.folder} has {', '.join(present)}, but not {missing}"
-    names = [file.rstrip("/") + ending for file in match.missing for ending in PACKED] if match.folder.is_dir() else []
-    if packed := [str(path) for packed_name in names for path in matching(match.folder, packed_name)]:
+    names = [file.rstrip("/") + ending for file in match.missing for ending in PACKED]
+    folders = matching(match.folder, "./")  # none, and nothing to search, if it does not exist
+    if packed := [str(path) for folder in folders for packed_name in names for path in matching(folder, packed_name)]:
         return f"{message}: unpack {', '.join(packed)}"
     if dataset.package:
         return f"{message}: reinstall the Python package {dataset.package.split('/')[0]}, which includes them"

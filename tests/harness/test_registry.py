@@ -83,6 +83,12 @@ def test_targets_that_cannot_be_loaded(target: str, error: type[Exception]) -> N
         load(target)
 
 
+def test_a_module_that_may_not_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fractions", None)
+    with pytest.raises(ImportError):
+        load("fractions:Fraction")
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

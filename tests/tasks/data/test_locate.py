@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,20 @@ def test_an_archive_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.tar").write_bytes(b"x")
     with pytest.raises(InputError, match=f"expected train/, val/ in {tmp_path}: unpack {tmp_path / 'train.tar'}$"):
         locate("imagenet", folders={"imagenet": tmp_path})
+
+
+def test_a_folder_that_may_not_be_read_is_reported_as_missing(tmp_path: Path) -> None:
+    closed, user = tmp_path / "closed", os.geteuid()
+    (closed / "data").mkdir(parents=True)
+    closed.chmod(0)
+    try:
+        if user == 0:  # who may read every folder
+            os.seteuid(65534)
+        with pytest.raises(InputError, match="data 'trec' not found"):
+            locate("trec", folders={"trec": closed / "data"})
+    finally:
+        os.seteuid(user)
+        closed.chmod(0o755)
 
 
 def test_an_incomplete_set_is_distinguished_from_a_missing_one(tmp_path: Path) -> None:
