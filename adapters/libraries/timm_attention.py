@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from harness.models.adapter import patched_class
 from harness.models.attention import attend, attend_logits
-from harness.models.kept_heads import JointProjections
+from harness.models.kept_heads import JointProjections, split_heads
 from harness.regularizers.base import Site
 
 
@@ -45,7 +45,7 @@ class RotaryAttention(nn.Module):
     ) -> Tensor:
         """Attend within tokens (B, N, C) → (B, N, C_out)."""
         if self.qkv is not None:
-            q, k, v = _heads(self.joint_projection(x), self.num_heads)
+            q, k, v = split_heads(self.joint_projection(x), 3, self.num_heads)
         else:
             q = self.q_proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             # With grouped queries there are fewer heads of keys and values.
@@ -94,7 +94,7 @@ class RegularizedWindowAttention(swin_transformer.WindowAttention):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend within windows (B·windows, N, C); the mask (windows, N, N) is -100 for pairs apart in the image."""
-        q, k, v = _heads(self.qkv(x), self.num_heads)
+        q, k, v = split_heads(self.qkv(x), 3, self.num_heads)
         bias = self._get_rel_pos_bias()
         if mask is not None:
             bias = bias + mask.repeat(x.shape[0] // mask.shape[0], 1, 1)[:, None]
@@ -111,7 +111,8 @@ class RegularizedVoloAttention(volo.Attention):
     def forward(self, x: Tensor) -> Tensor:
         """Attend within (B, rows, columns, C) → (B, rows, columns, C)."""
         tokens = x.flatten(1, 2)
-        out = attend(*_heads(self.qkv(tokens), self.num_heads), self.site, training=self.training)
+        q, k, v = split_heads(self.qkv(tokens), 3, self.num_heads)
+        out = attend(q, k, v, self.site, training=self.training)
         return _project(self, tokens, _join(out)).view_as(x)
 
 
@@ -123,7 +124,7 @@ class RegularizedClassAttention(volo.ClassAttention):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend from the class token: tokens (B, 1 + N, C) → class token (B, 1, C)."""
-        k, v = self.kv(x).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        k, v = split_heads(self.kv(x), 2, self.num_heads)
         q = self.q(x[:, :1]).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         out = attend(q, k, v, self.site, training=self.training)
         return _project(self, x, _join(out))
@@ -163,12 +164,6 @@ PATCHED: dict[type[nn.Module], type[nn.Module]] = {
     volo.OutlookAttention: RegularizedOutlookAttention,
 }
 """timm's class → the subclass that calls `attend`."""
-
-
-def _heads(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Split (B, N, 3·heads·d) into q, k, v, each (B, heads, N, d)."""
-    q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    return q, k, v
 
 
 def _join(out: Tensor) -> Tensor:

@@ -5,8 +5,6 @@ Each has the values of its card. Schedules are at their full strength, and AD-DR
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -18,6 +16,7 @@ import torch
 
 from benchmarks.measure import Measurement, interleave, measurement
 from harness.errors import InputError
+from harness.memory import keep_freed_memory
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.cards import find_card
 from harness.regularizers.spec import parse_spec
@@ -77,26 +76,12 @@ MODELS = {
 
 def regularizers() -> list[Measurement]:
     """Measure all registered names on all models."""
-    _keep_memory()
+    keep_freed_memory()  # as `run_trial`
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
         return [
             each for title, model in MODELS.items() for each in measured(title, model, list(REGULARIZERS), settings)
         ]
-
-
-def _keep_memory() -> None:
-    """Make glibc keep freed memory.
-
-    Otherwise a step with a larger batch than the step before it, of another model, pays for page faults that it does
-    not have in training.
-    """
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            trim_threshold, mmap_max = -1, -4
-            mallopt(trim_threshold, -1)
-            mallopt(mmap_max, 0)
 
 
 def measured(title: str, model: Model, names: Sequence[str], settings: Settings) -> list[Measurement]:

@@ -84,7 +84,7 @@ class JointProjections:
             qkv, heads = self.qkv(x), self.heads
         else:
             qkv, heads = self.kept.project(x, self.qkv.weight, self.qkv.bias, 3), len(self.kept.index)
-        q, k, v = qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = split_heads(qkv, 3, heads)
         return q, k, v
 
     def merge(self, out: Tensor) -> Tensor:
@@ -92,6 +92,14 @@ class JointProjections:
         joined = out.transpose(1, 2).flatten(2)
         projected: Tensor = self.out(joined) if self.kept is None else self.kept.merge(joined, self.out)
         return projected
+
+
+def split_heads(joint: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """Split joint projections (…, N, parts · heads · d) into `parts` tensors (…, heads, N, d).
+
+    Heads and tokens change places in each part, not in all together: the gradients are then copied once, not twice.
+    """
+    return tuple(part.transpose(-3, -2) for part in joint.unflatten(-1, (parts, heads, -1)).unbind(-3))
 
 
 def is_plain(module: nn.Module) -> bool:

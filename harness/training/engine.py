@@ -11,6 +11,7 @@ import torch
 from harness.attention.backends import backend, check_backend
 from harness.attention.kernels.cpu_bernoulli import fast_bernoulli
 from harness.errors import InputError
+from harness.memory import keep_freed_memory
 from harness.predictions.recorder import Recorder
 from harness.runs.predictions import keep_predictions
 from harness.runs.run_directory import RunDirectory, Runs
@@ -48,6 +49,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
             trial was requested with other result versions.
     """
     check_backend(settings.backend, cuda=settings.uses_cuda())
+    keep_freed_memory()
     if settings.threads:
         torch.set_num_threads(settings.threads)
     if settings.gpu_share < 1 and settings.uses_cuda():
