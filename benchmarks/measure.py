@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,48 @@ def process(*command: str) -> Callable[[], None]:
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 
     return run
+
+
+class InProcess:
+    """A function that runs in a process of its own, which waits between its calls.
+
+    So what a side sets for its whole process, such as how memory is allocated, does not reach the other side.
+
+    Args:
+        module: passes the function to `serve` when it is run as a program with `arguments`.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", module, *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __enter__(self) -> Self:
+        self._wait()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def __call__(self) -> None:
+        """Call the function once.
+
+        Raises:
+            RuntimeError: the process ended.
+        """
+        assert self.process.stdin is not None
+        os.write(self.process.stdin.fileno(), b"\n")
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
+            raise RuntimeError(f"{self.process.args!r} ended with exit code {self.process.wait()}")
+
+
+def serve(run: Callable[[], object], replies: int) -> None:
+    """Call a function whenever a line comes from `InProcess`; it is answered on the file descriptor `replies`."""
+    os.write(replies, b"\n")
+    for _ in sys.stdin:
+        run()
+        os.write(replies, b"\n")

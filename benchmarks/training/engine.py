@@ -148,12 +148,21 @@ class Trained:
         folder: the Trainer's output folder.
         model: has the Trainer's default optimizer; None: the engine's model and optimizer.
         steps: steps of a group.
+        own_batches: the samples of a batch are those that the Trainer draws, instead of those that the engine draws.
 
     Raises:
         RuntimeError: it ended before its time.
     """
 
-    def __init__(self, task: Task, folder: Path, model: nn.Module | None = None, steps: int = STEPS) -> None:
+    def __init__(
+        self,
+        task: Task,
+        folder: Path,
+        model: nn.Module | None = None,
+        steps: int = STEPS,
+        *,
+        own_batches: bool = False,
+    ) -> None:
         from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
         trained, optimizer = prepared(task) if model is None else (model, None)
@@ -171,10 +180,13 @@ class Trained:
 
         class Numbers(torch.utils.data.Dataset[int]):
             def __len__(self) -> int:
-                return 10**6
+                return task.size("train") if own_batches else 10**6
 
             def __getitem__(self, index: int) -> int:
                 return index
+
+        def collate(numbers: list[int]) -> dict[str, Any]:
+            return {"batch": task.batch("train", numbers) if own_batches else batches[next(at)][0]}
 
         class Turns(TrainerCallback):
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -184,14 +196,15 @@ class Trained:
 
         steps_in_all = steps * (ROUNDS + 2)
         arguments = TrainingArguments(
-            output_dir=str(folder), max_steps=steps_in_all, per_device_train_batch_size=1,
+            output_dir=str(folder), max_steps=steps_in_all,
+            per_device_train_batch_size=task.recipe.batch_size if own_batches else 1,
             logging_steps=max(1, steps_in_all // 100), save_strategy="no", report_to=[], disable_tqdm=True,
             use_cpu=True, remove_unused_columns=False, max_grad_norm=task.recipe.clip_norm or 0.0, log_level="error",
             bf16=task.recipe.amp == "bf16",
         )  # fmt: skip
         self.trainer: Any = Trainer(
             model=Wrapped(), args=arguments, train_dataset=Numbers(), optimizers=(optimizer, None),
-            data_collator=lambda _: {"batch": batches[next(at)][0]}, callbacks=[Turns()],
+            data_collator=collate, callbacks=[Turns()],
         )  # fmt: skip
         self.trainer.remove_callback(PrinterCallback)
         self.thread = Thread(target=self._train, daemon=True)

@@ -1,138 +1,182 @@
 """A training with DropKey, end to end, against what a user would run instead: libraries' loops, and their dropout.
 
-Ours is the engine with DropKey, and its peers are given the engine's batches and loss. Each has the optimizer that it
-has by default. timm's ``train.py`` is in no package: its step is written here from the functions that it calls.
-Where the CPU multiplies bfloat16, ViT-S and BERT are also measured with mixed precision, on both sides.
+Ours is the engine with DropKey. Its peers are given the engine's batches and loss; BERT is also measured with the
+batches that transformers' Trainer draws by default, whose texts have any lengths. Each side runs in a process of its
+own and has the optimizer that it has by default. Where the CPU multiplies
+bfloat16, ViT-S and BERT are also measured with mixed precision, on both sides.
+
+``python -m benchmarks.training.peers CASE SIDE PRECISION`` is one side of a case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import count, islice
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import timm
 import torch
-from timm.optim._optim_factory import create_optimizer_v2
-from timm.scheduler.scheduler_factory import create_scheduler_v2
-from timm.utils.clip_grad import dispatch_clip_grad
-from timm.utils.metrics import AverageMeter
-from torch import Tensor, nn
 from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
     PreTrainedModel,
     ViTConfig,
     ViTForImageClassification,
 )
-from transformers.masking_utils import eager_mask
 
-from benchmarks.attention import RATIO, algorithm_1
-from benchmarks.measure import Measurement, compare
+from benchmarks.attention import RATIO
+from benchmarks.measure import InProcess, Measurement, compare, serve
 from benchmarks.training import translation
 from benchmarks.training.engine import Ours, Trained
+from benchmarks.training.loops import ALGORITHM_1, Logits, PlainLoop, TimmTraining, register_algorithm_1
+from harness.errors import InputError
+from harness.memory import keep_freed_memory
 from harness.runs.run_directory import RunDirectory
-from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.training import trainer
-from harness.training.data_loading import StepBatches
-from harness.trials.optimization import learning_rate
 from harness.trials.task import TASKS, Task
 from harness.trials.trial import TrialRequest
-from tasks.text.text_classification import TextClassification
+
+Run = Callable[[], object]
+Side = Callable[[Settings, str], Run]
 
 ROUNDS = 10
-ALGORITHM_1 = "dropkey-algorithm-1"
-"""The name of the paper's DropKey among the attention functions of transformers."""
-VIT = {
+VIT: dict[str, Any] = {
     "task": "image-classification", "data": "imagenet-synthetic", "model": "vit-small",
     "overrides": {"batch_size": 8, "image_size": 224},
 }  # fmt: skip
-BERT_SMALL = {
-    "task": "text-classification", "data": "yelp13-synthetic", "model": "bert-tiny",
+BERT_SMALL: dict[str, Any] = {
+    "task": "text-classification", "data": "ag-news", "model": "bert-tiny",
     "overrides": {"batch_size": 16, "max_length": 256, "model.layers": 4, "model.dim": 512, "model.heads": 8,
                   "model.feedforward": 2048},
 }  # fmt: skip
-WORDS = 152
-"""Words of a review in Yelp 2013: the mean of Tang et al. (2015, Table 1); generated ones have about ten."""
-TEXT = {"task": "text-classification", "data": "trec-synthetic", "model": "text-transformer", "preset": "paper"}
+BERT_STEPS = 8
+"""In a call: the lengths of the texts vary."""
+TEXT: dict[str, Any] = {
+    "task": "text-classification",
+    "data": "trec-synthetic",
+    "model": "text-transformer",
+    "preset": "paper",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training, ours and a peer's. Both functions return one that does some more steps.
+
+    Attributes:
+        what: that is trained, and the steps of a call.
+        peer: its name.
+        least: the steps per second of ours over the peer's that are asked for.
+        ours: returns our side, for settings and a precision ("no" or "bf16").
+        theirs: returns the peer.
+        is_mixed: also measured with mixed precision.
+    """
+
+    what: str
+    peer: str
+    least: float
+    ours: Side
+    theirs: Side
+    is_mixed: bool = True
 
 
 def peers() -> list[Measurement]:
     """Measure steps of each in turns; a limit of 1 / 1.5 asks for 1.5 times the peer's steps per second."""
+    has_bf16, found = torch.cpu._is_avx512_bf16_supported(), []
+    for precision in ("no", "bf16") if has_bf16 else ("no",):
+        for name, case in CASES.items():
+            if precision != "no" and not case.is_mixed:
+                continue
+            if name.startswith("bert") and not has_bert_data():
+                print(f"{name} is left out: needs the data set {BERT_SMALL['data']}", file=sys.stderr)
+                continue
+            with (
+                InProcess("benchmarks.training.peers", name, "ours", precision) as ours,
+                InProcess("benchmarks.training.peers", name, "theirs", precision) as theirs,
+            ):
+                what = case.what if precision == "no" else f"{case.what} with {precision}"
+                detail = {"threads": torch.get_num_threads()}
+                limit = round(1 / case.least, 3)
+                found.append(
+                    compare(f"{what}, DropKey", ours, case.peer, theirs, limit=limit, rounds=ROUNDS, detail=detail)
+                )
+    return found
+
+
+def main(name: str, side: str, precision: str) -> None:
+    """Run one side of a case, a call for each line from stdin."""
+    replies = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no reply
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
-        found = [case(settings) for case in (fairseq_attention_dropout, bare_text)]
-        precisions = ("no", "bf16") if torch.cpu._is_avx512_bf16_supported() else ("no",)
-        mixed = (transformers_vit, transformers_bert, timm_vit)
-        return [*found, *(case(settings, amp) for amp in precisions for case in mixed)]
+        case = CASES[name]
+        if side == "ours":
+            keep_freed_memory()  # as `run_trial`
+        serve((case.ours if side == "ours" else case.theirs)(settings, precision), replies)
 
 
-def transformers_vit(settings: Settings, amp: str) -> Measurement:
-    """Compare with transformers' Trainer and its ViT-S at 224 px, with Algorithm 1."""
+def has_bert_data() -> bool:
+    """Return whether the data set of BERT is there."""
+    try:
+        TASKS.get(BERT_SMALL["task"]).trial_for(TrialRequest(**BERT_SMALL), Settings.from_environment())
+    except InputError:
+        return False
+    return True
+
+
+def engine_of(fields: dict[str, Any], steps: int = 1) -> Side:
+    """Return our side of a case: the engine."""
+    return lambda settings, amp: Ours(made(fields, settings, amp), settings, steps).run
+
+
+def transformers_vit(settings: Settings, amp: str) -> Run:
+    """transformers' Trainer and its ViT-S at 224 px, with Algorithm 1."""
     register_algorithm_1()
-    task = made(VIT, settings, amp=amp)
     sizes: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "num_labels": 1000}
     config = ViTConfig(**sizes, intermediate_size=1536)
     config._attn_implementation = ALGORITHM_1
     model = Logits(ViTForImageClassification(config))
-    peer = Trained(made(VIT, settings, amp=amp), settings.runs / f"vit-{amp}", model, steps=1)
-    return against("ViT-S at 224 px", task, settings, "transformers' Trainer, Algorithm 1", peer.run, 1.5, steps=1)
+    return Trained(made(VIT, settings, amp), settings.runs, model, steps=1).run
 
 
-def transformers_bert(settings: Settings, amp: str) -> Measurement:
-    """Compare with transformers' Trainer and a BERT of four layers of 512, with Algorithm 1."""
+def transformers_bert(settings: Settings, amp: str, *, own_batches: bool = False) -> Run:
+    """transformers' Trainer and a BERT of four layers of 512, with Algorithm 1."""
     register_algorithm_1()
-    task, theirs = (with_longer_texts(made(BERT_SMALL, settings, amp=amp)) for _ in range(2))
-    model = theirs.build_model()
+    task = made(BERT_SMALL, settings, amp)
+    model = task.build_model()
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             module.set_attn_implementation(ALGORITHM_1)
-    peer = Trained(theirs, settings.runs / f"bert-{amp}", model, steps=1)
-    return against("BERT-small", task, settings, "transformers' Trainer, Algorithm 1", peer.run, 1.3, steps=1)
+    return Trained(task, settings.runs, model, BERT_STEPS, own_batches=own_batches).run
 
 
-def timm_vit(settings: Settings, amp: str) -> Measurement:
-    """Compare with the step of timm's ``train.py`` and its ViT-S at 224 px, with dropout of attention weights."""
-    peer = TimmTraining(made(VIT, settings, amp=amp), steps=1)
-    name = "timm's training step, attention dropout"
-    return against("ViT-S at 224 px", made(VIT, settings, amp=amp), settings, name, peer.run, 1.3, steps=1)
+def timm_vit(settings: Settings, amp: str) -> Run:
+    """The step of timm's ``train.py`` and its ViT-S at 224 px, with dropout of attention weights."""
+    return TimmTraining(made(VIT, settings, amp), steps=1).run
 
 
-def fairseq_attention_dropout(settings: Settings) -> Measurement:
-    """Compare with fairseq's Trainer, with dropout of attention weights."""
-    updates = translation.UPDATES
-    data, steps = "multi30k-synthetic", updates * (ROUNDS + 1)
+def fairseq_updates(settings: Settings, _: str, *, ours: bool) -> Run:
+    """Updates of the engine, or of fairseq's Trainer with dropout of attention weights."""
     # In the default order, the optimizer is torch's fused Adam.
-    task = translation.prepared(
-        data, settings, "dropkey", max_tokens=translation.TOKENS, steps=steps, order="dropbench"
-    )
-    run = trainer.Trainer(task, RunDirectory.create(settings.runs, task.trial), settings, lambda: False)
-    ours = translation.our_updates(run)
-    arguments = ("--attention-dropout", str(RATIO))
-    theirs = translation.fairseq_updates(translation.fairseq_train(task, settings.runs / "fairseq", *arguments))
-
-    def turn(losses: Iterator[float]) -> Callable[[], None]:
-        return lambda: [*islice(losses, updates)].clear()
-
-    return compare(
-        f"{updates} updates, transformer-wmt-en-de on {data}, DropKey",
-        turn(ours),
-        "fairseq's Trainer, attention dropout",
-        turn(theirs),
-        limit=round(1 / 1.15, 3),
-        rounds=ROUNDS,
-        detail={"threads": torch.get_num_threads()},
-    )
+    steps = translation.UPDATES * (ROUNDS + 1)
+    tokens = {"max_tokens": translation.TOKENS, "steps": steps, "order": "dropbench"}
+    task = translation.prepared("multi30k-synthetic", settings, "dropkey", **tokens)
+    if ours:
+        directory = RunDirectory.create(settings.runs, task.trial)
+        losses = translation.our_updates(trainer.Trainer(task, directory, settings, lambda: False))
+    else:
+        peer = translation.fairseq_train(task, settings.runs, "--attention-dropout", str(RATIO))
+        losses = translation.fairseq_updates(peer)
+    return lambda: [*islice(losses, translation.UPDATES)].clear()
 
 
-def bare_text(settings: Settings) -> Measurement:
-    """Compare with a loop written by hand, without a regularizer and with torch's default AdamW."""
-    peer = PlainLoop(made(TEXT, settings), steps=10)
-    name = "a bare loop, plain SDPA, torch's default AdamW"
-    return against("text Transformer", made(TEXT, settings), settings, name, peer.run, 1.05, steps=10)
+def bare_text(settings: Settings, _: str) -> Run:
+    """A loop written by hand, without a regularizer and with torch's default AdamW."""
+    return PlainLoop(made(TEXT, settings), steps=10).run
 
 
 def made(fields: dict[str, Any], settings: Settings, amp: str = "no") -> Task:
@@ -145,106 +189,44 @@ def made(fields: dict[str, Any], settings: Settings, amp: str = "no") -> Task:
     return task
 
 
-def with_longer_texts(task: Task) -> Task:
-    """Give a text task `WORDS` random words in each text of train."""
-    assert isinstance(task, TextClassification)
-    words, size = task.tokenizer.size, task.size("train")
-    texts = torch.randint(task.tokenizer.unknown + 1, words, (size, WORDS), generator=torch.Generator().manual_seed(0))
-    task.tokens["train"], task.lengths["train"] = [(text,) for text in texts], [WORDS] * size
-    return task
+CASES = {
+    "fairseq": Case(
+        f"{translation.UPDATES} updates, transformer-wmt-en-de on multi30k-synthetic",
+        "fairseq's Trainer, attention dropout",
+        1.15,
+        partial(fairseq_updates, ours=True),
+        partial(fairseq_updates, ours=False),
+        is_mixed=False,
+    ),
+    "bare": Case(
+        "10 steps, text Transformer",
+        "a bare loop, plain SDPA, torch's default AdamW",
+        1.05,
+        engine_of(TEXT, 10),
+        bare_text,
+        is_mixed=False,
+    ),
+    "vit-transformers": Case(
+        "a step, ViT-S at 224 px", "transformers' Trainer, Algorithm 1", 1.5, engine_of(VIT), transformers_vit
+    ),
+    "bert": Case(
+        f"{BERT_STEPS} steps, BERT-small on AG's News",
+        "transformers' Trainer, Algorithm 1",
+        1.3,
+        engine_of(BERT_SMALL, BERT_STEPS),
+        partial(transformers_bert, own_batches=True),
+    ),
+    "bert-batches": Case(
+        f"{BERT_STEPS} steps, BERT-small on AG's News",
+        "the same with the engine's batches",
+        1.3,
+        engine_of(BERT_SMALL, BERT_STEPS),
+        transformers_bert,
+    ),
+    "vit-timm": Case(
+        "a step, ViT-S at 224 px", "timm's training step, attention dropout", 1.3, engine_of(VIT), timm_vit
+    ),
+}
 
-
-def against(
-    what: str, task: Task, settings: Settings, peer: str, run: Callable[[], None], least: float, *, steps: int
-) -> Measurement:
-    """Compare the engine with a peer that does `steps` steps per call; `least` times its steps per second are due."""
-    ours = Ours(task, settings, steps)
-    detail = {"threads": torch.get_num_threads(), "steps": steps, "batch": task.recipe.batch_size}
-    what = what if task.recipe.amp == "no" else f"{what} with {task.recipe.amp}"
-    name = f"{steps} steps, {what}, DropKey" if steps > 1 else f"a step, {what}, DropKey"
-    return compare(name, ours.run, peer, run, limit=round(1 / least, 3), rounds=ROUNDS, detail=detail)
-
-
-def register_algorithm_1() -> None:
-    """Add the paper's DropKey to the attention functions of transformers."""
-
-    def attend(
-        module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **_: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        return algorithm_1(q, k, v, mask).transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register(ALGORITHM_1, attend)
-    AttentionMaskInterface.register(ALGORITHM_1, eager_mask)
-
-
-class Logits(nn.Module):
-    """An image classifier of transformers that returns logits."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Classify images (B, 3, H, W) → logits (B, classes)."""
-        logits: Tensor = self.model(pixel_values=images).logits
-        return logits
-
-
-class PlainLoop:
-    """A training loop written by hand, without a regularizer, with torch's default AdamW."""
-
-    def __init__(self, task: Task, steps: int) -> None:
-        self.task, self.batches, self.at, self.steps = task, StepBatches(task, 0), count(), steps
-        seed_all(derive(0, "model"))
-        self.model = self.build()
-        self.optimizer = self.build_optimizer()
-
-    def build(self) -> nn.Module:
-        """Return the model."""
-        return self.task.build_model()
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        """Return the optimizer."""
-        recipe = self.task.recipe
-        return torch.optim.AdamW(self.model.parameters(), lr=recipe.lr, weight_decay=recipe.weight_decay)
-
-    def run(self) -> None:
-        """Do some more steps."""
-        self.model.train()
-        for step in islice(self.at, self.steps):
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate(self.task.recipe, step, 10_000)
-            (part,) = self.batches[step]
-            self.task.loss(self.model, part).backward()
-            if self.task.recipe.clip_norm is not None:
-                nn.utils.clip_grad_norm_(self.model.parameters(), self.task.recipe.clip_norm)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-
-
-class TimmTraining(PlainLoop):
-    """The step of timm's ``train.py`` without mixup: its model, optimizer, schedule, clipping and meters."""
-
-    def build(self) -> nn.Module:
-        return timm.create_model("vit_small_patch16_224", num_classes=1000, attn_drop_rate=RATIO)
-
-    def build_optimizer(self) -> torch.optim.Optimizer:
-        recipe = self.task.recipe
-        optimizer = create_optimizer_v2(self.model, opt="adamw", lr=recipe.lr, weight_decay=recipe.weight_decay)
-        self.schedule, _ = create_scheduler_v2(optimizer, num_epochs=100, updates_per_epoch=100, step_on_epochs=False)
-        self.losses: Any = AverageMeter()  # type: ignore[no-untyped-call]
-        return optimizer
-
-    def run(self) -> None:
-        self.model.train()
-        for step in islice(self.at, self.steps):
-            (part,) = self.batches[step]
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.task.recipe.amp == "bf16"):
-                loss = self.task.loss(self.model, part)
-            loss.backward()
-            if self.task.recipe.clip_norm is not None:
-                dispatch_clip_grad(self.model.parameters(), self.task.recipe.clip_norm)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            self.losses.update(loss.item(), self.task.recipe.batch_size)
-            self.schedule.step_update(num_updates=step + 1, metric=self.losses.avg)
+if __name__ == "__main__":
+    main(*sys.argv[1:])
