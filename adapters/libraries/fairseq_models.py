@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from fairseq import models
 from fairseq.data import Dictionary
+from fairseq.modules import SinusoidalPositionalEmbedding
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from pydantic import Field
 from torch import nn
@@ -93,7 +94,12 @@ def build_translation_model(
             raise InputError(f"model {name}: heads={heads} does not divide dim={dim}")
     source_symbols = symbols(source)
     task = Namespace(source_dictionary=source_symbols, target_dictionary=source_symbols if joined else symbols(target))
-    return without_duplicates(models.build_model(arguments, task))
+    model = without_duplicates(models.build_model(arguments, task))
+    for module in model.modules():
+        if isinstance(module, SinusoidalPositionalEmbedding):
+            # fairseq uses its type and device alone and leaves its value open: if NaN, no checkpoint would be accepted.
+            module._float_tensor.zero_()
+    return model
 
 
 def symbols(size: int) -> Dictionary:

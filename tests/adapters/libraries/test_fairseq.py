@@ -32,6 +32,15 @@ def test_the_base_model_has_the_published_size_without_untrained_parameters() ->
     assert len(report.bound) == 18
 
 
+def test_no_weight_is_left_uninitialized() -> None:
+    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
+    try:
+        model = translation()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not [name for name, value in model.state_dict().items() if value.isnan().any()]
+
+
 def stock_base() -> nn.Module:
     sizes: dict[str, Any] = {
         "encoder_layers": 6,
