@@ -45,6 +45,8 @@ def extend(
         f"{file}: added {count_of(len(extension.added), 'trial')}, {extension.present} already present;"
         f" now {count_of(extension.total, 'trial')}, {len(content):,} bytes"
     )
+    if extension.removed:
+        typer.echo(f"removed {count_of(extension.removed, 'trial')} with earlier result versions")
     for reason, number in extension.refused.most_common():
         typer.echo(f"refused {count_of(number, 'trial')}: {reason}")
     for id in extension.conflicts:

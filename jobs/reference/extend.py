@@ -9,20 +9,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import insert
+from sqlalchemy import delete, insert, not_, select
 
 from db.reference.archive import CROISSANT, LICENCES, archive_bytes
 from db.reference.load import load, private_database
 from db.reference.predictions import add
 from db.schema.connection import reading
-from db.schema.reference import TABLES, Details
-from db.schema.tables import METADATA
-from db.store.rows import add_memberships, finals_of
+from db.schema.reference import TABLES, Details, Examples, Predicted
+from db.schema.tables import METADATA, Attempts, Configs, Memberships, Metrics, Trials
+from db.store.rows import add_memberships, finals_of, in_list
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.transfer.export import export, write_table
+from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.suite import Suite
+from harness.trials.result_versions import version_note
+from harness.trials.trial import Trial
 from jobs.reference.collect import Candidate, collect, refuse_unrequested
 from jobs.reference.metadata import croissant, licences
 
@@ -36,6 +39,7 @@ class Extension:
         present: number of trials that the file had already.
         conflicts: ids of trials whose results differ from those in the file, which are kept.
         refused: number of trials that may not be reference results, by reason.
+        removed: number of trials that the file no longer has, as their result versions are earlier ones.
         total: number of trials of the file.
     """
 
@@ -43,6 +47,7 @@ class Extension:
     present: int
     conflicts: list[str]
     refused: Counter[str]
+    removed: int
     total: int
 
 
@@ -65,6 +70,7 @@ def extend(
     collected = collect(runs, [suite.name for suite in suites], commit, plugins=plugins)
     with ExitStack() as stack:
         store = stack.enter_context(editable(path))
+        removed = remove_earlier(store)
         known = set(store.states())
         with _scratch([candidate.record for candidate in collected.candidates.values()]) as found:
             refuse_unrequested(collected, suites, found, settings)
@@ -79,8 +85,29 @@ def extend(
             if added:
                 connection.execute(insert(Details), [candidates[id].details for id in added])
             add(connection, (row for id in candidates if id not in conflicts for row in candidates[id].predictions))
-        extension = Extension(added, len(finals), conflicts, collected.refused, len(known) + len(added))
+        total = len(known) + len(added)
+        extension = Extension(added, len(finals), conflicts, collected.refused, removed, total)
         return packed(store), extension
+
+
+def remove_earlier(store: Store) -> int:
+    """Remove the trials that have earlier result versions; return their number."""
+    earlier = [id for id, trial in store.trials(list(store.states())).items() if _is_earlier(trial)]
+    with store.engine.begin() as connection:
+        for table in (Metrics, Attempts, Memberships, Details, Predicted):
+            connection.execute(delete(table).where(in_list(connection, table.c.trial_id, earlier)))
+        connection.execute(delete(Trials).where(in_list(connection, Trials.c.id, earlier)))
+        for table, column in ((Configs, Trials.c.config_id), (Examples, Predicted.c.examples_id)):
+            (key,) = table.primary_key.columns
+            connection.execute(delete(table).where(not_(key.in_(select(column)))))
+    return len(earlier)
+
+
+def _is_earlier(trial: Trial) -> bool:
+    try:
+        return version_note(trial) is not None
+    except InputError:  # of a plug-in that is not loaded
+        return False
 
 
 @contextmanager

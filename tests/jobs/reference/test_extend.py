@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from db.reference.load import open_reference
 from db.store.run_record import RunRecord
 from harness.errors import InputError
 from harness.files import write_json
+from harness.regularizers.drop import UnitDrop
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
@@ -90,6 +92,24 @@ def test_trials_that_deviate_are_refused_with_the_reason(tmp_path: Path) -> None
         f"trained with result version 1 of engine; version {ENGINE} is current": 1,
         "compiled": 1,
     }
+
+
+def test_trials_whose_result_version_is_raised_leave_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, runs = tmp_path / "x.zip", tmp_path / "runs"
+    campaign(runs, ["none", "dropkey"])
+    assert extended(file, runs).removed == 0
+    monkeypatch.setattr(UnitDrop, "result_version", 7)
+    [new] = campaign(tmp_path / "later", ["dropkey"], seeds=(0,))
+    extension = extended(file, tmp_path / "later")
+    assert (extension.added, extension.removed, extension.total) == ([new.id], 5, 6)
+    with zipfile.ZipFile(file) as archive:
+        for table in ("trials", "metrics", "attempts", "details"):
+            key = "id" if table == "trials" else "trial_id"
+            rows = list(csv.DictReader(archive.read(f"{table}.csv").decode().splitlines()))
+            assert len({row[key] for row in rows}) == 6
+        configs = list(csv.DictReader(archive.read("configs.csv").decode().splitlines()))
+    assert sorted(row["result_versions"] for row in configs)[-1].endswith("regularizer dropkey 7")
+    assert len(configs) == 2
 
 
 def test_other_results_of_a_trial_do_not_replace_those_in_the_file(tmp_path: Path) -> None:
