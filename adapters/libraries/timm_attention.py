@@ -10,12 +10,13 @@ from timm.layers.attention import Attention, AttentionRope
 from timm.layers.pos_embed_sincos import apply_rot_embed_cat
 from timm.models import swin_transformer, volo
 from timm.models.eva import EvaAttention
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from harness.models.adapter import patched_class
+from harness.models.adapter import patched_class, site_of
 from harness.models.attention import attend, attend_logits
-from harness.models.kept_heads import JointProjections, split_heads
+from harness.models.kept_heads import JointProjections, may_leave_out_queries, split_heads
 from harness.regularizers.base import Site
 
 
@@ -35,6 +36,26 @@ class RegularizedAttention(Attention):
         if needs_all:
             return _project(self, x, self.norm(_join(out)))
         return cast(Tensor, self.proj_drop(heads.merge(out)))
+
+
+class ClassTokenBlock(Block):
+    """The last block of a ViT whose head reads the class token: in training, only that token is computed.
+
+    Evaluation computes all tokens, and so does training if anything reads them (`may_leave_out_queries`).
+    """
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """Map tokens (B, N, C) → (B, N, C), or the class token (B, 1, C)."""
+        attention: Any = self.attn
+        site = site_of(attention) or Site("", "encoder-self", 0, 1, attention.num_heads)
+        masked = attn_mask is not None or is_causal or attention.attn_drop.p > 0.0
+        if not self.training or masked or not may_leave_out_queries(site, self, attention.qkv):
+            return super().forward(x, attn_mask, is_causal)
+        heads = JointProjections(site, attention.qkv, attention.proj, training=True)
+        q, k, v = heads.split_first(self.norm1(x))
+        out = heads.merge(attend(attention.q_norm(q), attention.k_norm(k), v, site, training=True))
+        first = x[:, :1] + self.drop_path1(self.ls1(attention.proj_drop(out)))
+        return cast(Tensor, first + self.drop_path2(self.ls2(self.mlp(self.norm2(first)))))
 
 
 class RotaryAttention(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import timm
 from timm.layers.patch_dropout import PatchDropout, PatchDropoutWithIndices
@@ -13,7 +13,7 @@ from timm.models.swin_transformer import WindowAttention
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from adapters.libraries.timm_attention import PATCHED
+from adapters.libraries.timm_attention import PATCHED, ClassTokenBlock
 from adapters.libraries.timm_stem import ConvolutionalStem
 from harness.errors import InputError, unknown_name
 from harness.models.adapter import Adapter, Patch, number_layers, parents_of
@@ -80,6 +80,8 @@ def _key_grid(network: Any, module: Any, kind: SiteKind) -> tuple[tuple[int, int
     return tuple(embedding.grid_size), prefix
 
 
+WHOLE_LAST_LAYER = "vit-digits"
+"""The model that computes all tokens of its last layer in training: the reference results were trained so."""
 SMALL = {
     "vit-digits": {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0},
     "vit-cifar": {"patch_size": 4, "embed_dim": 192, "depth": 6, "num_heads": 6, "mlp_ratio": 2.0},
@@ -111,7 +113,8 @@ def build_vit(
         classes: number of outputs.
 
     Returns:
-        (B, channels, rows, columns) → logits (B, classes).
+        (B, channels, rows, columns) → logits (B, classes). If the logits follow from the class token, the last block of
+        a ViT computes only that token in training, except in the model `WHOLE_LAST_LAYER`.
 
     Raises:
         InputError: an option is unknown, or does not fit the others.
@@ -130,7 +133,12 @@ def build_vit(
     common = {**STEMS[stem], "img_size": image_size, "in_chans": channels, "num_classes": classes}
     try:
         if name in SMALL:
-            return VisionTransformer(**{**common, **SMALL[name], **options})
-        return timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **options})
+            model: nn.Module = VisionTransformer(**{**common, **SMALL[name], **options})
+        else:
+            model = timm.create_model(TIMM_NAMES[name], pretrained=False, **{**common, **options})
     except (AssertionError, ValueError, TypeError) as error:
         raise InputError(f"model {name} with {dict(options)} on {size} images: {error}") from None
+    reads_class_token = isinstance(model, VisionTransformer) and model.global_pool == "token"
+    if reads_class_token and name != WHOLE_LAST_LAYER:
+        cast(nn.Sequential, model.blocks)[-1].__class__ = ClassTokenBlock
+    return model

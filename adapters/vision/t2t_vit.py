@@ -18,11 +18,13 @@ from adapters.vision.image_size import check_image_size, choose_stride
 from adapters.vision.t2t_module import SOFT_SPLITS, TokenKind, TokensToTokens
 from harness.errors import InputError
 from harness.models.attention import attend
-from harness.models.kept_heads import JointProjections
+from harness.models.kept_heads import JointProjections, may_leave_out_queries
 from harness.regularizers.base import Site
 from harness.validation import StrictModel, model_options
 
 INIT_STD = 0.02
+WHOLE_LAST_LAYER = "t2t-vit-digits"
+"""The model that computes all tokens of its last layer in training: the reference results were trained so."""
 
 
 class T2TOptions(StrictModel):
@@ -74,7 +76,12 @@ class T2TViT(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm block: X' = X + attention(norm(X)); X'' = X' + MLP(norm(X'))."""
+    """A pre-norm block: X' = X + attention(norm(X)); X'' = X' + MLP(norm(X')).
+
+    In training, a block with `only_class_token` computes only the class token, unless anything reads the others.
+    """
+
+    only_class_token = False
 
     def __init__(self, options: T2TOptions, layer: int, grid: tuple[int, int]) -> None:
         super().__init__()
@@ -87,8 +94,10 @@ class Block(nn.Module):
         self.mlp = Mlp(dim, int(dim * options.mlp_ratio), drop=options.drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (B, 1 + N, dim) → (B, 1 + N, dim)."""
-        x = x + self.drop_path(self.attn(self.norm1(x)))
+        """Map (B, 1 + N, dim) → (B, 1 + N, dim), or the class token (B, 1, dim)."""
+        first = self.only_class_token and self.training and may_leave_out_queries(self.attn.site, self, self.attn.qkv)
+        normed = self.norm1(x)
+        x = x[:, :1] + self.drop_path(self.attn.of_first(normed)) if first else x + self.drop_path(self.attn(normed))
         return cast(Tensor, x + self.drop_path(self.mlp(self.norm2(x))))
 
 
@@ -106,6 +115,12 @@ class SelfAttention(nn.Module):
         """Attend within (B, 1 + N, dim) → (B, 1 + N, dim)."""
         heads = JointProjections(self.site, self.qkv, self.proj, training=self.training)
         out = attend(*heads.split(x), self.site, training=self.training)
+        return cast(Tensor, self.proj_drop(heads.merge(out)))
+
+    def of_first(self, x: Tensor) -> Tensor:
+        """Attend from the first token to all: (B, 1 + N, dim) → (B, 1, dim)."""
+        heads = JointProjections(self.site, self.qkv, self.proj, training=self.training)
+        out = attend(*heads.split_first(x), self.site, training=self.training)
         return cast(Tensor, self.proj_drop(heads.merge(out)))
 
 
@@ -142,4 +157,6 @@ def build_t2t_vit(
     if checked.embed_dim % checked.num_heads:
         raise InputError(f"model {name}: num_heads={checked.num_heads} does not divide embed_dim={checked.embed_dim}")
     stride, _ = choose_stride(name, image_size, list(SOFT_SPLITS), checked.stride)
-    return T2TViT(checked, stride, image_size, channels, classes)
+    model = T2TViT(checked, stride, image_size, channels, classes)
+    cast(Block, model.blocks[-1]).only_class_token = name != WHOLE_LAST_LAYER
+    return model

@@ -30,4 +30,4 @@ for _family in _catalog["families"]:
     for _name, _facts in _family.pop("models").items():
         if "sample" in _facts:
             _facts["sample"] = _samples[_facts["sample"]]
-        MODELS.add(_name, **{**_family, "tasks": tuple(_family["tasks"])}, **_facts)
+        MODELS.add(_name, **{**_family, "tasks": tuple(_family["tasks"]), **_facts})

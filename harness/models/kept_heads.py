@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from harness.regularizers.base import Regularizer, Site
 
@@ -29,13 +30,17 @@ class KeptHeads:
     factors: Tensor | None
 
     def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, parts: int = 1) -> Tensor:
-        """Project x (…, C) to the kept heads: (…, parts · kept · d).
+        """Project x (…, C) to the kept heads: (…, parts · kept · d), by the rows of `select`."""
+        return linear(x, *self.select(weight, bias, parts))
+
+    def select(self, weight: Tensor, bias: Tensor | None, parts: int = 1) -> tuple[Tensor, Tensor | None]:
+        """Return the rows of a weight and a bias that belong to the kept heads: (parts · kept · d, C).
 
         The rows of `weight` (parts · H · d, C) are in the order of parts, heads, d: the parts are q, k and v.
         """
         rows = weight.view(parts, self.heads, -1, weight.shape[-1]).index_select(1, self.index).flatten(0, 2)
         kept_bias = None if bias is None else bias.view(parts, self.heads, -1).index_select(1, self.index).flatten()
-        return linear(x, rows, kept_bias)
+        return rows, kept_bias
 
     def merge(self, out: Tensor, projection: nn.Linear) -> Tensor:
         """Project the joined outputs of the kept heads (…, kept · d), times their factors: (…, C)."""
@@ -87,6 +92,20 @@ class JointProjections:
         q, k, v = split_heads(qkv, 3, heads)
         return q, k, v
 
+    def split_first(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Project the first token of x (B, N, C) to q (B, heads, 1, d), and all to k and v (B, heads, N, d)."""
+        weight: Tensor = self.qkv.weight
+        bias: Tensor | None = self.qkv.bias
+        heads = self.heads
+        if self.kept is not None:
+            (weight, bias), heads = self.kept.select(weight, bias, 3), len(self.kept.index)
+        width = len(weight) // 3
+        of_q, of_kv = weight.split([width, 2 * width])
+        bias_of_q, bias_of_kv = (None, None) if bias is None else bias.split([width, 2 * width])
+        (q,) = split_heads(linear(x[:, :1], of_q, bias_of_q), 1, heads)
+        k, v = split_heads(linear(x, of_kv, bias_of_kv), 2, heads)
+        return q, k, v
+
     def merge(self, out: Tensor) -> Tensor:
         """Project the output of attention (B, heads, N, d) to (B, N, C)."""
         joined = out.transpose(1, 2).flatten(2)
@@ -100,6 +119,28 @@ def split_heads(joint: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
     Heads and tokens change places in each part, not in all together: the gradients are then copied once, not twice.
     """
     return tuple(part.transpose(-3, -2) for part in joint.unflatten(-1, (parts, heads, -1)).unbind(-3))
+
+
+def may_leave_out_queries(site: Site, layer: nn.Module, qkv: nn.Module) -> bool:
+    """Return whether a layer in training may compute attention for some queries alone, by the weights of `qkv`.
+
+    It may if nothing reads the outputs of the others: no regularizer of the site or of outputs of the layer, no probe,
+    no hook.
+    """
+    regularizer = site.regularizer if site.ratio > 0.0 else None
+    if site.probe is not None or site.module is not None or not (regularizer is None or regularizer.is_per_query):
+        return False
+    if type_before_parametrizations(qkv) is not nn.Linear:
+        return False
+    return all(is_unobserved(module) or _has_passive_site(module) for module in layer.modules())
+
+
+def _has_passive_site(module: nn.Module) -> bool:
+    """Return whether nothing but a site of ratio 0 replaces the forward of a module."""
+    site = vars(module).get("forward_site")
+    if site is None or site.ratio > 0.0 or site.module is not None or site.probe is not None:
+        return False
+    return not any(vars(module).get(hooks) for hooks in HOOKS)
 
 
 def is_plain(module: nn.Module) -> bool:

@@ -151,6 +151,9 @@ class Regularizer(FiniteModel, ABC):
     """True if it must know which head is which, so that no other part may leave heads out."""
     draws_per_batch: ClassVar[bool] = False
     """True if all samples of a batch share a random draw, so that several passes cannot be one larger batch."""
+    is_per_query: ClassVar[bool] = False
+    """True if attention of a query depends on no other query, so that queries whose outputs nothing reads may be left
+    out."""
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
         """Return `Site.ratio`: the site is regularized in training if it is above 0.
@@ -279,6 +282,8 @@ alias_renamed_methods(Regularizer, RENAMED_METHODS)
 
 class PlainAttention(Regularizer):
     """A regularizer that leaves attention itself plain. Shapes and arguments as in `Regularizer`."""
+
+    is_per_query: ClassVar[bool] = True
 
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
         """Return 0 for attention; at other sites, as in `Regularizer`."""

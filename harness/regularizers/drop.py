@@ -81,6 +81,11 @@ class UnitDrop(AttentionDrop):
     unit: Unit = Field(default="element", description="what is dropped at once")
     window: int = Field(default=1, ge=1, description="window size in keys (block, cross: side in patches)")
 
+    @property
+    def is_per_query(self) -> bool:  # type: ignore[override]
+        """True, unless a subclass changes what is dropped."""
+        return self._is_unchanged()
+
     def skip(self, site: Site) -> str | None:
         """Return why the unit does not fit: block and cross need a grid of keys that a single window does not cover."""
         if self.unit in ("block", "cross"):

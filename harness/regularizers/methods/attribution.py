@@ -123,6 +123,8 @@ class HeadMaskImportant(HeadMask):
     sample has heads of its own. The outputs of the others are not rescaled.
     """
 
+    is_per_query: ClassVar[bool] = False
+
     _attributing: bool = PrivateAttr(default=False)
     _outputs: dict[Site, Tensor] = PrivateAttr(default_factory=dict)
     _importance: dict[Site, Tensor] = PrivateAttr(default_factory=dict)

@@ -25,6 +25,7 @@ class HeadSelection(AroundAttention):
     """
 
     stage: ClassVar[Stage] = "heads"
+    is_per_query: ClassVar[bool] = True
 
     draw: Draw = DRAW
 

@@ -20,6 +20,7 @@ class LogitNoise(AroundAttention):
     """Adds Gaussian noise to the logits: a_j + ε_j with ε_j ~ N(0, σ²), independent for every query and key."""
 
     stage: ClassVar[Stage] = "logits"
+    is_per_query: ClassVar[bool] = True
     strength: ClassVar[str] = "sigma"
 
     sigma: float = Field(default=0.1, ge=0.0, description="standard deviation of the noise, or its maximum")
@@ -42,6 +43,7 @@ class Temperature(AroundAttention):
     """
 
     stage: ClassVar[Stage] = "logits"
+    is_per_query: ClassVar[bool] = True
     strength: ClassVar[str] = "spread"
 
     spread: float = Field(default=0.5, ge=0.0, description="temperature of the softmax, minus 1")
@@ -111,6 +113,8 @@ class ChangedLogits(AroundAttention):
 class AttentionDropTopK(ChangedLogits):
     """Sets each of the k largest logits of a row to 0 with probability p (Baig et al. 2025, "AttentionDrop", HAM)."""
 
+    is_per_query: ClassVar[bool] = True
+
     ratio: float = RATIO
     top: int = Field(default=5, ge=1, description="how many of the largest logits of a row may be set to 0")
 
@@ -148,6 +152,7 @@ class AttentionDropBlur(ChangedLogits):
     weighted mean, as is what lies beyond the ends of the row.
     """
 
+    is_per_query: ClassVar[bool] = True
     strength: ClassVar[str] = "sigma"
     draws_per_batch: ClassVar[bool] = True
 

@@ -15,6 +15,7 @@ class ValueDropout(AroundAttention):
     """Dropout of the elements of the values: v · m / (1 − p) (Srivastava et al. 2014, "Dropout")."""
 
     stage: ClassVar[Stage] = "values"
+    is_per_query: ClassVar[bool] = True
 
     ratio: float = RATIO
 
