@@ -23,6 +23,7 @@ from benchmarks.learned_dropout import learned_dropout
 from benchmarks.measure import Measurement
 from benchmarks.quickstart import quickstart
 from benchmarks.startup import startup
+from benchmarks.training.class_token import class_token
 from benchmarks.training.engine import engine
 from benchmarks.training.images import images
 from benchmarks.training.memory import memory
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "attention": attention,
     "gpu-instructions": gpu_instructions,
     "steps": steps,
+    "class-token": class_token,
     "regularizers": regularizers,
     "learned-dropout": learned_dropout,
     "memory": memory,
