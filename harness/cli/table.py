@@ -24,7 +24,7 @@ def print_items(items: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(items, ensure_ascii=False, indent=1))
         return
-    keys = list(dict.fromkeys(key for item in items for key in item))
+    keys = sorted(dict.fromkeys(key for item in items for key in item), key="help".__eq__)  # the longest text last
     numbers = [index for index, key in enumerate(keys) if all(isinstance(item.get(key), int | float) for item in items)]
     print_table(keys, [[_text(item.get(key)) for key in keys] for item in items], numbers)
 

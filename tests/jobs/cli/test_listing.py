@@ -58,7 +58,7 @@ def test_models_are_listed_without_torch_and_one_per_line_in_a_pipe() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     head, *lines, heavy = done.stdout.splitlines()
     assert heavy == "HEAVY [] 0"
-    assert head.split() == ["name", "parameters", "help"]
+    assert head.split() == ["name", "parameters", "result_version", "help"]
     assert [line.split()[0] for line in lines] == list(MODELS)
     assert {line[: head.index("help")].split()[-1] for line in lines} >= {"136,138", "41,575,061"}
 
