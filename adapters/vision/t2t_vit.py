@@ -96,8 +96,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, 1 + N, dim) → (B, 1 + N, dim), or the class token (B, 1, dim)."""
         first = self.only_class_token and self.training and may_leave_out_queries(self.attn.site, self, self.attn.qkv)
-        normed = self.norm1(x)
-        x = x[:, :1] + self.drop_path(self.attn.of_first(normed)) if first else x + self.drop_path(self.attn(normed))
+        attended = self.drop_path(self.attn(self.norm1(x), first=first))
+        x = attended + (x[:, :1] if first else x)
         return cast(Tensor, x + self.drop_path(self.mlp(self.norm2(x))))
 
 
@@ -111,17 +111,11 @@ class SelfAttention(nn.Module):
         self.proj = nn.Linear(dim, dim)
         self.proj_drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Attend within (B, 1 + N, dim) → (B, 1 + N, dim)."""
+    def forward(self, x: Tensor, *, first: bool = False) -> Tensor:
+        """Attend within (B, 1 + N, dim) → (B, 1 + N, dim); with `first`, from the first token alone → (B, 1, dim)."""
         heads = JointProjections(self.site, self.qkv, self.proj, training=self.training)
-        out = attend(*heads.split(x), self.site, training=self.training)
-        return cast(Tensor, self.proj_drop(heads.merge(out)))
-
-    def of_first(self, x: Tensor) -> Tensor:
-        """Attend from the first token to all: (B, 1 + N, dim) → (B, 1, dim)."""
-        heads = JointProjections(self.site, self.qkv, self.proj, training=self.training)
-        out = attend(*heads.split_first(x), self.site, training=self.training)
-        return cast(Tensor, self.proj_drop(heads.merge(out)))
+        q, k, v = heads.split_first(x) if first else heads.split(x)
+        return cast(Tensor, self.proj_drop(heads.merge(attend(q, k, v, self.site, training=self.training))))
 
 
 def positions(count: int, dim: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn.functional import linear
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import type_before_parametrizations
 
+from harness.models.forward_patch import RegularizedForward
 from harness.regularizers.base import Regularizer, Site
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -127,20 +128,18 @@ def may_leave_out_queries(site: Site, layer: nn.Module, qkv: nn.Module) -> bool:
     It may if nothing reads the outputs of the others: no regularizer of the site or of outputs of the layer, no probe,
     no hook.
     """
-    regularizer = site.regularizer if site.ratio > 0.0 else None
-    if site.probe is not None or site.module is not None or not (regularizer is None or regularizer.is_per_query):
+    acting = [part.regularizer for part in site.parts or (site,) if part.ratio > 0.0 and part.regularizer is not None]
+    if site.probe is not None or site.module is not None or not all(each.is_per_query for each in acting):
         return False
-    if type_before_parametrizations(qkv) is not nn.Linear:
-        return False
-    return all(is_unobserved(module) or _has_passive_site(module) for module in layer.modules())
+    return type_before_parametrizations(qkv) is nn.Linear and not any(map(_is_observed, layer.modules()))
 
 
-def _has_passive_site(module: nn.Module) -> bool:
-    """Return whether nothing but a site of ratio 0 replaces the forward of a module."""
-    site = vars(module).get("forward_site")
-    if site is None or site.ratio > 0.0 or site.module is not None or site.probe is not None:
-        return False
-    return not any(vars(module).get(hooks) for hooks in HOOKS)
+def _is_observed(module: nn.Module) -> bool:
+    """Return whether a module has hooks, or another forward than that of its class and of a site with ratio 0."""
+    forward = vars(module).get("forward")
+    if isinstance(forward, RegularizedForward) and forward.site.ratio <= 0.0 and forward.site.module is None:
+        forward = None
+    return forward is not None or has_hooks(module)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -150,4 +149,9 @@ def is_plain(module: nn.Module) -> bool:
 
 def is_unobserved(module: nn.Module) -> bool:
     """Return whether a module has no hooks and no forward of its own, so that it need not be called."""
-    return "forward" not in vars(module) and not any(vars(module).get(hooks) for hooks in HOOKS)
+    return "forward" not in vars(module) and not has_hooks(module)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether a module has hooks of its forward or backward pass."""
+    return any(vars(module).get(hooks) for hooks in HOOKS)

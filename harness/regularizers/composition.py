@@ -84,11 +84,6 @@ class Composition(Regularizer):
         return any(part.regularizer.draws_per_batch for part in self._parts)
 
     @property
-    def is_per_query(self) -> bool:  # type: ignore[override]
-        """True if that holds for all parts."""
-        return all(part.regularizer.is_per_query for part in self._parts)
-
-    @property
     def removes_tokens(self) -> bool:  # type: ignore[override]
         """True if that holds for a part."""
         return any(part.regularizer.removes_tokens for part in self._parts)

@@ -84,7 +84,7 @@ class UnitDrop(AttentionDrop):
     @property
     def is_per_query(self) -> bool:  # type: ignore[override]
         """True, unless a subclass changes what is dropped."""
-        return self._is_unchanged()
+        return self._is_unchanged() and type(self).attend_fused is UnitDrop.attend_fused
 
     def skip(self, site: Site) -> str | None:
         """Return why the unit does not fit: block and cross need a grid of keys that a single window does not cover."""

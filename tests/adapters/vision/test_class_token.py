@@ -17,8 +17,12 @@ PER_QUERY = [
     "dropattention-e:ratio=0.4", "dropout:ratio=0.4", "dropattention-detached:ratio=0.4", "value-dropout:ratio=0.4",
     "temperature", "attentiondrop-topk:ratio=0.4", "attentiondrop-blur", "patchdropout",
     "temperature + value-dropout:ratio=0.4 + dropkey:ratio=0.4", "sigma-reparam", "mixout", "weight-orthogonality",
-    "stochastic-depth:ratio=0", "layerdrop:ratio=0",
+    "stochastic-depth:ratio=0", "layerdrop:ratio=0", "dropkey:ratio=0.4 + attention-entropy:layers=0",
 ]  # fmt: skip
+"""Of one sample and one head, so that the first query has the drop bits that it has among all queries: they are counted
+over samples, heads and queries."""
+OF_A_BATCH = ["none", "drophead:ratio=0.5", "headmask:heads=2", "temperature"]
+"""Of several samples and heads: nothing is drawn for a query."""
 OF_ALL = [
     "attention-entropy", "disagreement", "diverse-attention:layers=all", "hiddencut", "dropdim", "stochastic-depth",
     "layerdrop", "headmask-important", "dropkey + attention-entropy",
@@ -62,11 +66,11 @@ def step(model: nn.Module, images: Tensor, *, whole: bool) -> tuple[Tensor, dict
 
 
 @pytest.mark.parametrize("name", ["vit-cifar", "t2t-vit-cifar"])
-@pytest.mark.parametrize("spec", PER_QUERY)
-def test_a_step_has_the_logits_and_gradients_of_the_whole_layer(name: str, spec: str) -> None:
-    # The bits of drop masks are counted over samples, heads and queries: those of the first query of the only head of
-    # the only sample are the same.
-    model, images = build(name, spec), torch.randn(1, 1, 8, 8)
+@pytest.mark.parametrize(
+    ("spec", "heads", "samples"), [*((spec, 1, 1) for spec in PER_QUERY), *((spec, 4, 3) for spec in OF_A_BATCH)]
+)
+def test_a_step_has_the_numbers_of_the_whole_layer(name: str, spec: str, heads: int, samples: int) -> None:
+    model, images = build(name, spec, heads=heads), torch.randn(samples, 1, 8, 8)
     tokens = tokens_of(model)
     logits, gradients = step(model, images, whole=False)
     expected, expected_gradients = step(model, images, whole=True)
@@ -74,18 +78,6 @@ def test_a_step_has_the_logits_and_gradients_of_the_whole_layer(name: str, spec:
     torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
     assert len(gradients) == len(list(model.parameters())) - (name == "t2t-vit-cifar")  # positions are not trained
-
-
-@pytest.mark.parametrize("name", ["vit-cifar", "t2t-vit-cifar"])
-@pytest.mark.parametrize("spec", ["none", "drophead:ratio=0.5", "headmask:heads=2", "temperature"])
-def test_a_batch_with_several_heads_has_the_numbers_of_the_whole_layer(name: str, spec: str) -> None:
-    model, images = build(name, spec, heads=4), torch.randn(3, 1, 8, 8)
-    tokens = tokens_of(model)
-    logits, gradients = step(model, images, whole=False)
-    expected, expected_gradients = step(model, images, whole=True)
-    assert tokens[0] == 1 < tokens[1]
-    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vit-cifar", "t2t-vit-cifar"])
@@ -111,9 +103,7 @@ def test_evaluation_and_probes_get_all_tokens(name: str) -> None:
 
 def test_the_mean_over_tokens_reads_all_of_them() -> None:
     model = build("vit-cifar", "none", global_pool="avg")
-    tokens: list[int] = []
-    fc_norm: Any = model.blocks
-    fc_norm.register_forward_hook(lambda *inputs: tokens.append(inputs[2].shape[1]))
+    tokens = tokens_of(model)
     model(torch.randn(2, 1, 8, 8))
     assert tokens == [17]
 

@@ -103,7 +103,7 @@ def test_trials_whose_result_version_is_raised_leave_the_file(tmp_path: Path, mo
     extension = extended(file, tmp_path / "later")
     assert (extension.added, extension.removed, extension.total) == ([new.id], 5, 6)
     with zipfile.ZipFile(file) as archive:
-        for table in ("trials", "metrics", "attempts", "details"):
+        for table in ("trials", "metrics", "attempts", "details", "predicted"):
             key = "id" if table == "trials" else "trial_id"
             rows = list(csv.DictReader(archive.read(f"{table}.csv").decode().splitlines()))
             assert len({row[key] for row in rows}) == 6
