@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Any, cast
 
+import torch
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from adapters.libraries.torch_attention import merge_masks
 from harness.attention.reference.sdpa import attention_weights, masked_softmax
@@ -22,6 +25,7 @@ from harness.models.adapter import (
     patched_class,
 )
 from harness.models.attention import attend, attend_logits
+from harness.models.kept_heads import is_plain
 from harness.regularizers.base import Site, SiteKind
 
 State = dict[str, dict[str, Tensor | None]]
@@ -59,13 +63,13 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
             )  # fmt: skip
             return out
         needed = need_weights or need_head_weights
-        if incremental_state is not None or static_kv:
+        if incremental_state is not None:
             inputs = (key, value, key_padding_mask, incremental_state, False, static_kv, attn_mask)
             heads, weights = self._from_logits(query, *inputs, need_weights=needed)
         else:
             assert key is not None
             assert value is not None
-            q, k, v = self._heads(self.q_proj(query)), self._heads(self.k_proj(key)), self._heads(self.v_proj(value))
+            q, k, v = self._projected(query, key, value)
             padding = key_padding_mask.bool() if key_padding_mask is not None and key_padding_mask.dim() else None
             mask = merge_masks(attn_mask, padding, q.dtype)
             heads = attend(q, k, v, self.site, training=self.training, mask=mask)
@@ -79,9 +83,16 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         undropped = self.site.regularizer is None or self.site.ratio == 0.0
         return undropped and self.dropout_module.p == 0.0 and has_no_hooks(self)
 
-    def _heads(self, projected: Tensor) -> Tensor:
-        """Split heads: (T, B, C) → (B, H, T, d)."""
-        return cast(Tensor, projected.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0, 3))
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> Iterator[Tensor]:
+        """Yield q (B, H, T, d), k and v (B, H, S, d); projections of the same input are one product."""
+        pairs = [(query, self.q_proj), (key, self.k_proj), (value, self.v_proj)]
+        is_joint = all(is_plain(projection) for _, projection in pairs)
+        for _, group in groupby(pairs, key=lambda pair: id(pair[0] if is_joint else pair[1])):
+            (x, *_), projections = zip(*group, strict=True)
+            joint = projections[0](x) if len(projections) == 1 else _project_jointly(x, projections)
+            # (T, B, parts · C) → parts of (B, H, T, d)
+            for part in joint.unflatten(-1, (len(projections), self.num_heads, -1)).unbind(-3):
+                yield part.permute(1, 2, 0, 3)
 
     def _from_logits(self, query: Tensor, *inputs: Any, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Return outputs (B, H, T, d) and weights (B, H, T, S) from fairseq's logits, which handle caches and beams."""
@@ -98,6 +109,14 @@ class RegularizedFairseqAttention(MultiheadAttention):  # type: ignore[misc]
         allowed = logits != float("-inf")  # NaN is allowed, and stays NaN
         heads = attend_logits(logits.masked_fill(~allowed, 0.0), v, self.site, training=self.training, mask=allowed)
         return heads, masked_softmax(logits) if need_weights else None
+
+
+def _project_jointly(x: Tensor, projections: tuple[nn.Linear, ...]) -> Tensor:
+    """Return the outputs of all projections of x (T, B, C), one after the other: (T, B, parts · C)."""
+    weights: list[Tensor] = [projection.weight for projection in projections]
+    biases: list[Tensor | None] = [projection.bias for projection in projections]
+    present = [bias for bias in biases if bias is not None]  # all or none
+    return F.linear(x, torch.cat(weights), torch.cat(present) if present else None)
 
 
 @dataclass(frozen=True)

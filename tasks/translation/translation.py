@@ -33,6 +33,7 @@ from tasks.data.translation.fairseq_preprocess import prepare
 from tasks.data.translation.parallel import SPLITS, TranslationData
 from tasks.translation.bleu import Scorer
 from tasks.translation.predictions import record_losses, record_translations
+from tasks.translation.smoothed_loss import smoothed_losses
 from tasks.translation.spec import TranslationRecipe, TranslationSpec
 from tasks.trial_factory import resolve_data
 
@@ -167,30 +168,41 @@ class Translation(TranslationSpec):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the label-smoothed cross entropy in nats."""
-        return cast(Tensor, self._losses(model, batch)[0] / batch["ntokens"])
+        return self._loss_of(model, self._output(model, batch), batch)
 
     def loss_and_logits(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the label-smoothed cross entropy in nats, and the logits (target tokens, vocabulary)."""
-        smoothed, _, logits = self._losses(model, batch)
-        target = batch["target"]
-        return smoothed / batch["ntokens"], logits[target != self.fairseq.target_dictionary.pad()]
+        output = self._output(model, batch)
+        return self._loss_of(model, output, batch), output[0][batch["target"] != self.criterion.padding_idx]
 
-    def _losses(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the sums over target tokens of the cross entropy with and without label smoothing, and the logits."""
+    def _output(self, model: nn.Module, batch: Any) -> Any:
+        """Return what fairseq's model returns: logits (B, T, vocabulary), and more."""
         with _ignore_mask_warning():
-            output = model(**batch["net_input"])
-        smoothed, plain = self.criterion.compute_loss(getattr(model, "module", model), output, batch)
-        return smoothed, plain, output[0]
+            return model(**batch["net_input"])
+
+    def _loss_of(self, model: nn.Module, output: Any, batch: Any) -> Tensor:
+        """Return the mean over target tokens; with `order: fairseq` the gradients, too, are fairseq's bit for bit."""
+        if self.recipe.order == "fairseq":
+            return cast(Tensor, self._sums(model, output, batch)[0] / batch["ntokens"])
+        target = batch["target"].flatten()
+        losses = smoothed_losses(output[0].flatten(0, 1), target, self.criterion.eps)
+        total = losses.masked_fill(target == self.criterion.padding_idx, 0).sum()
+        return cast(Tensor, total / batch["ntokens"])
+
+    def _sums(self, model: nn.Module, output: Any, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return fairseq's sums over target tokens of the cross entropy with and without label smoothing."""
+        model = getattr(model, "module", model)
+        return cast(tuple[Tensor, Tensor], self.criterion.compute_loss(model, output, batch))
 
     def evaluate(self, model: nn.Module, split: Split, batches: Iterable[Any]) -> dict[str, float]:
-        """Return loss and perplexity."""
+        """Return loss and perplexity by fairseq's criterion."""
         sums, tokens = torch.zeros(2, dtype=torch.float64), 0
         for batch in batches:
-            smoothed, plain_sum, logits = self._losses(model, batch)
-            sums += torch.stack([smoothed, plain_sum]).double().cpu()
+            output = self._output(model, batch)
+            sums += torch.stack(self._sums(model, output, batch)).double().cpu()
             tokens += batch["ntokens"]
             if self.recorder is not None:
-                record_losses(self.recorder, self.criterion, logits, batch)
+                record_losses(self.recorder, self.criterion, output[0], batch)
         loss, plain = (sums / tokens).tolist()
         return {"loss": loss, "perplexity": math.exp(min(plain, 700.0))}
 

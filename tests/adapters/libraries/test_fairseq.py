@@ -8,8 +8,9 @@ import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.sparse_multihead_attention import SparseMultiheadAttention
-from torch import nn
+from torch import Tensor, nn
 
+from adapters.libraries import fairseq_attention
 from adapters.libraries.fairseq_models import DUPLICATES, build_translation_model, without_duplicates
 from dropbench import InputError, unregularize
 from harness.models.regularize import bind, find_patches, watch
@@ -111,6 +112,48 @@ def test_weights_returned_in_training_are_those_before_dropping() -> None:
         torch.testing.assert_close(weights.mean(dim=0), plain)
         assert out.shape == inputs["query"].shape
     assert heads is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "joint"),
+    [
+        ("fairseq-translation", [3, 3, *([3, 2] * 3)]),
+        ("fairseq-attention", [3]),
+        ("fairseq-cross-attention", []),  # queries, keys and values differ
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_joint_projections_equal_those_of_the_modules(
+    name: str, joint: list[int], bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = FAMILY[name]
+    jointly: list[int] = []
+    project = fairseq_attention._project_jointly
+
+    def counted(x: Tensor, projections: tuple[nn.Linear, ...]) -> Tensor:
+        jointly.append(len(projections))
+        return project(x, projections)
+
+    monkeypatch.setattr(fairseq_attention, "_project_jointly", counted)
+    results = []
+    for hooked in (False, True):
+        model = family.model().train()
+        attentions = [module for module in model.modules() if isinstance(module, MultiheadAttention)]
+        for attention in attentions:
+            for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+                projection.bias = projection.bias if bias else None
+            if hooked:
+                attention.v_proj.register_forward_hook(lambda *call: None)
+        bind(model, "dropkey", ratio=0.5)
+        out = family.run(model)
+        grads = torch.autograd.grad(
+            (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum(), [*model.parameters()]
+        )
+        results.append((out, grads, [*jointly]))
+        jointly.clear()
+    torch.testing.assert_close(results[0][:2], results[1][:2], rtol=1e-4, atol=1e-5)
+    assert results[0][2] == joint
+    assert not results[1][2]
 
 
 @pytest.mark.parametrize(
