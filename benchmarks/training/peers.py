@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -53,6 +53,7 @@ BERT_SMALL: dict[str, Any] = {
     "overrides": {"batch_size": 16, "max_length": 256, "model.layers": 4, "model.dim": 512, "model.heads": 8,
                   "model.feedforward": 2048},
 }  # fmt: skip
+TRANSLATION: dict[str, Any] = {"task": "translation", "data": "multi30k", "model": "transformer-wmt-en-de"}
 BERT_STEPS = 8
 """In a call: the lengths of the texts vary."""
 TEXT: dict[str, Any] = {
@@ -74,6 +75,7 @@ class Case:
         ours: returns our side, for settings and a precision ("no" or "bf16").
         theirs: returns the peer.
         is_mixed: also measured with mixed precision.
+        needs: a trial whose data have to be there, as they cannot be generated.
     """
 
     what: str
@@ -82,6 +84,7 @@ class Case:
     ours: Side
     theirs: Side
     is_mixed: bool = True
+    needs: Mapping[str, Any] | None = None
 
 
 def peers() -> list[Measurement]:
@@ -91,8 +94,8 @@ def peers() -> list[Measurement]:
         for name, case in CASES.items():
             if precision != "no" and not case.is_mixed:
                 continue
-            if name.startswith("bert") and not has_bert_data():
-                print(f"{name} is left out: needs the data set {BERT_SMALL['data']}", file=sys.stderr)
+            if case.needs and not has_data(case.needs):
+                print(f"{name} is left out: needs the data set {case.needs['data']}", file=sys.stderr)
                 continue
             with (
                 InProcess("benchmarks.training.peers", name, "ours", precision) as ours,
@@ -119,10 +122,10 @@ def main(name: str, side: str, precision: str) -> None:
         serve((case.ours if side == "ours" else case.theirs)(settings, precision), replies)
 
 
-def has_bert_data() -> bool:
-    """Return whether the data set of BERT is there."""
+def has_data(fields: Mapping[str, Any]) -> bool:
+    """Return whether the data set of a trial is there."""
     try:
-        TASKS.get(BERT_SMALL["task"]).trial_for(TrialRequest(**BERT_SMALL), Settings.from_environment())
+        TASKS.get(fields["task"]).trial_for(TrialRequest(**fields), Settings.from_environment())
     except InputError:
         return False
     return True
@@ -159,12 +162,12 @@ def timm_vit(settings: Settings, amp: str) -> Run:
     return TimmTraining(made(VIT, settings, amp), steps=1).run
 
 
-def fairseq_updates(settings: Settings, _: str, *, ours: bool) -> Run:
+def fairseq_updates(settings: Settings, _: str, *, data: str, ours: bool) -> Run:
     """Updates of the engine, or of fairseq's Trainer with dropout of attention weights."""
     # In the default order, the optimizer is torch's fused Adam.
     steps = translation.UPDATES * (ROUNDS + 1)
     tokens = {"max_tokens": translation.TOKENS, "steps": steps, "order": "dropbench"}
-    task = translation.prepared("multi30k-synthetic", settings, "dropkey", **tokens)
+    task = translation.prepared(data, settings, "dropkey", **tokens)
     if ours:
         directory = RunDirectory.create(settings.runs, task.trial)
         losses = translation.our_updates(trainer.Trainer(task, directory, settings, lambda: False))
@@ -172,6 +175,19 @@ def fairseq_updates(settings: Settings, _: str, *, ours: bool) -> Run:
         peer = translation.fairseq_train(task, settings.runs, "--attention-dropout", str(RATIO))
         losses = translation.fairseq_updates(peer)
     return lambda: [*islice(losses, translation.UPDATES)].clear()
+
+
+def fairseq_case(data: str, needs: Mapping[str, Any] | None = None) -> Case:
+    """Return the case of fairseq on a data set."""
+    return Case(
+        f"{translation.UPDATES} updates, {TRANSLATION['model']} on {data}",
+        "fairseq's Trainer, attention dropout",
+        1.15,
+        partial(fairseq_updates, data=data, ours=True),
+        partial(fairseq_updates, data=data, ours=False),
+        is_mixed=False,
+        needs=needs,
+    )
 
 
 def bare_text(settings: Settings, _: str) -> Run:
@@ -190,14 +206,8 @@ def made(fields: dict[str, Any], settings: Settings, amp: str = "no") -> Task:
 
 
 CASES = {
-    "fairseq": Case(
-        f"{translation.UPDATES} updates, transformer-wmt-en-de on multi30k-synthetic",
-        "fairseq's Trainer, attention dropout",
-        1.15,
-        partial(fairseq_updates, ours=True),
-        partial(fairseq_updates, ours=False),
-        is_mixed=False,
-    ),
+    "fairseq": fairseq_case("multi30k-synthetic"),
+    "fairseq-multi30k": fairseq_case("multi30k", needs=TRANSLATION),
     "bare": Case(
         "10 steps, text Transformer",
         "a bare loop, plain SDPA, torch's default AdamW",
@@ -215,6 +225,7 @@ CASES = {
         1.3,
         engine_of(BERT_SMALL, BERT_STEPS),
         partial(transformers_bert, own_batches=True),
+        needs=BERT_SMALL,
     ),
     "bert-batches": Case(
         f"{BERT_STEPS} steps, BERT-small on AG's News",
@@ -222,6 +233,7 @@ CASES = {
         1.3,
         engine_of(BERT_SMALL, BERT_STEPS),
         transformers_bert,
+        needs=BERT_SMALL,
     ),
     "vit-timm": Case(
         "a step, ViT-S at 224 px", "timm's training step, attention dropout", 1.3, engine_of(VIT), timm_vit
