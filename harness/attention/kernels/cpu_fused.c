@@ -27,6 +27,7 @@ typedef struct {
     float *full_max, *full_scale; /* detached: the same of the softmax over all keys */
     float *scratch;
     Sgemm sgemm;
+    int (*set_blas_threads)(int); /* MKL's, of the calling thread; returns the former number. Null for other BLAS */
     int64_t num_bh, num_heads, seqlen_q, head_dim, head_dim_v;
     int64_t rows_per_part;             /* the queries of each head are split into parts, one thread's work; */
     int64_t rows_per_block;            /* and those of a part into blocks, ... */
@@ -44,6 +45,7 @@ typedef struct {
 typedef struct {
     const FusedArgs *args;
     int64_t off_bh, row, rows; /* queries */
+    float sum;                 /* 0 for the first queries of a part, which overwrite the gradients of the keys, else 1 */
     int64_t key, keys;         /* keys, a block of those of the head */
     float *logits, *dp;        /* (rows, keys_per_block) */
     uint8_t *bits;             /* drop decisions of the rows, for all keys of the head */
@@ -186,9 +188,9 @@ static void backward(const Block *block, const float *delta) {
     matmul(args->sgemm, 'N', 'N', rows, args->head_dim, keys, args->softmax_scale, block->dp, ld, matrix[K],
            stride(block, K), block->key ? 1.0f : 0.0f, matrix[DQ], stride(block, DQ));
     matmul(args->sgemm, 'T', 'N', keys, args->head_dim, rows, args->softmax_scale, block->dp, ld, matrix[Q],
-           stride(block, Q), 1.0f, matrix[DK], stride(block, DK));
+           stride(block, Q), block->sum, matrix[DK], stride(block, DK));
     matmul(args->sgemm, 'T', 'N', keys, args->head_dim_v, rows, 1.0f, block->logits, ld, matrix[D_OUT],
-           stride(block, D_OUT), 1.0f, matrix[DV], stride(block, DV));
+           stride(block, D_OUT), block->sum, matrix[DV], stride(block, DV));
 }
 
 /* Point to the block's first row of each tensor: of queries, or of keys. */
@@ -207,6 +209,8 @@ static void locate(Block *block, int64_t part) {
 /* Process parts `first` to `last` of all num_bh * parts. */
 static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
     const FusedArgs *args = arg;
+    /* Where MKL has several threads, it copies matrices before it finds that a product is too small to share. */
+    int blas_threads = args->set_blas_threads ? args->set_blas_threads(1) : 0;
     int64_t seqlen_k = args->spec.seqlen_k, parts = (args->seqlen_q + args->rows_per_part - 1) / args->rows_per_part;
     float *scratch = args->scratch + thread * (2 * args->logits_numel + args->bits_numel);
     Block block = {args, .logits = scratch, .dp = scratch + args->logits_numel,
@@ -221,6 +225,8 @@ static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
         for (block.row = part * args->rows_per_part; block.row < end; block.row += block.rows) {
             block.rows = min(args->rows_per_block, end - block.row);
             block.key = 0;
+            /* The first queries of a causal call do not attend to all keys: its gradients start at 0. */
+            block.sum = args->causal || block.row > part * args->rows_per_part ? 1.0f : 0.0f;
             locate(&block, part);
             draw(&block, valid);
             for (int64_t i = 0; i < block.rows; i++) {
@@ -244,6 +250,7 @@ static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
             if (!args->tensors[DQ]) finish_forward(&block, row_max, row_sum, full_max, full_sum);
         }
     }
+    if (args->set_blas_threads) args->set_blas_threads(blas_threads);
 }
 
 /* Compute `out`, `row_max` and `row_scale`, or the gradients. */

@@ -14,8 +14,11 @@ from harness.attention.reference.drop_masks import DropSpec
 MAX_ROWS, MAX_KEYS = 128, 512
 """Queries and keys whose logits a thread holds: 256 KiB in float32, twice for the gradients."""
 NUM_TENSORS = 8
-SGEMM = ctypes.cast(getattr(ctypes.CDLL(torch._C.__file__), "sgemm_", 0), ctypes.c_void_p).value
-"""Address of the matrix product of the BLAS that torch uses; None without one."""
+TORCH = ctypes.CDLL(torch._C.__file__)
+SGEMM, SET_BLAS_THREADS = (
+    ctypes.cast(getattr(TORCH, name, 0), ctypes.c_void_p).value for name in ("sgemm_", "MKL_Set_Num_Threads_Local")
+)
+"""Addresses of the matrix product of the BLAS that torch uses, and of MKL's threads; None without them."""
 
 
 class _FusedArgs(ctypes.Structure):
@@ -24,7 +27,7 @@ class _FusedArgs(ctypes.Structure):
     _fields_ = (
         ("spec", cpu_masks.DropBits), ("mask", cpu_masks.MaskView), ("strides", ctypes.c_int64 * 4 * NUM_TENSORS),
         ("tensors", ctypes.c_void_p * NUM_TENSORS),
-        *cpu_masks.struct_fields(void_p="row_max row_scale full_max full_scale scratch sgemm"),
+        *cpu_masks.struct_fields(void_p="row_max row_scale full_max full_scale scratch sgemm set_blas_threads"),
         *cpu_masks.struct_fields(
             int64="num_bh num_heads seqlen_q head_dim head_dim_v rows_per_part rows_per_block keys_per_block "
             "logits_numel bits_numel",
@@ -52,8 +55,9 @@ class FusedAttention:
         self.blocks = -(-seqlen_q // min(MAX_ROWS, MAX_ROWS * MAX_KEYS // keys))
         rows = -(-seqlen_q // self.blocks)
         self.args = _FusedArgs(
-            spec=cpu_masks.drop_bits(spec, seqlen_k), mask=view, sgemm=SGEMM, num_bh=batch * heads, num_heads=heads,
-            seqlen_q=seqlen_q, head_dim=head_dim, head_dim_v=v.shape[-1], rows_per_block=rows, keys_per_block=keys,
+            spec=cpu_masks.drop_bits(spec, seqlen_k), mask=view, sgemm=SGEMM, set_blas_threads=SET_BLAS_THREADS,
+            num_bh=batch * heads, num_heads=heads, seqlen_q=seqlen_q, head_dim=head_dim, head_dim_v=v.shape[-1],
+            rows_per_block=rows, keys_per_block=keys,
             logits_numel=_align(rows * keys), bits_numel=_align(rows * -(-seqlen_k // 8) // 4 + 16),
             softmax_scale=scale, keep_scale=keep_scale or 1.0, renormalize=keep_scale is None and not top,
             detached=detached, top=top, causal=causal, num_threads=torch.get_num_threads(),
@@ -85,8 +89,9 @@ class FusedAttention:
         by_part = [dk[None], dv[None]]
         if parts > 1:
             by_part = [cpu_masks.BUFFERS.take(parts * grad.numel()).view(parts, *grad.shape) for grad in (dk, dv)]
-        for grads in by_part:
-            grads.zero_()
+        if self.args.causal:  # else the first queries of each part overwrite them
+            for grads in by_part:
+                grads.zero_()
         self._run(stats, blocks_per_part, q, k, v, out.float(), d_out.float(), dq, *by_part)
         if parts > 1:
             for total, grads in zip((dk, dv), by_part, strict=True):
