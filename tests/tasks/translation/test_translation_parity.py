@@ -111,6 +111,20 @@ def test_losses_in_evaluation_are_equal(task: Translation, pair: tuple[nn.Module
             assert torch.equal(task.loss(ours, batch), loss / tokens)
 
 
+def test_the_closed_form_trains_as_the_criterion(settings: Settings, task: Translation) -> None:
+    default = prepared("multi30k-synthetic", settings, **SMALL, order="dropbench")
+    model, results = default.build_model().train(), []
+    batch = default.batch("train", default.micro_batches(next(default.epoch(1, 0)), 1)[0])
+    assert (batch["target"] == default.criterion.padding_idx).any()
+    for each in (default, task):
+        loss, logits = each.loss_and_logits(model, batch)
+        assert torch.equal(loss, each.loss(model, batch))
+        assert len(logits) == batch["ntokens"]
+        results.append([loss, *torch.autograd.grad(loss, [*model.parameters()])])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+    assert not all(map(torch.equal, *results))
+
+
 def test_beam_search_finds_the_same_translations_with_the_same_scores(
     task: Translation, pair: tuple[nn.Module, nn.Module]
 ) -> None:
