@@ -282,7 +282,14 @@ def high_region(attributions: Tensor, allowed: Tensor | None, share: float) -> T
     """
     import torch
 
-    allowed = torch.ones_like(attributions, dtype=torch.bool) if allowed is None else allowed.expand_as(attributions)
-    ascending = attributions.masked_fill(~allowed, float("inf")).sort(dim=-1).values
-    first = ((1 - share) * allowed.sum(dim=-1, keepdim=True)).long()
-    return (attributions >= ascending.gather(-1, first)) & allowed
+    def size(keys: Tensor) -> Tensor:
+        """Return the number of a region's keys, of so many that are allowed; ties come on top."""
+        return (keys - ((1 - share) * keys).long()).clamp(min=1)
+
+    most = size(torch.tensor(attributions.shape[-1]))
+    if allowed is None:
+        return attributions >= attributions.topk(int(most), dim=-1).values[..., -1:]
+    allowed = allowed.expand_as(attributions)
+    largest = attributions.masked_fill(~allowed, -float("inf")).topk(int(most), dim=-1).values
+    last = size(allowed.sum(dim=-1, keepdim=True)) - 1
+    return (attributions >= largest.gather(-1, last)) & allowed

@@ -187,6 +187,22 @@ def test_regions_are_of_allowed_keys(allowed: list[int], expected: list[int]) ->
     assert found[0, 0, 0].nonzero().flatten().tolist() == expected
 
 
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_regions_equal_those_by_sorting_all_keys(masked: bool, share: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    attributions = torch.randn(2, 3, 40, 50, generator=generator).round(decimals=1)  # so that some are equal
+    allowed = torch.rand(2, 1, 40, 50, generator=generator) < torch.rand(2, 1, 40, 1, generator=generator)
+    found = high_region(attributions, allowed if masked else None, share)
+    allowed = allowed.expand_as(attributions) if masked else torch.ones_like(found)
+    for row, keys, own in zip(attributions.flatten(0, 2), allowed.flatten(0, 2), found.flatten(0, 2), strict=True):
+        ascending = row[keys].sort().values
+        if len(ascending):
+            assert torch.equal(own, keys & (row >= ascending[int((1 - share) * torch.tensor(len(ascending)))]))
+        else:
+            assert not own.any()
+
+
 @pytest.mark.parametrize("name", ["ad-drop+drophead", "attendout+headmask-important"])
 def test_parts_that_leave_heads_out_are_refused(name: str) -> None:
     own, other = name.split("+")
