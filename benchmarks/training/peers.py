@@ -2,8 +2,8 @@
 
 Ours is the engine with DropKey. Its peers are given the engine's batches and loss; BERT is also measured with the
 batches that transformers' Trainer draws by default, whose texts have any lengths. Each side runs in a process of its
-own and has the optimizer that it has by default. Where the CPU multiplies
-bfloat16, ViT-S and BERT are also measured with mixed precision, on both sides.
+own and has the optimizer that it has by default. Where the CPU multiplies bfloat16, ViT-S and BERT are also measured
+with mixed precision, on both sides.
 
 ``python -m benchmarks.training.peers CASE SIDE PRECISION`` is one side of a case.
 """
@@ -53,7 +53,7 @@ BERT_SMALL: dict[str, Any] = {
     "overrides": {"batch_size": 16, "max_length": 256, "model.layers": 4, "model.dim": 512, "model.heads": 8,
                   "model.feedforward": 2048},
 }  # fmt: skip
-TRANSLATION: dict[str, Any] = {"task": "translation", "data": "multi30k", "model": "transformer-wmt-en-de"}
+TRANSLATION = {"task": "translation", "model": "transformer-wmt-en-de"}
 BERT_STEPS = 8
 """In a call: the lengths of the texts vary."""
 TEXT: dict[str, Any] = {
@@ -75,7 +75,7 @@ class Case:
         ours: returns our side, for settings and a precision ("no" or "bf16").
         theirs: returns the peer.
         is_mixed: also measured with mixed precision.
-        needs: a trial whose data have to be there, as they cannot be generated.
+        needs: a trial whose data have to be there; None: they are always.
     """
 
     what: str
@@ -177,7 +177,7 @@ def fairseq_updates(settings: Settings, _: str, *, data: str, ours: bool) -> Run
     return lambda: [*islice(losses, translation.UPDATES)].clear()
 
 
-def fairseq_case(data: str, needs: Mapping[str, Any] | None = None) -> Case:
+def fairseq_case(data: str) -> Case:
     """Return the case of fairseq on a data set."""
     return Case(
         f"{translation.UPDATES} updates, {TRANSLATION['model']} on {data}",
@@ -186,7 +186,7 @@ def fairseq_case(data: str, needs: Mapping[str, Any] | None = None) -> Case:
         partial(fairseq_updates, data=data, ours=True),
         partial(fairseq_updates, data=data, ours=False),
         is_mixed=False,
-        needs=needs,
+        needs={**TRANSLATION, "data": data},
     )
 
 
@@ -207,7 +207,7 @@ def made(fields: dict[str, Any], settings: Settings, amp: str = "no") -> Task:
 
 CASES = {
     "fairseq": fairseq_case("multi30k-synthetic"),
-    "fairseq-multi30k": fairseq_case("multi30k", needs=TRANSLATION),
+    "fairseq-multi30k": fairseq_case("multi30k"),
     "bare": Case(
         "10 steps, text Transformer",
         "a bare loop, plain SDPA, torch's default AdamW",

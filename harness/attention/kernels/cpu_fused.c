@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
     const FusedArgs *args;
     int64_t off_bh, row, rows; /* queries */
-    float sum;                 /* 0 for the first queries of a part, which overwrite the gradients of the keys, else 1 */
+    float keys_beta; /* factor of the gradients of keys and values so far: 0 for the first queries of a part, else 1 */
     int64_t key, keys;         /* keys, a block of those of the head */
     float *logits, *dp;        /* (rows, keys_per_block) */
     uint8_t *bits;             /* drop decisions of the rows, for all keys of the head */
@@ -188,9 +188,9 @@ static void backward(const Block *block, const float *delta) {
     matmul(args->sgemm, 'N', 'N', rows, args->head_dim, keys, args->softmax_scale, block->dp, ld, matrix[K],
            stride(block, K), block->key ? 1.0f : 0.0f, matrix[DQ], stride(block, DQ));
     matmul(args->sgemm, 'T', 'N', keys, args->head_dim, rows, args->softmax_scale, block->dp, ld, matrix[Q],
-           stride(block, Q), block->sum, matrix[DK], stride(block, DK));
+           stride(block, Q), block->keys_beta, matrix[DK], stride(block, DK));
     matmul(args->sgemm, 'T', 'N', keys, args->head_dim_v, rows, 1.0f, block->logits, ld, matrix[D_OUT],
-           stride(block, D_OUT), block->sum, matrix[DV], stride(block, DV));
+           stride(block, D_OUT), block->keys_beta, matrix[DV], stride(block, DV));
 }
 
 /* Point to the block's first row of each tensor: of queries, or of keys. */
@@ -225,8 +225,8 @@ static void process(void *arg, int64_t first, int64_t last, int64_t thread) {
         for (block.row = part * args->rows_per_part; block.row < end; block.row += block.rows) {
             block.rows = min(args->rows_per_block, end - block.row);
             block.key = 0;
-            /* The first queries of a causal call do not attend to all keys: its gradients start at 0. */
-            block.sum = args->causal || block.row > part * args->rows_per_part ? 1.0f : 0.0f;
+            /* The first queries of a causal call do not attend to all keys, whose gradients cpu_fused.py sets to 0. */
+            block.keys_beta = args->causal || block.row > part * args->rows_per_part ? 1.0f : 0.0f;
             locate(&block, part);
             draw(&block, valid);
             for (int64_t i = 0; i < block.rows; i++) {

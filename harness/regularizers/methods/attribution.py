@@ -282,9 +282,9 @@ def high_region(attributions: Tensor, allowed: Tensor | None, share: float) -> T
     """
     import torch
 
-    def size(keys: Tensor) -> Tensor:
-        """Return the number of a region's keys, of so many that are allowed; ties come on top."""
-        return (keys - ((1 - share) * keys).long()).clamp(min=1)
+    def size(number: Tensor) -> Tensor:
+        """Return the size of a row's region from the number of its allowed keys; ties come on top."""
+        return (number - ((1 - share) * number).long()).clamp(min=1)
 
     most = size(torch.tensor(attributions.shape[-1]))
     if allowed is None:
