@@ -12,13 +12,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
-
 from benchmarks.attention import attention
 from benchmarks.campaign import campaign
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
+from benchmarks.gpu.attention import gpu_attention
 from benchmarks.gpu.instructions import NOTE, gpu_instructions
+from benchmarks.gpu.trials import gpu_trials
 from benchmarks.learned_dropout import learned_dropout
 from benchmarks.measure import Measurement
 from benchmarks.quickstart import quickstart
@@ -40,6 +40,8 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "quickstart": quickstart,
     "campaign": campaign,
     "attention": attention,
+    "gpu-attention": gpu_attention,
+    "gpu-trials": gpu_trials,
     "gpu-instructions": gpu_instructions,
     "steps": steps,
     "class-token": class_token,
@@ -55,9 +57,6 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "queue": queue,
     "tables": tables,
 }
-UNMEASURED = """Not measured on a GPU: none was available. The tests run the Triton kernels in Triton's interpreter and
-compile them for GPUs of compute capability 8.0 and 8.6 (tests/harness/attention/test_backends.py), but do not measure
-their speed. On a machine with a GPU, `python -m benchmarks attention` does."""
 HEAD = """# Benchmarks
 
 `python -m benchmarks [NAME…] --write` runs benchmarks and rewrites their sections. Times are medians of interleaved
@@ -103,8 +102,6 @@ def section(name: str, found: list[Measurement]) -> str:
     skipped = [f"- {one.detail['model']}: {reason}" for one in found for reason in one.detail.get("skipped", ())]
     if skipped:
         lines += ["", "Skipped:", "", *skipped]
-    if name == "attention" and not torch.cuda.is_available():
-        lines += ["", UNMEASURED]
     if name == "gpu-instructions":
         lines += ["", NOTE]
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +44,6 @@ LOAD_LIMIT = 1.2
 """Of a ratio with one busy process per core, over the same ratio on an idle machine."""
 BUSY = "import torch; torch.set_num_threads(1); a = torch.randn(512, 512); print(flush=True)\nwhile True: a @ a"
 RATIO = 0.3
-GPU_LIMIT, MEMORY_LIMIT = 1.15, 1.05
 
 VARIANTS: dict[str, tuple[str, dict[str, object], float]] = {
     "dropkey": ("dropkey", {}, 1.15),
@@ -59,8 +59,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object], float]] = {
 def attention() -> list[Measurement]:
     """Measure each regularizer, DropKey in torch operations and as in its Algorithm 1, and SDPA's own dropout."""
     torch.manual_seed(0)
-    on_gpu = on_a_gpu() if torch.cuda.is_available() else ()
-    return [*on_this_cpu(), *on_avx2(), *over_peers(), *on_gpu]
+    return [*on_this_cpu(), *on_avx2(), *over_peers()]
 
 
 def on_this_cpu() -> list[Measurement]:
@@ -131,31 +130,15 @@ def busy_cores() -> Iterator[None]:
             process.communicate()
 
 
-def on_a_gpu() -> Iterator[Measurement]:
-    """Measure time and peak memory on a GPU in bfloat16, over SDPA (FlashAttention)."""
-    for length, side in ((1024, 32), (4096, 64), (16384, 128)):
-        shape = 8, 16, length, 64
-        for name, (regularizer, params, _) in VARIANTS.items():
-            if regularizer != "dropkey-cross":  # it stores its mask
-                call = ours(regularizer, ((side, side), 0), params)
-                yield over_sdpa(name, call, shape, GPU_LIMIT, 30, device="cuda", dtype=torch.bfloat16)
-                yield memory_over_sdpa(name, call, shape)
-
-
-def over_sdpa(
-    name: str, call: Call, shape: Shape, limit: float | None = None, rounds: int = 10, *, device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> Measurement:  # fmt: skip
+def over_sdpa(name: str, call: Call, shape: Shape, limit: float | None = None, rounds: int = 10) -> Measurement:
     """Measure forward and backward time over plain SDPA's, alternating."""
-    step = stepper(shape, device, dtype)
+    step = stepper(shape)
     with backend("auto"):
         step(call)
         kernels = "+".join(used_backends())
-    dtype_name = str(dtype).removeprefix("torch.")
-    detail = {"threads": torch.get_num_threads(), "dtype": dtype_name, "device": device, "backend": kernels}
-    device_name = "" if device == "cpu" else f", {dtype_name} on {torch.cuda.get_device_name()}"
+    detail = {"threads": torch.get_num_threads(), "backend": kernels}
     return compare(
-        f"{name}, {'×'.join(map(str, shape))}{device_name}",
+        f"{name}, {'×'.join(map(str, shape))}",
         lambda: step(call),
         "SDPA, nothing dropped",
         lambda: step(scaled_dot_product_attention),
@@ -165,30 +148,14 @@ def over_sdpa(
     )
 
 
-def memory_over_sdpa(name: str, call: Call, shape: Shape) -> Measurement:
-    """Measure the peak GPU memory of forward and backward over plain SDPA's."""
-    step = stepper(shape, "cuda", torch.bfloat16)
-    peaks = []
-    for measured in (call, scaled_dot_product_attention):
-        step(measured)
-        torch.cuda.reset_peak_memory_stats()
-        step(measured)
-        peaks.append(torch.cuda.max_memory_allocated())
-    name = f"peak memory, {name}, {'×'.join(map(str, shape))}, bfloat16 on {torch.cuda.get_device_name()}"
-    ratio = round(peaks[0] / peaks[1], 3)
-    return Measurement(name, "SDPA, nothing dropped", ratio, MEMORY_LIMIT, peaks[0] >> 20, peaks[1] >> 20, "MiB")
-
-
-def stepper(shape: Shape, device: str, dtype: torch.dtype) -> Callable[[Call], None]:
-    """Return a function that runs forward and backward on tensors of this shape, and waits for the device."""
-    q, k, v = (torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
+def stepper(shape: Shape, **options: Any) -> Callable[[Call], None]:
+    """Return a function that runs forward and backward on tensors of this shape, made with `options` of torch."""
+    q, k, v = (torch.randn(shape, requires_grad=True, **options) for _ in range(3))
 
     def step(call: Call) -> None:
         call(q, k, v).sum().backward()
         for tensor in (q, k, v):
             tensor.grad = None
-        if device != "cpu":
-            torch.cuda.synchronize()
 
     return step
 

@@ -41,7 +41,7 @@ these kernels, so this says nothing of their speed. A pass counts its loop. A tr
 counts the kernels that make the bits, once, as the backward pass reads those of the forward pass; where the bits of a
 call take more than 128 MiB, they are made twice. `nothing dropped` is the floor."""
 PASSES = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
-MASK_KERNELS = "window_starts_kernel", "drop_bits_kernel"
+MASK_KERNELS = "drop_bits_kernel", "transposed_bits_kernel"
 CAPABILITY, HEAD_DIM, TOKENS, LIMIT = 90, 64, 1024, 0.5
 UNSPECIALIZED = "seed_lo", "seed_hi", "stream", "threshold", "num_prefix_tokens", "first_bh"
 TYPES = {
@@ -65,7 +65,7 @@ class Compiler:
     def __getitem__(self, grid: tuple[int, int]) -> Compiler:
         return self
 
-    def __call__(self, *args: Any, **constants: Any) -> None:
+    def __call__(self, *args: Any, num_warps: int = 4, num_stages: int = 3, **constants: Any) -> None:
         """Compile the kernel for arguments of these types and divisibilities."""
         from triton import compile as triton_compile
         from triton.backends.compiler import GPUTarget
@@ -83,7 +83,8 @@ class Compiler:
         constexprs = {(names.index(name),): value for name, value in constants.items()}
         signature |= dict.fromkeys(constants, "constexpr")
         source = ASTSource(self.kernel, signature, constexprs, attributes)
-        compiled = triton_compile(source, target=GPUTarget("cuda", self.capability, 32))
+        options = {"num_warps": num_warps, "num_stages": num_stages}
+        compiled = triton_compile(source, target=GPUTarget("cuda", self.capability, 32), options=options)
         self.compiled[self.kernel.__name__] = compiled, block
 
 
@@ -176,10 +177,9 @@ def per_weight(name: str, kernel: Any, block: dict[str, Any]) -> dict[str, float
         nvdisasm = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
         code = subprocess.run([nvdisasm, "-c", file], capture_output=True, text=True, check=True).stdout
     lines = code.splitlines()
-    if name == "window_starts_kernel":
-        weights = block["BLOCK_M"] * block["BLOCK_BYTES"] * 8
-    elif name == "drop_bits_kernel":
-        lines, weights = loops(lines)[0], block["BLOCK_M"] * block["BLOCK_WORDS"] * 32
+    if name in MASK_KERNELS:
+        weights = 32 * block["BLOCK_WORDS"] * 32
+        lines = max(loops(lines), key=len) if name == "drop_bits_kernel" else lines
     else:
         lines = next(loop for loop in loops(lines) if any("GMMA" in line for line in loop))
         weights = block["BLOCK_M"] * block["BLOCK_N"]

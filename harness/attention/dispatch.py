@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from harness.attention import masked
 from harness.attention.backends import Backend, select_backend
@@ -63,8 +64,7 @@ def drop_attention(
         return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
     options = kernel, keep_scale, causal, scale, rescale == "detached", top, torch.is_autocast_enabled(q.device.type)
-    out: Tensor
-    out, *_ = torch.ops.dropbench.drop_attention(q, k, v, mask, *spec.flatten(), *options)
+    out, *_ = _attention(q, k, v, mask, *spec.flatten(), *options)
     return out
 
 
@@ -88,7 +88,7 @@ def attention_and_entropy(
         return None
     options = FUSED, None, causal, scale, False, 0, False
     values = torch.cat([v, k.detach()], dim=-1)
-    out, stats, _ = torch.ops.dropbench.drop_attention(q, k, values, mask, *nothing.flatten(), *options)
+    out, stats, _ = _attention(q, k, values, mask, *nothing.flatten(), *options)
     out, mean_key = out.split((v.shape[-1], k.shape[-1]), dim=-1)
     row_max, row_scale = stats.detach()
     lse = torch.where(row_scale > 0.0, row_max - row_scale.log(), 0.0)
@@ -219,3 +219,37 @@ def _differentiate(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Any, ...]:
 
 
 _forward.register_autograd(_differentiate, setup_context=_setup_context)
+
+
+class _Attention(torch.autograd.Function):
+    """The operation without torch's dispatcher, which takes longer than the kernels of a small call."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        output = _kernel(*inputs).forward()
+        ctx.mark_non_differentiable(*output[1:])
+        _setup_context(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, *_: Any) -> tuple[Any, ...]:
+        out, lse, saved, q, k, v, mask, philox_seed = ctx.saved_tensors
+        kernel = _kernel(q, k, v, mask, philox_seed, *ctx.constants)
+        return *kernel.backward(d_out, out, lse, saved), *(None,) * (2 + len(ctx.constants))
+
+
+def _attention(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Call the operation: through torch's dispatcher where something follows its calls, such as a compiler."""
+    followed = (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or not all(type(tensor) in PLAIN_TENSORS for tensor in inputs[:3])
+    )
+    call: Any = torch.ops.dropbench.drop_attention if followed else _Attention.apply
+    results: tuple[Tensor, Tensor, Tensor] = call(*inputs)
+    return results
+
+
+PLAIN_TENSORS = Tensor, torch.nn.Parameter

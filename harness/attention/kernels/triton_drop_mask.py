@@ -1,9 +1,11 @@
 """Triton kernels that store drop decisions, one bit per key, for the passes of attention to read.
 
-The decisions equal those of ``drop_bits.h`` and `harness.attention.reference.philox`. A row consists of 32-bit words,
-lowest key in the lowest bit, and is padded to a multiple of 128 keys. `window_starts_kernel` stores the random window
-starts. `drop_bits_kernel` dilates them to the dropped keys and, unless weights are dropped after the softmax, adds the
-keys that a query may not attend to, so that the passes need no other mask of these.
+The decisions equal those of ``drop_bits.h`` and `harness.attention.reference.philox`. A 32-bit word holds 32 keys of a
+query, lowest key in the lowest bit; keys are padded to a multiple of 128. Words are stored (heads, words, queries), so
+that the threads of a warp, which hold different queries, read neighboring words. `drop_bits_kernel` draws the decisions
+and, unless weights are dropped after the softmax, adds the keys that a query may not attend to, so that the passes need
+no other mask of these. Windows of several keys start where `window_starts_kernel` says. `transposed_bits_kernel` makes
+words of 32 queries of a key for the pass whose threads hold different keys.
 """
 
 from __future__ import annotations
@@ -25,53 +27,84 @@ MINUS_INF_BITS = tl.constexpr(-0x800000)
 
 
 @triton.jit
-def _halves_below(words, doubled):
-    """Return in bits 15 and 31 of each word whether its halves are below a threshold, and 0 in the other bits.
+def _philox(c0, c1, c2, c3, k0, k1):
+    """Return the four random words of a counter (Salmon et al. 2011, Philox-4x32); counters may broadcast.
 
-    `doubled` is the threshold, below 2**16, in both halves.
+    Unlike `tl.philox_impl`, the first rounds only compute what differs: per column of c0, per row of c1, or once.
     """
-    # Bit 15 of each half is 0 if the subtraction of the low 15 bits borrows.
-    difference = (words | 0x80008000) - (doubled & 0x7FFF7FFF)
-    # Triton's interpreter does not invert unsigned integers.
-    return (((words ^ UINT32_MAX) & doubled) | ((words ^ doubled | difference) ^ UINT32_MAX)) & 0x80008000
-
-
-@triton.jit(do_not_specialize=["seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
-def window_starts_kernel(Starts, seqlen_q, row_bytes, seed_lo, seed_hi, stream, threshold, first_bh,
-                         BLOCK_M: tl.constexpr, BLOCK_BYTES: tl.constexpr):  # fmt: skip
-    """Store the window starts of BLOCK_M queries and 8 · BLOCK_BYTES keys of one head.
-
-    Starts is uint8, (heads, seqlen_q, row_bytes), of the heads from `first_bh` (b · H + h) on. The seed, the stream and
-    the threshold are uint32 passed as int32.
-    """
-    blocks_per_row = tl.cdiv(row_bytes, BLOCK_BYTES)
-    block, off_bh = tl.program_id(0), tl.program_id(1)
-    offs_m = block // blocks_per_row * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    offs_byte = block % blocks_per_row * BLOCK_BYTES + tl.arange(0, BLOCK_BYTES)[None, :]
-    k0, k1 = seed_lo.to(tl.uint32, bitcast=True), seed_hi.to(tl.uint32, bitcast=True)
-    stream, threshold = stream.to(tl.uint32, bitcast=True), threshold.to(tl.uint32, bitcast=True)
-    c0, c1 = (offs_byte + offs_m * 0).to(tl.uint32), (offs_m + offs_byte * 0).to(tl.uint32)
-    # A Philox block decides the eight keys of a byte: keys 2i and 2i + 1 by the low and the high half of word i.
-    words = tl.philox_impl(c0, c1, c0 * 0 + (first_bh + off_bh).to(tl.uint32), c0 * 0 + stream, k0, k1, PHILOX_ROUNDS)
-    doubled = (threshold & 0xFFFF) * 0x10001
-    below = c0 * 0
-    for i in tl.static_range(4):
-        below = (below >> 2) | _halves_below(words[i], doubled)
-    byte = ((below >> 9) & 0x55) | ((below >> 24) & 0xAA) | tl.where(threshold > 0xFFFF, 0xFF, 0).to(tl.uint32)
-    Starts += off_bh.to(tl.int64) * seqlen_q * row_bytes
-    tl.store(Starts + offs_m * row_bytes + offs_byte, byte.to(tl.uint8),
-             mask=(offs_m < seqlen_q) & (offs_byte < row_bytes))  # fmt: skip
+    for _ in tl.static_range(PHILOX_ROUNDS):
+        product_0, product_2 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+        c0, c2 = (product_2 >> 32).to(tl.uint32) ^ c1 ^ k0, (product_0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c1, c3 = product_2.to(tl.uint32), product_0.to(tl.uint32)
+        k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85
+    return c0, c1, c2, c3
 
 
 @triton.jit
-def _load_starts(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Load words of window starts, uint32 (BLOCK_M, words); words before key 0 have none.
+def _draw_starts(offs_row, offs_word, bh, draws):
+    """Draw window starts of 32 keys, uint32 (rows, words); offs_row is (rows, 1), offs_word (1, words).
 
-    `starts_ptrs` points to the first word of each row, (BLOCK_M, 1); offs_word is (1, words).
+    `draws` is the seed, low word first, the stream, and the threshold: uint32 passed as int32.
     """
+    k0, k1 = draws[0].to(tl.uint32, bitcast=True), draws[1].to(tl.uint32, bitcast=True)
+    stream, threshold = draws[2].to(tl.uint32, bitcast=True), draws[3].to(tl.uint32, bitcast=True)
+    row, doubled = offs_row.to(tl.uint32), (threshold & 0xFFFF) * 0x10001
+    # A half is at least the threshold if two of these have a 1 in bit 15: the half, the threshold's complement, and the
+    # low 15 bits plus 2^15 minus those of the threshold. Triton's interpreter does not invert unsigned integers.
+    complement, low_complement = doubled ^ UINT32_MAX, 0x80008000 - (doubled & 0x7FFF7FFF)
+    kept = (offs_row + offs_word).to(tl.uint32) * 0
+    for byte in tl.static_range(4):
+        # A Philox block decides eight keys: keys 2i and 2i + 1 by the low and the high half of word i.
+        words = _philox((offs_word * 4 + byte).to(tl.uint32), row, bh.to(tl.uint32), stream, k0, k1)
+        for i in tl.static_range(4):
+            sums = (words[i] & 0x7FFF7FFF) + low_complement
+            kept = (kept >> 1) | (((words[i] & sums) | (complement & (words[i] | sums))) & 0x80008000)
+    # So far, even keys are in the low half and odd ones in the high half: exchange the middle quarters of ever
+    # smaller parts.
+    starts = kept ^ UINT32_MAX
+    starts = _exchange_quarters(starts, 8, 0x0000FF00)
+    starts = _exchange_quarters(starts, 4, 0x00F000F0)
+    starts = _exchange_quarters(starts, 2, 0x0C0C0C0C)
+    starts = _exchange_quarters(starts, 1, 0x22222222)
+    return starts | tl.where(threshold > 0xFFFF, 0xFFFFFFFF, 0).to(tl.uint32)
+
+
+@triton.jit
+def _exchange_quarters(words, WIDTH: tl.constexpr, SECOND: tl.constexpr):
+    """Exchange the bits of SECOND with those WIDTH higher."""
+    difference = (words ^ (words >> WIDTH)) & SECOND
+    return words ^ difference ^ (difference << WIDTH)
+
+
+@triton.jit(do_not_specialize=["seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
+def window_starts_kernel(Starts, starts_rows, row_words, seed_lo, seed_hi, stream, threshold, first_bh,
+                         BLOCK_M: tl.constexpr, BLOCK_WORDS: tl.constexpr):  # fmt: skip
+    """Store the window starts of BLOCK_M queries and 32 · BLOCK_WORDS keys of one head.
+
+    Starts is int32, (heads, starts_rows, row_words), of the heads from `first_bh` (b · H + h) on.
+    """
+    bh = tl.program_id(2)
+    offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    offs_word = tl.program_id(1) * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
+    starts = _draw_starts(offs_m, offs_word, first_bh + bh, (seed_lo, seed_hi, stream, threshold))
+    tl.store(Starts + (bh.to(tl.int64) * starts_rows + offs_m) * row_words + offs_word,
+             starts.to(tl.int32, bitcast=True), mask=(offs_m < starts_rows) & (offs_word < row_words))  # fmt: skip
+
+
+@triton.jit
+def _starts(starts_args, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
+    """Return words of window starts, uint32 (BLOCK_M, words), drawn if WINDOW is 1; words before key 0 have none.
+
+    `starts_args` is a pointer to the first stored word of each row and the row, both (BLOCK_M, 1), the head, and what
+    `_draw_starts` draws with; offs_word is (1, words).
+    """
+    starts_ptrs, offs_row, bh, draws = starts_args
     seqlen_k, row_words, grid_h, grid_w, num_prefix_tokens = drop_spec
-    starts = tl.load(starts_ptrs + offs_word, mask=(offs_word >= 0) & (offs_word < row_words), other=0)
-    starts = starts.to(tl.uint32, bitcast=True)
+    if WINDOW == 1:
+        starts = _draw_starts(offs_row, offs_word, bh, draws)
+    else:
+        starts = tl.load(starts_ptrs + offs_word, mask=(offs_word >= 0) & (offs_word < row_words), other=0)
+        starts = starts.to(tl.uint32, bitcast=True)
     if UNIT == BLOCK:
         # Only windows that fit in the grid.
         bit = tl.arange(0, 32)[None, None, :]
@@ -85,11 +118,11 @@ def _load_starts(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: 
 
 
 @triton.jit
-def _dilate_right(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the window starts and the WINDOW - 1 <= 32 keys to the right of each; arguments as in `_load_starts`."""
-    words = _load_starts(starts_ptrs, offs_word, drop_spec, UNIT, WINDOW)
+def _dilate_right(starts_args, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
+    """Return the window starts and the WINDOW - 1 <= 32 keys to the right of each; arguments as in `_starts`."""
+    words = _starts(starts_args, offs_word, drop_spec, UNIT, WINDOW)
     if WINDOW > 1:
-        previous = _load_starts(starts_ptrs, offs_word - 1, drop_spec, UNIT, WINDOW)
+        previous = _starts(starts_args, offs_word - 1, drop_spec, UNIT, WINDOW)
         shifted = (words.to(tl.uint64) << 32) | previous.to(tl.uint64)
         dilated = shifted
         for _ in tl.static_range(WINDOW - 1):
@@ -100,16 +133,16 @@ def _dilate_right(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW:
 
 
 @triton.jit
-def _dilate(starts_ptrs, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the dropped keys as words; arguments as in `_load_starts`."""
-    words = _dilate_right(starts_ptrs, offs_word, drop_spec, UNIT, WINDOW)
+def _dilate(starts_args, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
+    """Return the dropped keys as words; arguments as in `_starts`."""
+    words = _dilate_right(starts_args, offs_word, drop_spec, UNIT, WINDOW)
     if UNIT == BLOCK:
         grid_w = drop_spec[3]
         for row in tl.static_range(1, WINDOW):
             # Keys `row` grid rows up: their word consists of the ends of two words.
             word_shift, bit_shift = (row * grid_w) // WORD_BITS, ((row * grid_w) % WORD_BITS).to(tl.uint64)
-            high = _dilate_right(starts_ptrs, offs_word - word_shift, drop_spec, UNIT, WINDOW)
-            low = _dilate_right(starts_ptrs, offs_word - word_shift - 1, drop_spec, UNIT, WINDOW)
+            high = _dilate_right(starts_args, offs_word - word_shift, drop_spec, UNIT, WINDOW)
+            low = _dilate_right(starts_args, offs_word - word_shift - 1, drop_spec, UNIT, WINDOW)
             both = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
             words |= ((both << bit_shift) >> 32).to(tl.uint32)
     return words
@@ -145,17 +178,20 @@ def _masked(offs_m, offs_word, seqlen_q, seqlen_k, mask_args, MASK_TYPE: tl.cons
     return tl.sum((allowed == 0).to(tl.uint32) << bit.to(tl.uint32), axis=2)
 
 
-@triton.jit(do_not_specialize=["num_prefix_tokens", "first_bh"])
+@triton.jit(do_not_specialize=["num_prefix_tokens", "seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
 def drop_bits_kernel(
-    Starts, Bits, Mask, MaskRowMax, starts_rows, bits_rows, row_words, stride_mb, stride_mh, stride_mm, stride_mn,
-    stride_maxb, stride_maxh, stride_maxm, num_heads, seqlen_k, masked_logit_gap, masked_logit_max, grid_h, grid_w,
-    num_prefix_tokens, first_bh, UNIT: tl.constexpr, WINDOW: tl.constexpr, INVERSE: tl.constexpr,
-    MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_WORDS: tl.constexpr,
+    Starts, Bits, Mask, MaskRowMax, starts_rows, bits_rows, row_words, stride_bits_word, stride_mb, stride_mh,
+    stride_mm, stride_mn, stride_maxb, stride_maxh, stride_maxm, num_heads, seqlen_k, masked_logit_gap,
+    masked_logit_max, grid_h, grid_w, num_prefix_tokens, seed_lo, seed_hi, stream, threshold, first_bh,
+    UNIT: tl.constexpr, WINDOW: tl.constexpr, INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_WORDS: tl.constexpr,
 ):  # fmt: skip
     """Store the dropped keys of BLOCK_M queries of one head and, unless INVERSE, the keys that they may not attend to.
 
-    Unless INVERSE, rows whose allowed keys are all dropped keep all of them. Starts and Bits are int32, (heads, rows,
-    row_words); with WINDOW 1 they may be the same tensor. Row 0 of the starts belongs to all queries if it is the only.
+    Unless INVERSE, rows whose allowed keys are all dropped keep all of them. Bits is int32, (heads, row_words,
+    stride_bits_word) with `bits_rows` queries in its last axis, all padded. With WINDOW 1 the starts are drawn here.
+    Otherwise, Starts is int32, (heads, starts_rows, row_words). Row 0 of the starts belongs to all queries if it is the
+    only one. The seed, the stream and the threshold are uint32 passed as int32.
     """
     off_bh = tl.program_id(1).to(tl.int64)
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -164,13 +200,16 @@ def drop_bits_kernel(
     MaskRowMax += off_b * stride_maxb + off_h * stride_maxh
     mask_args = (Mask, stride_mm, stride_mn, MaskRowMax, stride_maxm, masked_logit_gap, masked_logit_max)
     drop_spec = (seqlen_k, row_words, grid_h, grid_w, num_prefix_tokens)
-    starts_ptrs = Starts + (off_bh * starts_rows + tl.minimum(offs_m, starts_rows - 1)) * row_words
-    bits_ptrs = Bits + (off_bh * bits_rows + offs_m) * row_words
+    offs_row = tl.minimum(offs_m, starts_rows - 1)
+    draws = (seed_lo, seed_hi, stream, threshold)
+    starts_ptrs = Starts + (off_bh * starts_rows + offs_row) * row_words
+    starts_args = (starts_ptrs, offs_row, first_bh + tl.program_id(1), draws)
+    bits_ptrs = Bits + off_bh * row_words * stride_bits_word + offs_m
     kept = tl.zeros([BLOCK_M, BLOCK_WORDS], tl.uint32)
     for first_word in range(0, row_words, BLOCK_WORDS):
         offs_word = first_word + tl.arange(0, BLOCK_WORDS)[None, :]
-        in_bounds = (offs_m < bits_rows) & (offs_word < row_words)
-        words = _dilate(starts_ptrs, offs_word, drop_spec, UNIT, WINDOW)
+        in_bounds = (offs_m < stride_bits_word) & (offs_word < row_words)
+        words = _dilate(starts_args, offs_word, drop_spec, UNIT, WINDOW)
         if not INVERSE:
             words |= _out_of_reach(offs_m, offs_word, seqlen_k, IS_CAUSAL)
             masked = words
@@ -179,7 +218,7 @@ def drop_bits_kernel(
             if MASK_TYPE == BOOLEAN:
                 words = masked
             kept |= masked ^ UINT32_MAX
-        tl.store(bits_ptrs + offs_word, words.to(tl.int32, bitcast=True), mask=in_bounds)
+        tl.store(bits_ptrs + offs_word * stride_bits_word, words.to(tl.int32, bitcast=True), mask=in_bounds)
     if not INVERSE:
         fully_dropped = tl.max((kept != 0).to(tl.int32), axis=1, keep_dims=True) == 0
         fully_dropped &= offs_m < bits_rows
@@ -189,24 +228,68 @@ def drop_bits_kernel(
                 words = _out_of_reach(offs_m, offs_word, seqlen_k, IS_CAUSAL)
                 if MASK_TYPE == BOOLEAN:
                     words |= _masked(offs_m, offs_word, bits_rows, seqlen_k, mask_args, MASK_TYPE)
-                tl.store(bits_ptrs + offs_word, words.to(tl.int32, bitcast=True),
+                tl.store(bits_ptrs + offs_word * stride_bits_word, words.to(tl.int32, bitcast=True),
                          mask=fully_dropped & (offs_word < row_words))  # fmt: skip
 
 
 @triton.jit
-def load_dropped(bits_ptr, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N: tl.constexpr):
-    """Return -inf where a bit is set, else 0, float32 (BLOCK_M, BLOCK_N): queries offs_m (BLOCK_M,), keys from start_n.
+def transposed_bits_kernel(Bits, Transposed, stride_bits_word, stride_bits_m, row_words, BLOCK_WORDS: tl.constexpr):
+    """Store words of 32 queries per key, int32 (heads, query words, 32 · row_words), from those of `drop_bits_kernel`.
 
-    `bits_ptr` points to the first row of the head; start_n is a multiple of BLOCK_N.
+    A program transposes BLOCK_WORDS squares of 32 × 32 bits of one head: it exchanges the off-diagonal quarters of ever
+    smaller squares.
     """
-    bits_ptr += offs_m[:, None] * stride_bits_m + start_n // WORD_BITS
-    offs_n = tl.arange(0, BLOCK_N)[None, :]
-    words = tl.zeros([1, 1], tl.int32)
-    for i in tl.static_range(BLOCK_N // WORD_BITS):
-        word = tl.load(bits_ptr + i, mask=offs_m[:, None] < seqlen_q, other=0)
-        words = tl.where(offs_n // WORD_BITS == i, word, words)
+    query_word, off_bh = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    offs_word = (tl.program_id(1) * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS))[None, :]
+    offs_m = (query_word * 32 + tl.arange(0, 32))[:, None]
+    in_bounds = offs_word < row_words
+    bits_ptrs = Bits + (off_bh * row_words + offs_word) * stride_bits_word + offs_m * stride_bits_m
+    words = tl.load(bits_ptrs, mask=in_bounds, other=0).to(tl.uint32, bitcast=True)
+    words = _exchange_squares(words, 16, 0x0000FFFF, BLOCK_WORDS)
+    words = _exchange_squares(words, 8, 0x00FF00FF, BLOCK_WORDS)
+    words = _exchange_squares(words, 4, 0x0F0F0F0F, BLOCK_WORDS)
+    words = _exchange_squares(words, 2, 0x33333333, BLOCK_WORDS)
+    words = _exchange_squares(words, 1, 0x55555555, BLOCK_WORDS)
+    offs_n = offs_word * 32 + tl.arange(0, 32)[:, None]
+    Transposed += (off_bh * tl.num_programs(0) + query_word) * row_words * 32
+    tl.store(Transposed + offs_n, words.to(tl.int32, bitcast=True), mask=in_bounds)
+
+
+@triton.jit
+def _exchange_squares(words, SIDE: tl.constexpr, LOW: tl.constexpr, BLOCK_WORDS: tl.constexpr):
+    """Exchange the high bits of the first SIDE of each 2 · SIDE words with the low bits, LOW, of the others.
+
+    words is (32, BLOCK_WORDS).
+    """
+    pairs = tl.permute(tl.reshape(words, [16 // SIDE, 2, SIDE, BLOCK_WORDS]), (0, 2, 3, 1))
+    first, second = tl.split(pairs)
+    difference = ((first >> SIDE) ^ second) & LOW
+    pairs = tl.join(first ^ (difference << SIDE), second ^ difference)
+    return tl.reshape(tl.permute(pairs, (0, 3, 1, 2)), [32, BLOCK_WORDS])
+
+
+@triton.jit
+def load_words(bits_args, start, end, offs_row, BLOCK: tl.constexpr):
+    """Return the words of bits `start` to `start` + BLOCK, 32 or 64, of rows offs_row, (rows, 1); twice the one if 32.
+
+    Rows are queries and bits are keys, or the other way round in transposed words. `start` is a multiple of BLOCK; from
+    `end` on, nothing is read but the first words.
+    """
+    bits_ptr, stride_word, stride_row = bits_args
+    bits_ptr += tl.where(start < end, start // WORD_BITS, 0) * stride_word + offs_row * stride_row
+    first = tl.load(bits_ptr)
+    if BLOCK == WORD_BITS:
+        return first, first
+    return first, tl.load(bits_ptr + stride_word)
+
+
+@triton.jit
+def unpack_words(words, BLOCK: tl.constexpr):
+    """Return -inf where a bit of `load_words` is set, else 0, float32 (rows, BLOCK)."""
+    offs = tl.arange(0, BLOCK)[None, :]
+    words = tl.where(offs < WORD_BITS, words[0], words[1])
     # Two instructions per key, an AND and a multiplication, both with constants: 22 has the bits of a key's number that
     # differ between the threads of a warp (6) or keep the product in 32 bits (16), so the shift is shared by many keys.
     # Comparisons instead would be packed into words and unpacked again (LLVM in Triton 3.9).
-    bit = (words >> (offs_n & 22)) & (1 << (offs_n & 9))
-    return (bit * (MINUS_INF_BITS >> (offs_n & 9))).to(tl.float32, bitcast=True)
+    bit = (words >> (offs & 22)) & (1 << (offs & 9))
+    return (bit * (MINUS_INF_BITS >> (offs & 9))).to(tl.float32, bitcast=True)

@@ -1,10 +1,11 @@
 """Fused Triton kernels for attention with dropped keys: weights are never stored, drop decisions as one bit each.
 
 FlashAttention-2 (Dao 2023, Algorithms 1 and 2). All three passes read the bits that the kernels of `triton_drop_mask`
-store for some heads at a time.
+store for some heads at a time. The pass over keys computes transposed weights, (BLOCK_N, BLOCK_M), which its products
+then read from registers, and needs transposed bits.
 
-Row statistics (m_i, l_i, lse, delta) are columns (BLOCK_M, 1): with 1-D ones Triton 3.9 compiles some variants to far
-more instructions.
+Row statistics (m_i, l_i, lse, delta) are columns (BLOCK_M, 1), or rows: with 1-D ones Triton 3.9 compiles some variants
+to far more instructions.
 With ``TRITON_INTERPRET=1`` in the environment before the first import, the kernels run on a CPU, slowly.
 """
 
@@ -13,15 +14,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_dropped
+from harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_words, unpack_words
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _load_tile(ptr, offs_0, stride_0, size_0, offs_1, stride_1, size_1):
-    """Load a 2-D tile; offsets are shaped (rows, 1) and (1, columns), and 0 is loaded out of bounds."""
-    return tl.load(ptr + offs_0 * stride_0 + offs_1 * stride_1, mask=(offs_0 < size_0) & (offs_1 < size_1), other=0.0)
+def _load_tile(ptr, offs_0, stride_0, size_0, offs_1, stride_1, size_1, EVEN: tl.constexpr):
+    """Load a 2-D tile; offsets are shaped (rows, 1) and (1, columns). Unless EVEN, 0 is loaded out of bounds."""
+    ptrs = ptr + offs_0 * stride_0 + offs_1 * stride_1
+    if EVEN:
+        return tl.load(ptrs)
+    return tl.load(ptrs, mask=(offs_0 < size_0) & (offs_1 < size_1), other=0.0)
 
 
 @triton.jit
@@ -32,18 +36,15 @@ def _store_tile(ptr, offs_0, stride_0, size_0, offs_1, stride_1, size_1, values)
 
 
 @triton.jit
-def _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args, INVERSE: tl.constexpr,
-               MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr,
-               PRECISION: tl.constexpr):  # fmt: skip
-    """Return the masked logits in base 2, and -inf where a stored bit is set, else 0; both (BLOCK_M, BLOCK_N)."""
-    qk = tl.dot(q, k, input_precision=PRECISION)
-    Bits, stride_bits_m = bits_args
-    dropped = load_dropped(Bits, stride_bits_m, start_n, offs_m, seqlen_q, BLOCK_N)
-    offs_m, offs_n = offs_m[:, None], start_n + tl.arange(0, BLOCK_N)[None, :]
-    in_bounds = (offs_m < seqlen_q) & (offs_n < seqlen_k)
+def _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE: tl.constexpr,
+               MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr):  # fmt: skip
+    """Return the masked logits in base 2; offs_m and offs_n are shaped along the axes of qk.
+
+    `dropped` is -inf where a stored bit is set, else 0.
+    """
     Mask, stride_mm, stride_mn = mask_args
+    in_bounds = (offs_m < seqlen_q) & (offs_n < seqlen_k)
     # Add -inf instead of filling with it: filling would hide a NaN.
-    qk = qk * (softmax_scale * LOG2_E)
     if INVERSE:
         # The softmax runs over all allowed keys.
         forbidden = offs_n >= seqlen_k
@@ -51,13 +52,13 @@ def _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_ar
             forbidden |= offs_n > offs_m
         if MASK_TYPE == BOOLEAN:
             forbidden |= tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0) == 0
-        qk += tl.where(forbidden, float("-inf"), 0.0)
-    else:
-        qk += dropped
+        dropped = tl.where(forbidden, float("-inf"), 0.0)
+    # Scaled first: Triton would make the sum alone the initial value of the product, which then waits for the bits.
+    qk = qk * (softmax_scale * LOG2_E) + dropped
     if MASK_TYPE == ADDITIVE:
         bias = tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0.0).to(tl.float32)
         qk += bias * LOG2_E
-    return qk, dropped
+    return qk
 
 
 @triton.jit(do_not_specialize=["first_bh"])
@@ -65,40 +66,45 @@ def fwd_kernel(
     Q, K, V, Out, Lse, Mask, Bits,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_om, stride_od,
-    stride_mb, stride_mh, stride_mm, stride_mn, stride_bits_h, stride_bits_m,
+    stride_mb, stride_mh, stride_mm, stride_mn, stride_bits_h, stride_bits_word, stride_bits_row,
     num_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, softmax_scale, keep_scale, first_bh,
-    INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
+    INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute the output and the log2-sum-exp2 for BLOCK_M queries of one head.
 
     Strides are named after the tensor (q, k, v, o: output, m: mask) and the axis. Bits holds the heads from
-    `first_bh` (b · H + h) on, one per program of the second axis.
+    `first_bh` (b · H + h) on, one per program of the second axis. EVEN says that all tiles of queries, keys and
+    values are within bounds.
     """
     start_m, off_bh = tl.program_id(0) * BLOCK_M, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
-    offs_m = start_m + tl.arange(0, BLOCK_M)
+    offs_m = (start_m + tl.arange(0, BLOCK_M))[:, None]
     offs_d, offs_dv = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     Q += off_b * stride_qb + off_h * stride_qh
     K += off_b * stride_kb + off_h * stride_kh
     V += off_b * stride_vb + off_h * stride_vh
     Out += off_b * stride_ob + off_h * stride_oh
-    q = _load_tile(Q, offs_m[:, None], stride_qm, seqlen_q, offs_d[None, :], stride_qd, head_dim)
+    q = _load_tile(Q, offs_m, stride_qm, seqlen_q, offs_d[None, :], stride_qd, head_dim, EVEN)
     mask_args = (Mask + off_b * stride_mb + off_h * stride_mh, stride_mm, stride_mn)
-    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_m)
+    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_word, stride_bits_row)
     end_n = seqlen_k
     if IS_CAUSAL:
         end_n = tl.minimum(seqlen_k, start_m + BLOCK_M)
     m_i = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)
     l_i = tl.zeros([BLOCK_M, 1], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
+    words = load_words(bits_args, 0, end_n, offs_m, BLOCK_N)
     for start_n in range(0, end_n, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
-        k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim)
-        v = _load_tile(V, offs_n[:, None], stride_vn, seqlen_k, offs_dv[None, :], stride_vd, head_dim_v)
-        qk, dropped = _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args,
-                                 INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
+        k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim, EVEN)
+        v = _load_tile(V, offs_n[:, None], stride_vn, seqlen_k, offs_dv[None, :], stride_vd, head_dim_v, EVEN)
+        next_words = load_words(bits_args, start_n + BLOCK_N, end_n, offs_m, BLOCK_N)
+        qk = tl.dot(q, k, input_precision=PRECISION)
+        dropped = unpack_words(words, BLOCK_N)
+        qk = _masked_qk(qk, dropped, offs_m, offs_n[None, :], seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE,
+                        MASK_TYPE, IS_CAUSAL)  # fmt: skip
         m_new = tl.maximum(m_i, tl.max(qk, axis=1, keep_dims=True))
         m_finite = tl.where(m_new == float("-inf"), 0.0, m_new)
         p = tl.exp2(qk - m_finite)
@@ -107,25 +113,20 @@ def fwd_kernel(
         if INVERSE:
             p *= tl.where(dropped == 0.0, 1.0, 0.0)
         acc = acc * alpha + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
-        m_i = m_new
+        m_i, words = m_new, next_words
     # Rows without an allowed key: the output is 0, and lse = inf makes all weights 0 in the backward pass.
     is_empty = l_i == 0.0
     l_nonzero = tl.where(is_empty, 1.0, l_i)
     out = tl.where(is_empty, 0.0, acc / l_nonzero) * keep_scale
-    _store_tile(Out, offs_m[:, None], stride_om, seqlen_q, offs_dv[None, :], stride_od, head_dim_v, out)
+    _store_tile(Out, offs_m, stride_om, seqlen_q, offs_dv[None, :], stride_od, head_dim_v, out)
     lse = tl.where(is_empty, float("inf"), m_i + tl.log2(l_nonzero))
-    tl.store(Lse + off_bh * seqlen_q + offs_m[:, None], lse, mask=offs_m[:, None] < seqlen_q)
+    tl.store(Lse + off_bh * seqlen_q + offs_m, lse, mask=offs_m < seqlen_q)
 
 
 @triton.jit
-def _bwd_recompute(q, k, v, do, lse, delta, start_n, offs_m, seqlen_q, seqlen_k, softmax_scale, keep_scale, mask_args,
-                   bits_args, INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
-                   BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """Return the weights after the drop and ds, both (BLOCK_M, BLOCK_N); k and v are transposed, (d, BLOCK_N)."""
-    qk, dropped = _masked_qk(q, k, softmax_scale, start_n, offs_m, seqlen_q, seqlen_k, mask_args, bits_args, INVERSE,
-                             MASK_TYPE, IS_CAUSAL, BLOCK_N, PRECISION)  # fmt: skip
+def _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE: tl.constexpr):
+    """Return the weights after the drop, and the gradient of the logits over `softmax_scale`."""
     p = tl.exp2(qk - lse)
-    dp = tl.dot(do, v, input_precision=PRECISION)
     p_drop = p
     if INVERSE:
         keep = tl.where(dropped == 0.0, keep_scale, 0.0)
@@ -134,53 +135,59 @@ def _bwd_recompute(q, k, v, do, lse, delta, start_n, offs_m, seqlen_q, seqlen_k,
     return p_drop, p * (dp - delta)
 
 
-@triton.jit
-def _load_row_stats(Lse, Delta, off_bh, offs_m, seqlen_q):
-    """Load lse and delta, (BLOCK_M, 1); offs_m is shaped so, too."""
-    lse = tl.load(Lse + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=float("inf"))
-    delta = tl.load(Delta + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=0.0)
-    return lse, delta
-
-
 @triton.jit(do_not_specialize=["first_bh"])
 def bwd_dq_kernel(
-    Q, K, V, DO, Lse, Delta, Mask, Bits, DQ,
+    Q, K, V, DO, Out, Lse, Delta, Mask, Bits, DQ,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_dob, stride_doh, stride_dom, stride_dod,
-    stride_mb, stride_mh, stride_mm, stride_mn, stride_bits_h, stride_bits_m,
+    stride_ob, stride_oh, stride_om, stride_od,
+    stride_mb, stride_mh, stride_mm, stride_mn, stride_bits_h, stride_bits_word, stride_bits_row,
     num_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, softmax_scale, keep_scale, first_bh,
-    INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
+    INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute dq for BLOCK_M queries of one head; DQ is (B, H, T, d), contiguous."""
+    """Compute dq for BLOCK_M queries of one head, and Delta, the sum of output times gradient of each query.
+
+    DQ is (B, H, T, d), contiguous.
+    """
     start_m, off_bh = tl.program_id(0) * BLOCK_M, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
-    offs_m = start_m + tl.arange(0, BLOCK_M)
+    offs_m = (start_m + tl.arange(0, BLOCK_M))[:, None]
     offs_d, offs_dv = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     Q += off_b * stride_qb + off_h * stride_qh
     K += off_b * stride_kb + off_h * stride_kh
     V += off_b * stride_vb + off_h * stride_vh
     DO += off_b * stride_dob + off_h * stride_doh
-    q = _load_tile(Q, offs_m[:, None], stride_qm, seqlen_q, offs_d[None, :], stride_qd, head_dim)
-    do = _load_tile(DO, offs_m[:, None], stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v)
-    lse, delta = _load_row_stats(Lse, Delta, off_bh, offs_m[:, None], seqlen_q)
+    Out += off_b * stride_ob + off_h * stride_oh
+    q = _load_tile(Q, offs_m, stride_qm, seqlen_q, offs_d[None, :], stride_qd, head_dim, EVEN)
+    do = _load_tile(DO, offs_m, stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v, EVEN)
+    out = _load_tile(Out, offs_m, stride_om, seqlen_q, offs_dv[None, :], stride_od, head_dim_v, EVEN)
+    lse = tl.load(Lse + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=float("inf"))
+    delta = tl.sum(do.to(tl.float32) * out.to(tl.float32), axis=1, keep_dims=True)
+    tl.store(Delta + off_bh * seqlen_q + offs_m, delta, mask=offs_m < seqlen_q)
     mask_args = (Mask + off_b * stride_mb + off_h * stride_mh, stride_mm, stride_mn)
-    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_m)
+    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_word, stride_bits_row)
     end_n = seqlen_k
     if IS_CAUSAL:
         end_n = tl.minimum(seqlen_k, start_m + BLOCK_M)
     dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    words = load_words(bits_args, 0, end_n, offs_m, BLOCK_N)
     for start_n in range(0, end_n, BLOCK_N):
-        offs_n = start_n + tl.arange(0, BLOCK_N)
-        k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim)
-        v = _load_tile(V, offs_n[None, :], stride_vn, seqlen_k, offs_dv[:, None], stride_vd, head_dim_v)
-        _, ds = _bwd_recompute(q, k, v, do, lse, delta, start_n, offs_m, seqlen_q, seqlen_k, softmax_scale,
-                               keep_scale, mask_args, bits_args, INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N,
-                               PRECISION)  # fmt: skip
+        offs_n = (start_n + tl.arange(0, BLOCK_N))[None, :]
+        k = _load_tile(K, offs_n, stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim, EVEN)
+        v = _load_tile(V, offs_n, stride_vn, seqlen_k, offs_dv[:, None], stride_vd, head_dim_v, EVEN)
+        next_words = load_words(bits_args, start_n + BLOCK_N, end_n, offs_m, BLOCK_N)
+        qk = tl.dot(q, k, input_precision=PRECISION)
+        dp = tl.dot(do, v, input_precision=PRECISION)
+        dropped = unpack_words(words, BLOCK_N)
+        qk = _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE, MASK_TYPE,
+                        IS_CAUSAL)  # fmt: skip
+        _, ds = _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE)
         dq += tl.dot(ds.to(k.dtype), tl.trans(k), input_precision=PRECISION)
+        words = next_words
     DQ += off_bh.to(tl.int64) * seqlen_q * head_dim
-    _store_tile(DQ, offs_m[:, None], head_dim, seqlen_q, offs_d[None, :], 1, head_dim, dq * softmax_scale)
+    _store_tile(DQ, offs_m, head_dim, seqlen_q, offs_d[None, :], 1, head_dim, dq * softmax_scale)
 
 
 @triton.jit(do_not_specialize=["first_bh"])
@@ -188,40 +195,54 @@ def bwd_dkdv_kernel(
     Q, K, V, DO, Lse, Delta, Mask, Bits, DK, DV,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_dob, stride_doh, stride_dom, stride_dod,
-    stride_mb, stride_mh, stride_mm, stride_mn, stride_bits_h, stride_bits_m,
+    stride_mb, stride_mh, stride_mm, stride_mn, stride_bits_h, stride_bits_word, stride_bits_row,
     num_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, softmax_scale, keep_scale, first_bh,
-    INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
+    INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute dk and dv for BLOCK_N keys of one head; DK is (B, H, S, d), DV (B, H, S, e), both contiguous."""
+    """Compute dk and dv for BLOCK_N keys of one head, from transposed bits.
+
+    DK is (B, H, S, d), DV (B, H, S, e), both contiguous.
+    """
     start_n, off_bh = tl.program_id(0) * BLOCK_N, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
-    offs_n = start_n + tl.arange(0, BLOCK_N)
+    offs_n = (start_n + tl.arange(0, BLOCK_N))[:, None]
     offs_d, offs_dv = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_DV)
     Q += off_b * stride_qb + off_h * stride_qh
     K += off_b * stride_kb + off_h * stride_kh
     V += off_b * stride_vb + off_h * stride_vh
     DO += off_b * stride_dob + off_h * stride_doh
-    k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim)
-    v = _load_tile(V, offs_n[None, :], stride_vn, seqlen_k, offs_dv[:, None], stride_vd, head_dim_v)
+    k = _load_tile(K, offs_n, stride_kn, seqlen_k, offs_d[None, :], stride_kd, head_dim, EVEN)
+    v = _load_tile(V, offs_n, stride_vn, seqlen_k, offs_dv[None, :], stride_vd, head_dim_v, EVEN)
     mask_args = (Mask + off_b * stride_mb + off_h * stride_mh, stride_mm, stride_mn)
-    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_m)
+    bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_word, stride_bits_row)
     begin_m = 0
     if IS_CAUSAL:
         begin_m = start_n // BLOCK_M * BLOCK_M
     dk, dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32), tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
+    words = load_words(bits_args, begin_m, seqlen_q, offs_n, BLOCK_M)
     for start_m in range(begin_m, seqlen_q, BLOCK_M):
         offs_m = start_m + tl.arange(0, BLOCK_M)
-        q = _load_tile(Q, offs_m[:, None], stride_qm, seqlen_q, offs_d[None, :], stride_qd, head_dim)
-        do = _load_tile(DO, offs_m[:, None], stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v)
-        lse, delta = _load_row_stats(Lse, Delta, off_bh, offs_m[:, None], seqlen_q)
-        p_drop, ds = _bwd_recompute(q, k, v, do, lse, delta, start_n, offs_m, seqlen_q, seqlen_k, softmax_scale,
-                                    keep_scale, mask_args, bits_args, INVERSE, MASK_TYPE, IS_CAUSAL, BLOCK_N,
-                                    PRECISION)  # fmt: skip
-        dv += tl.dot(tl.trans(p_drop.to(do.dtype)), do, input_precision=PRECISION)
-        dk += tl.dot(tl.trans(ds.to(q.dtype)), q, input_precision=PRECISION)
+        q = _load_tile(Q, offs_m[None, :], stride_qm, seqlen_q, offs_d[:, None], stride_qd, head_dim, EVEN)
+        do = _load_tile(DO, offs_m[:, None], stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v, EVEN)
+        offs_m = offs_m[None, :]
+        if EVEN:
+            lse, delta = tl.load(Lse + off_bh * seqlen_q + offs_m), tl.load(Delta + off_bh * seqlen_q + offs_m)
+        else:
+            lse = tl.load(Lse + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=float("inf"))
+            delta = tl.load(Delta + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=0.0)
+        next_words = load_words(bits_args, start_m + BLOCK_M, seqlen_q, offs_n, BLOCK_M)
+        qk = tl.dot(k, q, input_precision=PRECISION)
+        dp = tl.dot(v, tl.trans(do), input_precision=PRECISION)
+        dropped = unpack_words(words, BLOCK_M)
+        qk = _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE, MASK_TYPE,
+                        IS_CAUSAL)  # fmt: skip
+        p_drop, ds = _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE)
+        dv += tl.dot(p_drop.to(do.dtype), do, input_precision=PRECISION)
+        dk += tl.dot(ds.to(q.dtype), tl.trans(q), input_precision=PRECISION)
+        words = next_words
     DK += off_bh.to(tl.int64) * seqlen_k * head_dim
     DV += off_bh.to(tl.int64) * seqlen_k * head_dim_v
-    _store_tile(DK, offs_n[:, None], head_dim, seqlen_k, offs_d[None, :], 1, head_dim, dk * softmax_scale)
-    _store_tile(DV, offs_n[:, None], head_dim_v, seqlen_k, offs_dv[None, :], 1, head_dim_v, dv)
+    _store_tile(DK, offs_n, head_dim, seqlen_k, offs_d[None, :], 1, head_dim, dk * softmax_scale)
+    _store_tile(DV, offs_n, head_dim_v, seqlen_k, offs_dv[None, :], 1, head_dim_v, dv)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.attention.kernels.triton_runtime import Lanes, launch
 from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
 from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
@@ -18,14 +19,20 @@ MAX_WINDOW = 33
 """Window starts are searched in a word of 32 keys and in the previous one."""
 MAX_HEAD_DIM = 256
 """Limited by the shared memory of a multiprocessor."""
-BLOCK_SIZES = (128, 64), (64, 32), (32, 32)
-"""Queries and keys per block; the first pair that fits in a multiprocessor's shared memory is used."""
-MAX_BITS = 2**27
-"""Bytes of stored decisions per call, or those of one head if they take more: 1 bit per query and key."""
-STARTS_BLOCK = 16, 128
-"""Queries and bytes, of eight keys each, per block of `window_starts_kernel`."""
-BITS_BLOCK = 32, 8
-"""Queries and words, of 32 keys each, per step of `drop_bits_kernel`."""
+BLOCKS = (128, 64, 8, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2)
+"""Queries or keys of a program, keys or queries of a step of its loop, warps, and stages, as they were fastest on an
+H100: the first for head dimensions above 64, the second up to 64, the third in float32, the fourth there for keys, and
+above 128; or the next that fit in a multiprocessor's shared memory."""
+ROW_PADDING = 128
+"""Stored decisions are padded to multiples of it, so that no block reads past them."""
+MAX_BITS = 2**25
+"""Bytes of stored decisions at a time, 1 bit per query and key: at most these or, if they are more, half the bytes of
+the queries or the decisions of one head. So the memory of a call grows linearly with its length."""
+LANES = 2
+"""Streams that take turns where not all bits are stored at a time: multiprocessors that one leaves idle, as it has no
+blocks left, work for the other."""
+BITS_BLOCK = 32, 32
+"""Queries and at most so many words, of 32 keys each, per step of the kernels that store decisions."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -65,17 +72,26 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
 def saved_bits_shape(
     q: Tensor, k: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *, causal: bool
 ) -> tuple[int, int, int]:
-    """Return the shape of the bits that the forward pass saves for the backward pass: (heads, rows, 32-bit words).
+    """Return the shape of the bits that the forward pass saves for the backward pass: (heads, 32-bit words, rows).
 
-    There is one row for all queries if they may attend to the same keys. There are 0 heads if the bits of all take more
-    than `MAX_BITS`; the backward pass makes them again.
+    There is one row for all queries if they may attend to the same keys. There are 0 heads if not all bits are stored
+    at a time, see `MAX_BITS`; the backward pass makes them again.
     """
-    num_heads, seqlen_q, row_words = q.shape[0] * q.shape[1], q.shape[2], 4 * -(-k.shape[2] // 128)
+    num_heads, words, rows = q.shape[0] * q.shape[1], _padded(k.shape[2]) // 32, _padded(q.shape[2])
     rows_share_mask = keep_scale is not None or not (
         causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1)
     )
-    rows = 1 if spec.unit == "column" and rows_share_mask else seqlen_q
-    return num_heads if 4 * num_heads * rows * row_words <= MAX_BITS else 0, rows, row_words
+    if spec.unit == "column" and rows_share_mask:
+        rows = 1
+    return num_heads if 4 * num_heads * words * rows <= _max_bits(q) else 0, words, rows
+
+
+def _max_bits(q: Tensor) -> int:
+    return max(MAX_BITS, q.numel() * q.element_size() // 2)
+
+
+def _padded(size: int) -> int:
+    return -(-size // ROW_PADDING) * ROW_PADDING
 
 
 class TritonAttention:
@@ -100,23 +116,20 @@ class TritonAttention:
                 self.mask_row_max = mask.amax(dim=-1).expand(shape[:3])
                 self.mask_strides = *self.mask.stride(), *self.mask_row_max.stride()
         self.masked_logits = MASKED_LOGIT_GAP, masked_logit_max
-        self.starts_rows = 1 if spec.unit == "column" else shape[2]
         self.saved_shape = saved_bits_shape(q, k, mask, spec, keep_scale, causal=causal)
-        _, self.bits_rows, self.row_words = self.saved_shape
-        stride_bits_m = 0 if self.bits_rows == 1 else self.row_words
-        self.scalars = (
-            *self.mask_strides[:4], self.bits_rows * self.row_words, stride_bits_m, *shape[1:], q.shape[3], v.shape[3],
-            scale, keep_scale or 1.0,
-        )  # fmt: skip
+        _, self.row_words, self.stored_rows = self.saved_shape
+        self.scalars = *shape[1:], q.shape[3], v.shape[3], float(scale), keep_scale or 1.0
         block_d, block_dv = (max(16, 1 << (size - 1).bit_length()) for size in (q.shape[3], v.shape[3]))
         exact = q.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
         self.mask_constants: dict[str, Any] = {
             "INVERSE": keep_scale is not None, "MASK_TYPE": mask_type, "IS_CAUSAL": causal
         }  # fmt: skip
         self.constants: dict[str, Any] = {
-            **self.mask_constants, "BLOCK_D": block_d, "BLOCK_DV": block_dv, "PRECISION": "ieee" if exact else "tf32"
+            **self.mask_constants, "BLOCK_D": block_d, "BLOCK_DV": block_dv, "PRECISION": "ieee" if exact else "tf32",
+            "EVEN": (q.shape[3], v.shape[3]) == (block_d, block_dv) and not shape[2] % 64 and not shape[3] % 64,
         }  # fmt: skip
-        self.block_sizes = BLOCK_SIZES[1 if max(block_d, block_dv) > 128 or q.dtype == torch.float32 else 0 :]
+        largest = max(block_d, block_dv)
+        self.first_block = 3 if largest > 128 else 2 if q.dtype == torch.float32 else 0 if largest > 64 else 1
 
     def forward(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output (B, H, T, e), the log2-sum-exp2 of each row (B, H, T), and the saved bits."""
@@ -128,78 +141,109 @@ class TritonAttention:
         lse = self.q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
         saved = self.q.new_empty(self.saved_shape, dtype=torch.int32)
         for first_bh, bits in self.drop_bits(saved):
-            args = self.q, self.k, self.v, out, lse, self.mask, bits, *self.strides, *out.stride(), *self.scalars
-            self._launch(triton_kernels.fwd_kernel, (seqlen_q, len(bits)), *args, first_bh)
+            tensors = self.q, self.k, self.v, out, lse, self.mask, bits
+            self._launch(triton_kernels.fwd_kernel, seqlen_q, tensors, out.stride(), bits, first_bh)
         return out, lse, saved
 
     def backward(self, d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of q, k and v."""
         from harness.attention.kernels import triton_kernels
 
-        dq, dk, dv = (
-            torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (self.q, self.k, self.v)
-        )
-        delta = (d_out.float() * out.float()).sum(-1)
-        seqlen_q, seqlen_k = self.q.shape[2], self.k.shape[2]
+        q, k, v, mask = self.q, self.k, self.v, self.mask
+        dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
+        delta = torch.empty_like(lse)
         for first_bh, bits in [(0, saved)] if len(saved) else self.drop_bits(saved):
-            tensors = self.q, self.k, self.v, d_out, lse, delta, self.mask, bits
-            scalars = *self.strides, *d_out.stride(), *self.scalars, first_bh
-            self._launch(triton_kernels.bwd_dq_kernel, (seqlen_q, len(bits)), *tensors, dq, *scalars)
+            tensors = q, k, v, d_out, out, lse, delta, mask, bits, dq
+            strides = *d_out.stride(), *out.stride()
+            self._launch(triton_kernels.bwd_dq_kernel, q.shape[2], tensors, strides, bits, first_bh)
+            transposed = self._transposed(bits)
+            tensors = q, k, v, d_out, lse, delta, mask, transposed, dk, dv
             self._launch(
-                triton_kernels.bwd_dkdv_kernel, (seqlen_k, len(bits)), *tensors, dk, dv, *scalars, over_keys=True
-            )
+                triton_kernels.bwd_dkdv_kernel, k.shape[2], tensors, d_out.stride(), transposed, first_bh,
+                over_keys=True,
+            )  # fmt: skip
         return dq, dk, dv
 
     def drop_bits(self, saved: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Yield the bits of some heads at a time, int32 (heads, rows, words), and the first of these heads.
+        """Yield the bits of some heads at a time, int32 (heads, words, rows), and the first of these heads.
 
-        They are slices of `saved`, shaped as `saved_bits_shape` says, or share one buffer if it has no heads.
+        They are slices of `saved`, shaped as `saved_bits_shape` says, or of buffers for some heads if it has none; then
+        the consumer's kernels, too, run in a lane in turn.
         """
         from harness.attention.kernels.triton_drop_mask import drop_bits_kernel, window_starts_kernel
 
-        spec, num_bh, constants = self.spec, self.q.shape[0] * self.q.shape[1], self.mask_constants
+        spec, num_bh, rows = self.spec, self.q.shape[0] * self.q.shape[1], self.stored_rows
         window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
-        in_place = window == 1 and self.starts_rows == self.bits_rows
-        rows = self.bits_rows if in_place else self.starts_rows + self.bits_rows
-        max_heads = max(1, min(num_bh, MAX_BITS // (4 * rows * self.row_words)))
-        buffer = saved if len(saved) else saved.new_empty(max_heads, self.bits_rows, self.row_words)
-        separate_starts = None if in_place else saved.new_empty(max_heads, self.starts_rows, self.row_words)
+        starts_rows = 1 if spec.unit == "column" else self.q.shape[2]
+        bytes_per_head = 4 * self.row_words * (rows + (starts_rows if window > 1 else 0))
+        lanes = 1 if len(saved) else LANES
+        max_heads = max(1, min(num_bh, _max_bits(self.q) // (lanes * bytes_per_head)))
+        buffers = saved[None] if len(saved) else saved.new_empty(lanes, max_heads, self.row_words, rows)
+        starts = saved.new_empty(lanes, max_heads, starts_rows, self.row_words) if window > 1 else buffers
         seed = int(spec.philox_seed)
         # Of each, the kernels get the low 32 bits as a signed integer.
         words = seed, seed >> 32, spec.stream, int(start_threshold(seed, spec.stream, spec.start_prob))
-        seeds = [c_int32(word).value for word in words]
-        block_m, block_bytes = (1, 2048) if self.starts_rows == 1 else STARTS_BLOCK
-        blocks = -(-self.starts_rows // block_m) * -(-4 * self.row_words // block_bytes)
-        for first_bh in range(0, num_bh, max_heads):
-            heads = min(max_heads, num_bh - first_bh)
-            bits = buffer[first_bh if len(saved) else 0 :][:heads]
-            starts = bits if separate_starts is None else separate_starts
-            window_starts_kernel[blocks, heads](
-                starts.view(torch.uint8), self.starts_rows, 4 * self.row_words, *seeds, first_bh,
-                BLOCK_M=block_m, BLOCK_BYTES=block_bytes,
-            )  # fmt: skip
-            if not (in_place and constants["INVERSE"]):
-                drop_bits_kernel[-(-self.bits_rows // BITS_BLOCK[0]), heads](
-                    starts, bits, self.mask, self.mask_row_max, self.starts_rows, self.bits_rows, self.row_words,
-                    *self.mask_strides, self.q.shape[1], self.k.shape[2], *self.masked_logits, *(spec.grid or (1, 1)),
-                    spec.num_prefix_tokens, first_bh, UNIT=UNITS.index(spec.unit), WINDOW=window, **constants,
-                    BLOCK_M=BITS_BLOCK[0], BLOCK_WORDS=BITS_BLOCK[1],
-                )  # fmt: skip
-            yield first_bh, bits
+        draws = [c_int32(word).value for word in words]
+        block_m, block_words = self._bits_block()
+        sizes = (
+            starts_rows, min(rows, self.q.shape[2]), self.row_words, rows, *self.mask_strides, self.q.shape[1],
+            self.k.shape[2], *self.masked_logits, *(spec.grid or (1, 1)), spec.num_prefix_tokens,
+        )  # fmt: skip
+        blocks = {"BLOCK_M": block_m, "BLOCK_WORDS": block_words}
+        constants = {"UNIT": UNITS.index(spec.unit), "WINDOW": window, **self.mask_constants, **blocks}
+        with Lanes(self.q.device, lanes) as streams:
+            for turn, first_bh in enumerate(range(0, num_bh, max_heads)):
+                heads = min(max_heads, num_bh - first_bh)
+                lane, numbers = turn % lanes, (*draws, first_bh)
+                bits = buffers[lane, first_bh if len(saved) else 0 :][:heads]
+                with streams[lane]:
+                    if window > 1:
+                        grid = -(-starts_rows // block_m), -(-self.row_words // block_words), heads
+                        launch(
+                            window_starts_kernel, grid, (starts[lane],), (starts_rows, self.row_words), numbers, blocks
+                        )
+                    tensors = starts[lane], bits, self.mask, self.mask_row_max
+                    launch(drop_bits_kernel, (-(-rows // block_m), heads, 1), tensors, sizes, numbers, constants)
+                    yield first_bh, bits
 
-    def _launch(self, kernel: Any, size: tuple[int, int], *args: Any, over_keys: bool = False) -> None:
-        """Launch a kernel over blocks of queries, or of keys if `over_keys`, with the largest blocks that fit.
+    def _transposed(self, bits: Tensor) -> Tensor:
+        """Return bits as int32 (heads, words of 32 queries, keys); one word if all queries share a row."""
+        from harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
 
-        `size` is the number of queries or keys, and that of heads.
+        heads, row_words, rows = bits.shape
+        _, block_words = self._bits_block()
+        transposed = bits.new_empty(heads, -(-rows // 32), 32 * row_words)
+        grid = transposed.shape[1], -(-row_words // block_words), heads
+        sizes = rows, int(rows > 1), row_words
+        launch(transposed_bits_kernel, grid, (bits, transposed), sizes, (), {"BLOCK_WORDS": block_words})
+        return transposed
+
+    def _bits_block(self) -> tuple[int, int]:
+        block_m, block_words = BITS_BLOCK
+        return block_m, min(block_words, 1 << (self.row_words - 1).bit_length())
+
+    def _launch(
+        self, kernel: Any, size: int, tensors: tuple[Tensor, ...], strides: tuple[int, ...], bits: Tensor,
+        first_bh: int, *, over_keys: bool = False,
+    ) -> None:  # fmt: skip
+        """Launch a kernel over `size` queries, or keys if `over_keys`, of all heads of `bits`.
+
+        It uses the largest blocks that fit. `strides` are those of tensors other than q, k, v, the mask and the bits.
         """
         from triton.runtime.errors import OutOfResources
 
-        for large, small in self.block_sizes:
-            block_m, block_n = (small, large) if over_keys else (large, small)
+        heads, words, rows = bits.shape
+        row_strides = (rows, 1) if self.stored_rows > 1 else (0 if over_keys else 1, int(over_keys))
+        sizes = (*self.strides, *strides, *self.mask_strides[:4], words * rows, *row_strides, *self.scalars)
+        first = max(self.first_block, 3) if over_keys and self.q.dtype == torch.float32 else self.first_block
+        for own, step, warps, stages in BLOCKS[first:]:
+            block_m, block_n = (step, own) if over_keys else (own, step)
+            constants = {**self.constants, "BLOCK_M": block_m, "BLOCK_N": block_n}
+            grid = -(-size // own), heads, 1
             try:
-                kernel[-(-size[0] // large), size[1]](*args, BLOCK_M=block_m, BLOCK_N=block_n, **self.constants)
+                launch(kernel, grid, tensors, sizes, (first_bh,), constants, num_warps=warps, num_stages=stages)
             except OutOfResources:
-                if (large, small) == BLOCK_SIZES[-1]:
+                if (own, step, warps, stages) == BLOCKS[-1]:
                     raise
             else:
                 return

@@ -37,6 +37,9 @@ def sdpa(
 ) -> Tensor:
     """Return SDPA with a mask in any floating dtype, under forward-mode AD and `torch.func` transforms, too."""
     mask = fit_mask(mask, q.dtype)
+    if mask is not None and mask.dtype == torch.bool and q.device.type == "cuda":
+        # In half precision, cuDNN (9.19) gives queries whose keys a boolean mask all forbids the mean of the values.
+        mask = additive(mask, q.dtype)
     if not is_transformed():
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
     with sdpa_kernel(SDPBackend.MATH):

@@ -65,7 +65,7 @@ def test_stored_bits_equal_those_of_the_cpu_kernel(
     drop: Drop, mask_type: str, causal: bool, ratio: float, max_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bits of one head at a time or of all, of rows that keep all keys if they would lose them all."""
-    monkeypatch.setattr(triton_launch, "MAX_BITS", max_bits)
+    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     case = Case(drop, "renormalize", mask_type, causal=causal, seqlen_q=37, ratio=ratio, batch_heads=(1, 2))
     expected = torch.empty(2, 37, drop.seqlen_k)
     MaskFiller(case.spec, (1, *expected.shape), case.mask, causal=causal).fill(expected, 0, 0)
@@ -81,7 +81,7 @@ def test_stored_bits_of_inverse_rescaling_are_the_dropped_keys_alone(
     max_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The softmax runs over all allowed keys, so the bits hold neither masks nor causality."""
-    monkeypatch.setattr(triton_launch, "MAX_BITS", max_bits)
+    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     drop = Drop("block", 3, (7, 9), 2)
     case = Case(drop, "inverse", "rows", causal=True, seqlen_q=37, batch_heads=(1, 2))
     # No row loses all its keys without masks, so the CPU kernel's mask holds the drops alone.
@@ -99,8 +99,8 @@ def _unpacked_bits(case: Case, keep_scale: float | None, heads_at_once: int) -> 
     heads: list[Tensor] = []
     for first_bh, bits in attention.drop_bits(torch.empty(attention.saved_shape, dtype=torch.int32)):
         assert (first_bh, len(bits)) == (len(heads), heads_at_once)
-        heads += list((bits[..., None] >> torch.arange(32)) & 1)
-    return torch.stack(heads).flatten(2).expand(-1, q.shape[2], -1).bool()
+        heads += list((bits.transpose(1, 2)[..., None] >> torch.arange(32)) & 1)
+    return torch.stack(heads).flatten(2)[:, : q.shape[2]].expand(-1, q.shape[2], -1).bool()
 
 
 @needs_triton
@@ -108,7 +108,7 @@ def _unpacked_bits(case: Case, keep_scale: float | None, heads_at_once: int) -> 
 def test_the_backward_pass_makes_bits_again_only_if_they_are_not_saved(
     max_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_launch, "MAX_BITS", max_bits)
+    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     calls: list[int] = []
     drop_bits = TritonAttention.drop_bits
 
@@ -126,7 +126,7 @@ def test_the_backward_pass_makes_bits_again_only_if_they_are_not_saved(
 @pytest.mark.parametrize("drop", [Drop("element"), Drop("column")], ids=str)
 def test_fake_tensors_match_real_ones(drop: Drop, max_bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compilers rely on the shapes, strides and dtypes of both passes' results."""
-    monkeypatch.setattr(triton_launch, "MAX_BITS", max_bits)
+    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
     case = Case(drop, "renormalize", batch_heads=(1, 2))
     q, k, v = (tensor.detach() for tensor in (case.q, case.k, case.v))
     inputs: Any = q, k, v, None, *case.spec.flatten(), "triton", None, False, 0.25, False, 0, False
@@ -145,7 +145,7 @@ def test_blocks_shrink_until_they_fit_in_shared_memory(monkeypatch: pytest.Monke
 
     from harness.attention.kernels import triton_kernels
 
-    block_sizes: list[int] = []
+    block_sizes: list[tuple[int, int]] = []
 
     class SmallSharedMemory:
         def __init__(self, kernel: Any) -> None:
@@ -153,8 +153,8 @@ def test_blocks_shrink_until_they_fit_in_shared_memory(monkeypatch: pytest.Monke
 
         def __getitem__(self, grid: tuple[int, int]) -> Callable[..., None]:
             def launch(*args: Any, **constants: Any) -> None:
-                block_sizes.append(max(constants["BLOCK_M"], constants["BLOCK_N"]))
-                if block_sizes[-1] > 32:
+                block_sizes.append((constants["BLOCK_M"], constants["BLOCK_N"]))
+                if max(block_sizes[-1]) > 32:
                     raise OutOfResources(10**6, 10**5, "shared memory")
                 self.kernel[grid](*args, **constants)
 
@@ -163,7 +163,7 @@ def test_blocks_shrink_until_they_fit_in_shared_memory(monkeypatch: pytest.Monke
     for name in KERNELS:
         monkeypatch.setattr(triton_kernels, name, SmallSharedMemory(getattr(triton_kernels, name)))
     Case(Drop("element"), "renormalize", batch_heads=(1, 1)).assert_matches_eager("triton")
-    assert block_sizes == [64, 32] * 3
+    assert block_sizes == [(64, 64), (64, 32), (32, 32)] * 2 + [(32, 64), (32, 32)]
 
 
 @needs_triton

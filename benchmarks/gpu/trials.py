@@ -1,0 +1,55 @@
+"""Trials per hour on one GPU: four processes that share it, against one.
+
+``python -m benchmarks.gpu.trials`` prints the rows as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from benchmarks.measure import Measurement
+
+TRIALS_AT_A_TIME = 4
+SEEDS = 3
+LIMIT = 0.5
+
+
+def gpu_trials() -> list[Measurement]:
+    """Run the suite quickstart with one and with several trials at a time; none without a GPU."""
+    if not torch.cuda.is_available():
+        print("gpu-trials: skipped: torch finds no GPU", file=sys.stderr)
+        return []
+    together, alone = (seconds_of(count) for count in (TRIALS_AT_A_TIME, 1))
+    name = f"quickstart, {SEEDS} seeds, {TRIALS_AT_A_TIME} trials at a time on {torch.cuda.get_device_name()}"
+    return [
+        Measurement(name, "1 trial at a time", together / alone, LIMIT, round(together, 1), round(alone, 1), "s")
+    ]  # fmt: skip
+
+
+def seconds_of(count: int) -> float:
+    """Return the seconds of a run, from the command to the table."""
+    with TemporaryDirectory() as folder:
+        options = ["--seeds", str(SEEDS), "--device", "cuda", "--parallel", str(count)]
+        environment = {"DROPBENCH_DB": f"sqlite:///{Path(folder, 'runs.db')}"}
+        start = time.perf_counter()
+        _run(options, folder, environment)
+        return time.perf_counter() - start
+
+
+def _run(options: list[str], folder: str, environment: dict[str, str]) -> None:
+    import os
+
+    command = [sys.executable, "-m", "dropbench", "run", "quickstart", *options]
+    subprocess.run(command, cwd=folder, env=os.environ | environment, stdout=sys.stderr, check=True)
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(measured) for measured in gpu_trials()]))

@@ -1,0 +1,88 @@
+"""On a GPU, the Triton kernels compute the function of torch operations in double precision on the CPU."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from harness.attention.kernels import triton_launch
+from harness.attention.reference.sdpa import plain_attention
+from harness.attention.reference.units import Rescale
+from tests.harness.attention.attention_case import Case, Drop
+
+pytestmark = pytest.mark.skipif(
+    find_spec("triton") is None or not torch.cuda.is_available(), reason="there is no GPU, or Triton is not installed"
+)
+
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
+"""Of the difference's norm over the reference's."""
+DROPS = [
+    Drop("element"), Drop("element", 3), Drop("element", 33, seqlen_k=192), Drop("column", 2, seqlen_k=260),
+    Drop("block", 3, (7, 9), 2), Drop("block", 1, (8, 16), 0, 128),
+]  # fmt: skip
+RESCALES: list[Rescale] = ["renormalize", "inverse"]
+MASKS = [("none", False), ("none", True), ("padding", False), ("rows", True), ("additive", False)]
+CASES = [
+    *itertools.product(DROPS, RESCALES, MASKS, TOLERANCES, (24, 64, 128, 256), (128, 200)),
+]  # fmt: skip
+random.Random(0).shuffle(CASES)
+
+
+def _in_double(case: Case) -> list[torch.Tensor]:
+    for name in ("q", "k", "v"):
+        setattr(case, name, getattr(case, name).detach().double().requires_grad_())
+    case.d_out = case.d_out.double()
+    if case.mask is not None and case.mask.dtype != torch.bool:
+        case.mask = case.mask.double()
+    return case.run("eager")
+
+
+def _on_gpu(case: Case) -> list[torch.Tensor]:
+    for name in ("q", "k", "v"):
+        setattr(case, name, getattr(case, name).detach().cuda().requires_grad_())
+    case.d_out = case.d_out.cuda()
+    case.mask = None if case.mask is None else case.mask.cuda()
+    return [tensor.cpu().double() for tensor in case.run("triton")]
+
+
+def _assert_equal(make: list[Case], tolerance: float) -> None:
+    for actual, expected in zip(_on_gpu(make[0]), _in_double(make[1]), strict=True):
+        assert (actual - expected).norm() <= tolerance * expected.norm()
+
+
+@pytest.mark.parametrize("number", range(96))
+def test_kernels_match_double_precision(number: int) -> None:
+    drop, rescale, (mask, causal), dtype, head_dim, seqlen_q = CASES[number]
+    cases = [
+        Case(drop, rescale, mask, causal=causal, dtype=dtype, head_dim=head_dim, seqlen_q=seqlen_q) for _ in range(2)
+    ]
+    _assert_equal(cases, TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_heads_in_turns_match_double_precision(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits of few heads at a time, in two streams, several times: a race would change some results."""
+    cases = [Case(Drop("element", 2), "renormalize", "rows", dtype=dtype, head_dim=64, seqlen_q=256, batch_heads=(8, 8))
+             for _ in range(2)]  # fmt: skip
+    together = _on_gpu(cases[0])
+    monkeypatch.setattr(triton_launch, "_max_bits", lambda q: 1)
+    for _ in range(10):
+        assert all(map(torch.equal, together, (tensor.cpu().double() for tensor in cases[0].run("triton"))))
+    _assert_equal(cases, TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_queries_without_an_allowed_key_give_zero(dtype: torch.dtype) -> None:
+    q, k, v = (torch.randn(2, 3, 40, 64, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
+    mask = torch.ones(2, 1, 40, 40, dtype=torch.bool, device="cuda")
+    mask[:, :, 0] = False
+    out = plain_attention(q, k, v, mask=mask)
+    assert not out[:, :, 0].any()
+    d_q, *_ = torch.autograd.grad(out.float().square().sum(), (q, k, v))
+    assert not d_q[:, :, 0].any()
+    assert out[:, :, 1:].any()
+    assert d_q.isfinite().all()
