@@ -26,10 +26,12 @@ def seed_all(seed: int) -> None:
     """Seed every generator that models and augmentations draw from: Python's, NumPy's, torch's on each device."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    # `torch.manual_seed` would format a call stack per kind of accelerator that is not in use: milliseconds a step.
+    torch.default_generator.manual_seed(seed)
     if _has_accelerator():
-        torch.manual_seed(seed)
-    else:  # `manual_seed` would format a call stack per kind of accelerator at every step
-        torch.default_generator.manual_seed(seed)
+        module = torch.get_device_module()
+        if not getattr(module, "_is_in_bad_fork", bool)():  # a data loading process, which must not use the device
+            getattr(module, "manual_seed_all", module.manual_seed)(seed)
 
 
 @contextmanager

@@ -36,10 +36,9 @@ PEER_COMMIT = "a329625"
 PEER = f"16 random bits per decision in every pass, commit {PEER_COMMIT}"
 """The last kernels that drew their decisions in each pass, and looked for rows without a kept key in the first."""
 NOTE = """Instructions of a thread in machine code for compute capability 9.0, per attention weight: bfloat16, head
-dimension 64, 1,024 tokens, unit `element`, `renormalize`, no mask. They depend on the version of Triton. No GPU has run
-these kernels, so this says nothing of their speed. A pass counts its loop. A training step of the stored bits also
-counts the kernels that make the bits, once, as the backward pass reads those of the forward pass; where the bits of a
-call take more than 128 MiB, they are made twice. `nothing dropped` is the floor."""
+dimension 64, 1,024 tokens, unit `element`, `renormalize`, no mask. They depend on the version of Triton. A pass counts
+its loop. A training step of the stored bits also counts the kernels that make and transpose the bits, once, as the
+backward pass reads those of the forward pass; longer inputs make them twice. `nothing dropped` is the floor."""
 PASSES = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
 MASK_KERNELS = "drop_bits_kernel", "transposed_bits_kernel"
 CAPABILITY, HEAD_DIM, TOKENS, LIMIT = 90, 64, 1024, 0.5
@@ -159,7 +158,7 @@ def main(design: str) -> None:
     if design in DESIGNS and design != "stored_bits":
         from benchmarks.gpu import designs
 
-        vars(triton_kernels)["load_dropped"] = getattr(designs, design)
+        vars(triton_kernels).update(load_words=designs.counters, unpack_words=getattr(designs, design))
     q = torch.zeros(1, 2, TOKENS, HEAD_DIM, dtype=torch.bfloat16)
     spec = sample_spec("element", 0.3, 1, TOKENS)
     compiled = compile_kernels(TritonAttention(q, q, q, None, spec, None, causal=False, scale=0.125), CAPABILITY)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from ctypes import c_int32
 from functools import cache
 from importlib.util import find_spec
@@ -28,6 +29,8 @@ ROW_PADDING = 128
 MAX_BITS = 2**25
 """Bytes of stored decisions at a time, 1 bit per query and key: at most these or, if they are more, half the bytes of
 the queries or the decisions of one head. So the memory of a call grows linearly with its length."""
+MAX_GRID = 2**16 - 1
+"""Heads per launch, CUDA's limit."""
 LANES = 2
 """Streams that take turns where not all bits are stored at a time: multiprocessors that one leaves idle, as it has no
 blocks left, work for the other."""
@@ -140,9 +143,10 @@ class TritonAttention:
         out = self.q.new_empty(batch, seqlen_q, heads, self.v.shape[-1]).transpose(1, 2)
         lse = self.q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
         saved = self.q.new_empty(self.saved_shape, dtype=torch.int32)
-        for first_bh, bits in self.drop_bits(saved):
-            tensors = self.q, self.k, self.v, out, lse, self.mask, bits
-            self._launch(triton_kernels.fwd_kernel, seqlen_q, tensors, out.stride(), bits, first_bh)
+        with torch.cuda.device_of(self.q), closing(self.drop_bits(saved)) as parts:
+            for first_bh, bits in parts:
+                tensors = self.q, self.k, self.v, out, lse, self.mask, bits
+                self._launch(triton_kernels.fwd_kernel, seqlen_q, tensors, out.stride(), bits, first_bh)
         return out, lse, saved
 
     def backward(self, d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,32 +156,37 @@ class TritonAttention:
         q, k, v, mask = self.q, self.k, self.v, self.mask
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
         delta = torch.empty_like(lse)
-        for first_bh, bits in [(0, saved)] if len(saved) else self.drop_bits(saved):
-            tensors = q, k, v, d_out, out, lse, delta, mask, bits, dq
-            strides = *d_out.stride(), *out.stride()
-            self._launch(triton_kernels.bwd_dq_kernel, q.shape[2], tensors, strides, bits, first_bh)
-            transposed = self._transposed(bits)
-            tensors = q, k, v, d_out, lse, delta, mask, transposed, dk, dv
-            self._launch(
-                triton_kernels.bwd_dkdv_kernel, k.shape[2], tensors, d_out.stride(), transposed, first_bh,
-                over_keys=True,
-            )  # fmt: skip
+        with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=len(saved) > 0)) as parts:
+            for first_bh, bits in parts:
+                tensors = q, k, v, d_out, out, lse, delta, mask, bits, dq
+                strides = *d_out.stride(), *out.stride()
+                self._launch(triton_kernels.bwd_dq_kernel, q.shape[2], tensors, strides, bits, first_bh)
+                transposed = self._transposed(bits)
+                tensors = q, k, v, d_out, lse, delta, mask, transposed, dk, dv
+                self._launch(
+                    triton_kernels.bwd_dkdv_kernel, k.shape[2], tensors, d_out.stride(), transposed, first_bh,
+                    over_keys=True,
+                )  # fmt: skip
         return dq, dk, dv
 
-    def drop_bits(self, saved: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def drop_bits(self, saved: Tensor, *, made: bool = False) -> Generator[tuple[int, Tensor]]:
         """Yield the bits of some heads at a time, int32 (heads, words, rows), and the first of these heads.
 
         They are slices of `saved`, shaped as `saved_bits_shape` says, or of buffers for some heads if it has none; then
-        the consumer's kernels, too, run in a lane in turn.
+        the consumer's kernels, too, run in a lane in turn. If they are `made`, `saved` has them all.
         """
+        num_bh = self.q.shape[0] * self.q.shape[1]
+        if made:
+            yield from ((first_bh, saved[first_bh:][:MAX_GRID]) for first_bh in range(0, num_bh, MAX_GRID))
+            return
         from harness.attention.kernels.triton_drop_mask import drop_bits_kernel, window_starts_kernel
 
-        spec, num_bh, rows = self.spec, self.q.shape[0] * self.q.shape[1], self.stored_rows
+        spec, rows = self.spec, self.stored_rows
         window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
         starts_rows = 1 if spec.unit == "column" else self.q.shape[2]
         bytes_per_head = 4 * self.row_words * (rows + (starts_rows if window > 1 else 0))
         lanes = 1 if len(saved) else LANES
-        max_heads = max(1, min(num_bh, _max_bits(self.q) // (lanes * bytes_per_head)))
+        max_heads = max(1, min(num_bh, MAX_GRID, _max_bits(self.q) // (lanes * bytes_per_head)))
         buffers = saved[None] if len(saved) else saved.new_empty(lanes, max_heads, self.row_words, rows)
         starts = saved.new_empty(lanes, max_heads, starts_rows, self.row_words) if window > 1 else buffers
         seed = int(spec.philox_seed)

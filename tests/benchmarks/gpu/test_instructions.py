@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Generator
 
 import pytest
 import torch
+from torch import Tensor
 
 from benchmarks.gpu import instructions
 from harness.attention.kernels.triton_launch import TritonAttention
@@ -25,17 +27,20 @@ def test_designs_drop_each_key_by_itself_at_the_ratio(design: str, monkeypatch: 
     from benchmarks.gpu import designs
     from harness.attention.kernels import triton_kernels
 
-    monkeypatch.setattr(triton_kernels, "load_dropped", getattr(designs, design))
+    monkeypatch.setattr(triton_kernels, "load_words", designs.counters)
+    monkeypatch.setattr(triton_kernels, "unpack_words", getattr(designs, design))
     q, v = torch.zeros(1, 2, 64, 16), torch.eye(64).expand(1, 2, 64, 64)
     spec = sample_spec("element", 0.3, 1, 64)
     attention = TritonAttention(q, q, v, None, spec, None, causal=False, scale=1.0)
-    seeds_and_threshold = torch.zeros(2, 64, 4, dtype=torch.int32)
-    seeds_and_threshold[:, 0, :3] = torch.tensor([1, 2, 77])
-    monkeypatch.setattr(attention, "drop_bits", lambda saved: iter([(0, seeds_and_threshold)]))
+    monkeypatch.setattr(attention, "drop_bits", _no_bits)
     dropped = (attention.forward()[0] == 0).float().flatten(0, 2)
     assert dropped.mean().item() == pytest.approx(77 / 256, abs=0.02)
     assert torch.corrcoef(dropped.T).fill_diagonal_(0).abs().max() < 0.5
     assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.7
+
+
+def _no_bits(saved: Tensor) -> Generator[tuple[int, Tensor]]:
+    yield 0, saved
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +109,16 @@ def test_the_backward_pass_makes_bits_again_only_if_they_are_not_saved(
     max_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triton_launch, "_max_bits", lambda q: max_bits)
-    calls: list[int] = []
+    calls: list[str] = []
     drop_bits = TritonAttention.drop_bits
 
-    def counted(self: TritonAttention, saved: Tensor) -> Iterator[tuple[int, Tensor]]:
-        calls.append(len(saved))
-        return drop_bits(self, saved)
+    def counted(self: TritonAttention, saved: Tensor, *, made: bool = False) -> Generator[tuple[int, Tensor]]:
+        calls.append("found" if made else "made")
+        return drop_bits(self, saved, made=made)
 
     monkeypatch.setattr(TritonAttention, "drop_bits", counted)
     Case(Drop("element", 3), "renormalize", "padding", batch_heads=(2, 1)).assert_matches_eager("triton")
-    assert calls == ([0, 0] if max_bits == 1 else [2])
+    assert calls == ["made", "made" if max_bits == 1 else "found"]
 
 
 @needs_triton
