@@ -57,8 +57,8 @@ def _draw_starts(offs_row, offs_word, bh, draws):
         # A Philox block decides eight keys: keys 2i and 2i + 1 by the low and the high half of word i.
         words = _philox((offs_word * 4 + byte).to(tl.uint32), row, bh.to(tl.uint32), stream, k0, k1)
         for i in tl.static_range(4):
-            sums = (words[i] & 0x7FFF7FFF) + low_complement
-            kept = (kept >> 1) | (((words[i] & sums) | (complement & (words[i] | sums))) & 0x80008000)
+            added = (words[i] & 0x7FFF7FFF) + low_complement
+            kept = (kept >> 1) | (((words[i] & added) | (complement & (words[i] | added))) & 0x80008000)
     # So far, even keys are in the low half and odd ones in the high half: exchange the middle quarters of ever
     # smaller parts.
     starts = kept ^ UINT32_MAX
@@ -77,72 +77,63 @@ def _exchange_quarters(words, WIDTH: tl.constexpr, SECOND: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
-def window_starts_kernel(Starts, starts_rows, row_words, seed_lo, seed_hi, stream, threshold, first_bh,
-                         BLOCK_M: tl.constexpr, BLOCK_WORDS: tl.constexpr):  # fmt: skip
+def window_starts_kernel(Starts, Valid, starts_rows, row_words, seed_lo, seed_hi, stream, threshold, first_bh,
+                         UNIT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_WORDS: tl.constexpr):  # fmt: skip
     """Store the window starts of BLOCK_M queries and 32 · BLOCK_WORDS keys of one head.
 
-    Starts is int32, (heads, starts_rows, row_words), of the heads from `first_bh` (b · H + h) on.
+    Starts is int32, (heads, starts_rows, row_words), of the heads from `first_bh` (b · H + h) on; Valid is int32,
+    (row_words,).
     """
     bh = tl.program_id(2)
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     offs_word = tl.program_id(1) * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
     starts = _draw_starts(offs_m, offs_word, first_bh + bh, (seed_lo, seed_hi, stream, threshold))
+    starts = _valid_starts(starts, Valid, offs_word, row_words, UNIT)
     tl.store(Starts + (bh.to(tl.int64) * starts_rows + offs_m) * row_words + offs_word,
              starts.to(tl.int32, bitcast=True), mask=(offs_m < starts_rows) & (offs_word < row_words))  # fmt: skip
 
 
 @triton.jit
-def _starts(starts_args, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Return words of window starts, uint32 (BLOCK_M, words), drawn if WINDOW is 1; words before key 0 have none.
-
-    `starts_args` is a pointer to the first stored word of each row and the row, both (BLOCK_M, 1), the head, and what
-    `_draw_starts` draws with; offs_word is (1, words).
-    """
-    starts_ptrs, offs_row, bh, draws = starts_args
-    seqlen_k, row_words, grid_h, grid_w, num_prefix_tokens = drop_spec
-    if WINDOW == 1:
-        starts = _draw_starts(offs_row, offs_word, bh, draws)
-    else:
-        starts = tl.load(starts_ptrs + offs_word, mask=(offs_word >= 0) & (offs_word < row_words), other=0)
-        starts = starts.to(tl.uint32, bitcast=True)
+def _valid_starts(starts, Valid, offs_word, row_words, UNIT: tl.constexpr):
+    """Return the starts of windows that fit in the grid of keys, if there is one."""
     if UNIT == BLOCK:
-        # Only windows that fit in the grid.
-        bit = tl.arange(0, 32)[None, None, :]
-        offs_n = offs_word[:, :, None] * 32 + bit
-        cell = offs_n - num_prefix_tokens
-        valid = (
-            (cell >= 0) & (offs_n < seqlen_k) & (cell // grid_w <= grid_h - WINDOW) & (cell % grid_w <= grid_w - WINDOW)
-        )
-        starts &= tl.sum(valid.to(tl.uint32) << bit.to(tl.uint32), axis=2)
+        starts &= tl.load(Valid + offs_word, mask=offs_word < row_words, other=0).to(tl.uint32, bitcast=True)
     return starts
 
 
 @triton.jit
-def _dilate_right(starts_args, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the window starts and the WINDOW - 1 <= 32 keys to the right of each; arguments as in `_starts`."""
-    words = _starts(starts_args, offs_word, drop_spec, UNIT, WINDOW)
-    if WINDOW > 1:
-        previous = _starts(starts_args, offs_word - 1, drop_spec, UNIT, WINDOW)
-        shifted = (words.to(tl.uint64) << 32) | previous.to(tl.uint64)
-        dilated = shifted
-        for _ in tl.static_range(WINDOW - 1):
-            shifted = shifted << 1
-            dilated |= shifted
-        words = (dilated >> 32).to(tl.uint32)
-    return words
+def _load_starts(starts_ptrs, offs_word, row_words):
+    """Load words of window starts, uint32 (BLOCK_M, words); words before key 0 have none.
+
+    `starts_ptrs` points to the first word of each row, (BLOCK_M, 1); offs_word is (1, words).
+    """
+    starts = tl.load(starts_ptrs + offs_word, mask=(offs_word >= 0) & (offs_word < row_words), other=0)
+    return starts.to(tl.uint32, bitcast=True)
 
 
 @triton.jit
-def _dilate(starts_args, offs_word, drop_spec, UNIT: tl.constexpr, WINDOW: tl.constexpr):
-    """Return the dropped keys as words; arguments as in `_starts`."""
-    words = _dilate_right(starts_args, offs_word, drop_spec, UNIT, WINDOW)
+def _dilate_right(starts_ptrs, offs_word, row_words, WINDOW: tl.constexpr):
+    """Return the window starts and the WINDOW - 1 <= 32 keys to the right of each; arguments as in `_load_starts`."""
+    words = _load_starts(starts_ptrs, offs_word, row_words)
+    previous = _load_starts(starts_ptrs, offs_word - 1, row_words)
+    shifted = (words.to(tl.uint64) << 32) | previous.to(tl.uint64)
+    dilated = shifted
+    for _ in tl.static_range(WINDOW - 1):
+        shifted = shifted << 1
+        dilated |= shifted
+    return (dilated >> 32).to(tl.uint32)
+
+
+@triton.jit
+def _dilate(starts_ptrs, offs_word, row_words, grid_w, UNIT: tl.constexpr, WINDOW: tl.constexpr):
+    """Return the dropped keys as words; arguments as in `_load_starts`."""
+    words = _dilate_right(starts_ptrs, offs_word, row_words, WINDOW)
     if UNIT == BLOCK:
-        grid_w = drop_spec[3]
         for row in tl.static_range(1, WINDOW):
             # Keys `row` grid rows up: their word consists of the ends of two words.
             word_shift, bit_shift = (row * grid_w) // WORD_BITS, ((row * grid_w) % WORD_BITS).to(tl.uint64)
-            high = _dilate_right(starts_args, offs_word - word_shift, drop_spec, UNIT, WINDOW)
-            low = _dilate_right(starts_args, offs_word - word_shift - 1, drop_spec, UNIT, WINDOW)
+            high = _dilate_right(starts_ptrs, offs_word - word_shift, row_words, WINDOW)
+            low = _dilate_right(starts_ptrs, offs_word - word_shift - 1, row_words, WINDOW)
             both = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
             words |= ((both << bit_shift) >> 32).to(tl.uint32)
     return words
@@ -178,11 +169,11 @@ def _masked(offs_m, offs_word, seqlen_q, seqlen_k, mask_args, MASK_TYPE: tl.cons
     return tl.sum((allowed == 0).to(tl.uint32) << bit.to(tl.uint32), axis=2)
 
 
-@triton.jit(do_not_specialize=["num_prefix_tokens", "seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
+@triton.jit(do_not_specialize=["seed_lo", "seed_hi", "stream", "threshold", "first_bh"])
 def drop_bits_kernel(
-    Starts, Bits, Mask, MaskRowMax, starts_rows, bits_rows, row_words, stride_bits_word, stride_mb, stride_mh,
+    Starts, Valid, Bits, Mask, MaskRowMax, starts_rows, bits_rows, row_words, stride_bits_word, stride_mb, stride_mh,
     stride_mm, stride_mn, stride_maxb, stride_maxh, stride_maxm, num_heads, seqlen_k, masked_logit_gap,
-    masked_logit_max, grid_h, grid_w, num_prefix_tokens, seed_lo, seed_hi, stream, threshold, first_bh,
+    masked_logit_max, grid_w, seed_lo, seed_hi, stream, threshold, first_bh,
     UNIT: tl.constexpr, WINDOW: tl.constexpr, INVERSE: tl.constexpr, MASK_TYPE: tl.constexpr, IS_CAUSAL: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_WORDS: tl.constexpr,
 ):  # fmt: skip
@@ -191,7 +182,7 @@ def drop_bits_kernel(
     Unless INVERSE, rows whose allowed keys are all dropped keep all of them. Bits is int32, (heads, row_words,
     stride_bits_word) with `bits_rows` queries in its last axis, all padded. With WINDOW 1 the starts are drawn here.
     Otherwise, Starts is int32, (heads, starts_rows, row_words). Row 0 of the starts belongs to all queries if it is the
-    only one. The seed, the stream and the threshold are uint32 passed as int32.
+    only one. Valid is as in `window_starts_kernel`.
     """
     off_bh = tl.program_id(1).to(tl.int64)
     offs_m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
@@ -199,17 +190,19 @@ def drop_bits_kernel(
     Mask += off_b * stride_mb + off_h * stride_mh
     MaskRowMax += off_b * stride_maxb + off_h * stride_maxh
     mask_args = (Mask, stride_mm, stride_mn, MaskRowMax, stride_maxm, masked_logit_gap, masked_logit_max)
-    drop_spec = (seqlen_k, row_words, grid_h, grid_w, num_prefix_tokens)
     offs_row = tl.minimum(offs_m, starts_rows - 1)
     draws = (seed_lo, seed_hi, stream, threshold)
     starts_ptrs = Starts + (off_bh * starts_rows + offs_row) * row_words
-    starts_args = (starts_ptrs, offs_row, first_bh + tl.program_id(1), draws)
     bits_ptrs = Bits + off_bh * row_words * stride_bits_word + offs_m
     kept = tl.zeros([BLOCK_M, BLOCK_WORDS], tl.uint32)
     for first_word in range(0, row_words, BLOCK_WORDS):
         offs_word = first_word + tl.arange(0, BLOCK_WORDS)[None, :]
         in_bounds = (offs_m < stride_bits_word) & (offs_word < row_words)
-        words = _dilate(starts_args, offs_word, drop_spec, UNIT, WINDOW)
+        if WINDOW == 1:
+            words = _draw_starts(offs_row, offs_word, first_bh + tl.program_id(1), draws)
+            words = _valid_starts(words, Valid, offs_word, row_words, UNIT)
+        else:
+            words = _dilate(starts_ptrs, offs_word, row_words, grid_w, UNIT, WINDOW)
         if not INVERSE:
             words |= _out_of_reach(offs_m, offs_word, seqlen_k, IS_CAUSAL)
             masked = words

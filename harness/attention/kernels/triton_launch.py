@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 from ctypes import c_int32
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -196,10 +196,13 @@ class TritonAttention:
         block_m, block_words = self._bits_block()
         sizes = (
             starts_rows, min(rows, self.q.shape[2]), self.row_words, rows, *self.mask_strides, self.q.shape[1],
-            self.k.shape[2], *self.masked_logits, *(spec.grid or (1, 1)), spec.num_prefix_tokens,
+            self.k.shape[2], *self.masked_logits, spec.grid[1] if spec.grid else 1,
         )  # fmt: skip
-        blocks = {"BLOCK_M": block_m, "BLOCK_WORDS": block_words}
-        constants = {"UNIT": UNITS.index(spec.unit), "WINDOW": window, **self.mask_constants, **blocks}
+        unit, blocks = {"UNIT": UNITS.index(spec.unit)}, {"BLOCK_M": block_m, "BLOCK_WORDS": block_words}
+        constants = {**unit, "WINDOW": window, **self.mask_constants, **blocks}
+        valid = buffers
+        if spec.unit == "block" and spec.grid:
+            valid = _valid_starts(*spec.grid, window, spec.num_prefix_tokens, self.row_words, self.q.device)
         with Lanes(self.q.device, lanes) as streams:
             for turn, first_bh in enumerate(range(0, num_bh, max_heads)):
                 heads = min(max_heads, num_bh - first_bh)
@@ -209,9 +212,10 @@ class TritonAttention:
                     if window > 1:
                         grid = -(-starts_rows // block_m), -(-self.row_words // block_words), heads
                         launch(
-                            window_starts_kernel, grid, (starts[lane],), (starts_rows, self.row_words), numbers, blocks
-                        )
-                    tensors = starts[lane], bits, self.mask, self.mask_row_max
+                            window_starts_kernel, grid, (starts[lane], valid), (starts_rows, self.row_words), numbers,
+                            {**unit, **blocks},
+                        )  # fmt: skip
+                    tensors = starts[lane], valid, bits, self.mask, self.mask_row_max
                     launch(drop_bits_kernel, (-(-rows // block_m), heads, 1), tensors, sizes, numbers, constants)
                     yield first_bh, bits
 
@@ -256,3 +260,13 @@ class TritonAttention:
                     raise
             else:
                 return
+
+
+@lru_cache(maxsize=64)
+def _valid_starts(
+    grid_h: int, grid_w: int, window: int, num_prefix_tokens: int, row_words: int, device: torch.device
+) -> Tensor:
+    """Return the keys whose windows fit in the grid as 32-bit words, int32 (row_words,)."""
+    cell = torch.arange(32 * row_words) - num_prefix_tokens
+    valid = (cell >= 0) & (cell // grid_w <= grid_h - window) & (cell % grid_w <= grid_w - window)
+    return (valid.view(-1, 32).long() << torch.arange(32)).sum(dim=1).to(torch.int32).to(device)
