@@ -16,8 +16,8 @@ from benchmarks.attention import attention
 from benchmarks.campaign import campaign
 from benchmarks.database.queue import queue
 from benchmarks.database.tables import tables
-from benchmarks.gpu.attention import gpu_attention
-from benchmarks.gpu.instructions import NOTE, gpu_instructions
+from benchmarks.gpu import attention as gpu
+from benchmarks.gpu import instructions
 from benchmarks.gpu.trials import gpu_trials
 from benchmarks.learned_dropout import learned_dropout
 from benchmarks.measure import Measurement
@@ -40,9 +40,9 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "quickstart": quickstart,
     "campaign": campaign,
     "attention": attention,
-    "gpu-attention": gpu_attention,
+    "gpu-attention": gpu.gpu_attention,
     "gpu-trials": gpu_trials,
-    "gpu-instructions": gpu_instructions,
+    "gpu-instructions": instructions.gpu_instructions,
     "steps": steps,
     "class-token": class_token,
     "regularizers": regularizers,
@@ -57,6 +57,7 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "queue": queue,
     "tables": tables,
 }
+NOTES = {"gpu-attention": gpu.NOTE, "gpu-instructions": instructions.NOTE}
 HEAD = """# Benchmarks
 
 `python -m benchmarks [NAME…] --write` runs benchmarks and rewrites their sections. Times are medians of interleaved
@@ -102,8 +103,8 @@ def section(name: str, found: list[Measurement]) -> str:
     skipped = [f"- {one.detail['model']}: {reason}" for one in found for reason in one.detail.get("skipped", ())]
     if skipped:
         lines += ["", "Skipped:", "", *skipped]
-    if name == "gpu-instructions":
-        lines += ["", NOTE]
+    if name in NOTES:
+        lines += ["", NOTES[name]]
     return "\n".join(lines)
 
 

@@ -23,6 +23,9 @@ LENGTHS = {1024: 32, 4096: 64, 16384: 128}
 BATCH, HEADS, HEAD_DIM = 8, 16, 64
 LIMIT, MEMORY_LIMIT = 1.15, 1.05
 FLASH = "FlashAttention-2, nothing dropped"
+NOTE = """\
+Time on the GPU, from CUDA graphs, except "one call at a time", which includes the launches from Python and a wait
+after each step. FlashAttention-2 is the one in torch; torch itself chooses cuDNN for these shapes on an H100."""
 
 
 def gpu_attention() -> list[Measurement]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -38,17 +39,11 @@ def seconds_of(count: int) -> float:
     """Return the seconds of a run, from the command to the table."""
     with TemporaryDirectory() as folder:
         options = ["--seeds", str(SEEDS), "--device", "cuda", "--parallel", str(count)]
-        environment = {"DROPBENCH_DB": f"sqlite:///{Path(folder, 'runs.db')}"}
+        environment = os.environ | {"DROPBENCH_DB": f"sqlite:///{Path(folder, 'runs.db')}"}
+        command = [sys.executable, "-m", "dropbench", "run", "quickstart", *options]
         start = time.perf_counter()
-        _run(options, folder, environment)
+        subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=True)
         return time.perf_counter() - start
-
-
-def _run(options: list[str], folder: str, environment: dict[str, str]) -> None:
-    import os
-
-    command = [sys.executable, "-m", "dropbench", "run", "quickstart", *options]
-    subprocess.run(command, cwd=folder, env=os.environ | environment, stdout=sys.stderr, check=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""The custom operations under torch.compile."""
+"""The custom operations under torch.compile and dispatch modes, and calls without them."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.attention import dispatch
 from harness.attention.kernels.c_library import load_library
@@ -58,6 +60,41 @@ def test_fake_tensors_match_real_ones(drop: Drop, kernel: str, detached: bool, t
     outputs = torch.ops.dropbench.drop_attention(*inputs)
     backward_inputs = case.d_out, *outputs, *inputs
     check(torch.ops.dropbench.drop_attention_backward.default, backward_inputs, test_utils="test_faketensor")
+
+
+class Seen(TorchDispatchMode):
+    """Records the operations that run."""
+
+    def __init__(self, names: set[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names = names
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rescale", ["renormalize", "inverse"])
+def test_dispatch_modes_see_the_operations_and_change_no_bit(rescale: Rescale) -> None:
+    """Without a mode, torch's dispatcher is left out."""
+    skip_without_compiler(dispatch.FUSED)
+    results, names = [], set[str]()
+    for mode in (Seen(names), nullcontext()):
+        case = Case(DROPS[0], rescale, "rows", seqlen_q=200)
+        with mode:
+            out = dispatch.drop_attention(case.q, case.k, case.v, case.spec, rescale, 0.4, mask=case.mask)
+            results.append([out, *torch.autograd.grad(out, (case.q, case.k, case.v), case.d_out)])
+    assert {"dropbench::drop_attention", "dropbench::drop_attention_backward"} <= names
+    assert all(map(torch.equal, *results))
+
+
+def test_second_derivatives_are_refused() -> None:
+    skip_without_compiler(dispatch.FUSED)
+    case = Case(DROPS[0], "renormalize", seqlen_q=200)
+    out = dispatch.drop_attention(case.q, case.k, case.v, case.spec, "renormalize", 0.4)
+    (gradient,) = torch.autograd.grad(out.square().sum(), case.q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
 
 
 def skip_without_compiler(kernel: str) -> None:

@@ -1,0 +1,84 @@
+"""A kernel that was compiled for the same sizes is found again, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from harness.attention.kernels import triton_runtime
+from harness.attention.kernels.triton_runtime import Lanes, launch
+
+GRID = 4, 2, 1
+
+
+class Kernel:
+    """Like a kernel of Triton: a launch returns what it compiled, which takes the constants by position."""
+
+    arg_names = ("Tensor", "size", "seed", "BLOCK", "UNIT")
+
+    def __init__(self) -> None:
+        self.compilations: list[dict[str, Any]] = []
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Any:
+        def compile_and_launch(*args: Any, UNIT: int, BLOCK: int, **options: int) -> Compiled:
+            self.compilations.append(options)
+            compiled = Compiled(self)
+            compiled[grid](*args, BLOCK, UNIT)
+            return compiled
+
+        return compile_and_launch
+
+
+class Compiled:
+    """What a kernel compiled."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, int, int]) -> Any:
+        def run(*args: Any) -> None:
+            self.kernel.launches.append((grid, *args))
+
+        return run
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_runtime, "_compiled", {})
+
+
+def test_equal_sizes_reuse_a_compiled_kernel_with_new_numbers() -> None:
+    kernel, tensor = Kernel(), torch.zeros(64)
+    for seed in (5, 7):
+        launch(kernel, GRID, (tensor,), (16,), (seed,), {"UNIT": 1, "BLOCK": 32}, num_warps=4)
+    assert kernel.compilations == [{"num_warps": 4}]
+    assert kernel.launches == [(GRID, tensor, 16, seed, 32, 1) for seed in (5, 7)]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"sizes": (17,)}, {"unit": 2}, {"warps": 8}, {"dtype": torch.float16}, {"start": 1}], ids=str
+)
+def test_whatever_a_kernel_is_specialized_for_compiles_it_again(changed: dict[str, Any]) -> None:
+    kernel = Kernel()
+    for change in ({}, changed):
+        tensor = torch.zeros(64, dtype=change.get("dtype", torch.float32))[change.get("start", 0) :]
+        constants = {"UNIT": change.get("unit", 1), "BLOCK": 32}
+        launch(
+            kernel, GRID, (tensor,), change.get("sizes", (16,)), (5,), constants, num_warps=change.get("warps", 4)
+        )  # fmt: skip
+    assert len(kernel.compilations) == len(kernel.launches) == 2
+
+
+def test_the_number_of_remembered_kernels_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_runtime, "MAX_COMPILED", 3)
+    for size in range(10):
+        launch(Kernel(), GRID, (torch.zeros(64),), (size,), (5,), {"UNIT": 1, "BLOCK": 32})
+        assert 0 < len(triton_runtime._compiled) <= 3
+
+
+def test_lanes_on_a_cpu_are_the_current_stream() -> None:
+    with Lanes(torch.device("cpu"), 2) as streams, streams[0], streams[1]:
+        assert not streams.streams
