@@ -239,17 +239,17 @@ class _Attention(torch.autograd.Function):
         return *kernel.backward(d_out, out, lse, saved), *(None,) * (2 + len(ctx.constants))
 
 
+PLAIN_TENSORS = Tensor, torch.nn.Parameter
+
+
 def _attention(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Call the operation: through torch's dispatcher where something follows its calls, such as a compiler."""
-    followed = (
+    """Call the operation: through torch's dispatcher if something watches operations, such as a compiler."""
+    watched = (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None
         or torch._C._len_torch_dispatch_stack() > 0
         or not all(type(tensor) in PLAIN_TENSORS for tensor in inputs[:3])
     )
-    call: Any = torch.ops.dropbench.drop_attention if followed else _Attention.apply
+    call: Any = torch.ops.dropbench.drop_attention if watched else _Attention.apply
     results: tuple[Tensor, Tensor, Tensor] = call(*inputs)
     return results
-
-
-PLAIN_TENSORS = Tensor, torch.nn.Parameter

@@ -28,7 +28,7 @@ ROW_PADDING = 128
 """Stored decisions are padded to multiples of it, so that no block reads past them."""
 MAX_BITS = 2**25
 """Bytes of stored decisions at a time, 1 bit per query and key: at most these or, if they are more, half the bytes of
-the queries or the decisions of one head. So the memory of a call grows linearly with its length."""
+the queries, or the decisions of a head per lane. So the memory of many heads grows linearly with their length."""
 MAX_GRID = 2**16 - 1
 """Heads per launch, CUDA's limit."""
 LANES = 2

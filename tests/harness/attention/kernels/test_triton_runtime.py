@@ -33,7 +33,7 @@ class Kernel:
 
 
 class Compiled:
-    """What a kernel compiled."""
+    """The compiled form: takes all arguments by position."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
