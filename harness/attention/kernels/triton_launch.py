@@ -21,9 +21,9 @@ MAX_WINDOW = 33
 MAX_HEAD_DIM = 256
 """Limited by the shared memory of a multiprocessor."""
 BLOCKS = (128, 64, 8, 3), (64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2)
-"""Queries or keys of a program, keys or queries of a step of its loop, warps, and stages, as they were fastest on an
-H100: the first for head dimensions above 64, the second up to 64, the third in float32, the fourth there for keys, and
-above 128; or the next that fit in a multiprocessor's shared memory."""
+"""Queries or keys of a program, keys or queries of a step of its loop, warps, and stages: in half precision the first
+for head dimensions above 64 and the second up to 64, as was fastest on an H100; in float32 the third, and the fourth in
+the pass over keys; above 128 the fourth. If they do not fit in a multiprocessor's shared memory, the next."""
 ROW_PADDING = 128
 """Stored decisions are padded to multiples of it, so that no block reads past them."""
 MAX_BITS = 2**25
