@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.triton_runtime import Lanes, launch
+from harness.attention.kernels.triton_runtime import lanes, launch
 from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
 from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
@@ -35,7 +35,7 @@ LANES = 2
 """Streams that take turns where not all bits are stored at a time: multiprocessors that one leaves idle, as it has no
 blocks left, work for the other."""
 BITS_BLOCK = 32, 32
-"""Queries and at most so many words, of 32 keys each, per step of the kernels that store decisions."""
+"""Queries, and at most how many words of 32 keys each, per step of the kernels that store decisions."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -129,8 +129,8 @@ class TritonAttention:
         }  # fmt: skip
         self.constants: dict[str, Any] = {
             **self.mask_constants, "BLOCK_D": block_d, "BLOCK_DV": block_dv, "PRECISION": "ieee" if exact else "tf32",
-            "EVEN": (q.shape[3], v.shape[3]) == (block_d, block_dv) and not shape[2] % 64 and not shape[3] % 64,
         }  # fmt: skip
+        self.even_dims = (q.shape[3], v.shape[3]) == (block_d, block_dv)
         largest = max(block_d, block_dv)
         self.first_block = 3 if largest > 128 else 2 if q.dtype == torch.float32 else 0 if largest > 64 else 1
 
@@ -185,10 +185,10 @@ class TritonAttention:
         window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
         starts_rows = 1 if spec.unit == "column" else self.q.shape[2]
         bytes_per_head = 4 * self.row_words * (rows + (starts_rows if window > 1 else 0))
-        lanes = 1 if len(saved) else LANES
-        max_heads = max(1, min(num_bh, MAX_GRID, _max_bits(self.q) // (lanes * bytes_per_head)))
-        buffers = saved[None] if len(saved) else saved.new_empty(lanes, max_heads, self.row_words, rows)
-        starts = saved.new_empty(lanes, max_heads, starts_rows, self.row_words) if window > 1 else buffers
+        num_lanes = 1 if len(saved) else LANES
+        max_heads = max(1, min(num_bh, MAX_GRID, _max_bits(self.q) // (num_lanes * bytes_per_head)))
+        buffers = saved[None] if len(saved) else saved.new_empty(num_lanes, max_heads, self.row_words, rows)
+        starts = saved.new_empty(num_lanes, max_heads, starts_rows, self.row_words) if window > 1 else buffers
         seed = int(spec.philox_seed)
         # Of each, the kernels get the low 32 bits as a signed integer.
         words = seed, seed >> 32, spec.stream, int(start_threshold(seed, spec.stream, spec.start_prob))
@@ -200,13 +200,13 @@ class TritonAttention:
         )  # fmt: skip
         unit, blocks = {"UNIT": UNITS.index(spec.unit)}, {"BLOCK_M": block_m, "BLOCK_WORDS": block_words}
         constants = {**unit, "WINDOW": window, **self.mask_constants, **blocks}
-        valid = buffers
+        valid = buffers  # not read
         if spec.unit == "block" and spec.grid:
             valid = _valid_starts(*spec.grid, window, spec.num_prefix_tokens, self.row_words, self.q.device)
-        with Lanes(self.q.device, lanes) as streams:
+        with lanes(self.q.device, num_lanes) as streams:
             for turn, first_bh in enumerate(range(0, num_bh, max_heads)):
                 heads = min(max_heads, num_bh - first_bh)
-                lane, numbers = turn % lanes, (*draws, first_bh)
+                lane, numbers = turn % num_lanes, (*draws, first_bh)
                 bits = buffers[lane, first_bh if len(saved) else 0 :][:heads]
                 with streams[lane]:
                     if window > 1:
@@ -251,7 +251,8 @@ class TritonAttention:
         first = max(self.first_block, 3) if over_keys and self.q.dtype == torch.float32 else self.first_block
         for own, step, warps, stages in BLOCKS[first:]:
             block_m, block_n = (step, own) if over_keys else (own, step)
-            constants = {**self.constants, "BLOCK_M": block_m, "BLOCK_N": block_n}
+            even = not self.q.shape[2] % block_m and not self.k.shape[2] % block_n and self.even_dims
+            constants = {**self.constants, "EVEN": even, "BLOCK_M": block_m, "BLOCK_N": block_n}
             grid = -(-size // own), heads, 1
             try:
                 launch(kernel, grid, tensors, sizes, (first_bh,), constants, num_warps=warps, num_stages=stages)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -40,29 +40,20 @@ def launch(
         _compiled[key] = compiled, tuple(constants[name] for name in kernel.arg_names if name in constants)
 
 
-class Lanes:
-    """Context in which work may be distributed over streams; it starts after, and ends before, that of the current one.
+@contextmanager
+def lanes(device: torch.device, count: int) -> Iterator[list[AbstractContextManager[Any]]]:
+    """Yield a context per lane: a stream whose work starts after, and ends before, that of the current stream.
 
-    ``streams[i]`` is the context of stream i; on a CPU, or for one lane, that of the current stream. Tensors that
-    several streams use must live outside.
+    On a CPU, or for one lane, it is the current stream. Tensors that several lanes use must live outside.
     """
-
-    def __init__(self, device: torch.device, count: int) -> None:
-        self.streams = _side_streams(device.index, count) if device.type == "cuda" and count > 1 else []
-
-    def __enter__(self) -> Lanes:
-        for stream in self.streams:
-            stream.wait_stream(torch.cuda.current_stream(stream.device))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for stream in self.streams:
-            torch.cuda.current_stream(stream.device).wait_stream(stream)
-
-    def __getitem__(self, lane: int) -> AbstractContextManager[Any]:
-        return torch.cuda.stream(self.streams[lane]) if self.streams else nullcontext()
+    streams = _side_streams(device.index, count) if device.type == "cuda" and count > 1 else []
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        yield [torch.cuda.stream(stream) for stream in streams] or [nullcontext()] * count
+    finally:
+        for stream in streams:
+            torch.cuda.current_stream(device).wait_stream(stream)
 
 
 @cache

@@ -167,6 +167,27 @@ def test_blocks_shrink_until_they_fit_in_shared_memory(monkeypatch: pytest.Monke
 
 
 @needs_triton
+@pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(64, 128), (128, 192), (192, 128), (128, 65)])
+@pytest.mark.parametrize("head_dim", [24, 64, 128])
+def test_loads_are_unchecked_only_where_all_tiles_are_within_bounds(
+    seqlen_q: int, seqlen_k: int, head_dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches: list[dict[str, Any]] = []
+    monkeypatch.setattr(triton_launch, "launch", lambda *args, **options: launches.append(args[-1]))
+    q, k = (torch.zeros(1, 1, size, head_dim, dtype=torch.float16) for size in (seqlen_q, seqlen_k))
+    spec = Case(Drop("element", seqlen_k=seqlen_k), "renormalize").spec
+    attention = TritonAttention(q, k, k, None, spec, None, causal=False, scale=1.0)
+    out, *rest = attention.forward()
+    attention.backward(out, out, *rest)
+    passes = [constants for constants in launches if "EVEN" in constants]
+    assert len(passes) == 3
+    for constants in passes:
+        fits = seqlen_q % constants["BLOCK_M"] == seqlen_k % constants["BLOCK_N"] == 0 and head_dim in (64, 128)
+        assert constants["EVEN"] == fits
+        assert max(constants["BLOCK_M"], constants["BLOCK_N"]) == (128 if head_dim == 128 else 64)
+
+
+@needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "capability", "max_kib"),

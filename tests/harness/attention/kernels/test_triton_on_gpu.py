@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
 
+from harness.attention.backends import Backend
 from harness.attention.kernels import triton_launch
 from harness.attention.reference.sdpa import plain_attention
 from harness.attention.reference.units import Rescale
@@ -26,53 +28,46 @@ DROPS = [
 ]  # fmt: skip
 RESCALES: list[Rescale] = ["renormalize", "inverse"]
 MASKS = [("none", False), ("none", True), ("padding", False), ("rows", True), ("additive", False)]
-CASES = [
-    *itertools.product(DROPS, RESCALES, MASKS, TOLERANCES, (24, 64, 128, 256), (128, 200)),
-]  # fmt: skip
+CASES = list(itertools.product(DROPS, RESCALES, MASKS, TOLERANCES, (24, 64, 128, 256), (128, 192, 200)))
 random.Random(0).shuffle(CASES)
 
 
-def _in_double(case: Case) -> list[torch.Tensor]:
-    for name in ("q", "k", "v"):
-        setattr(case, name, getattr(case, name).detach().double().requires_grad_())
-    case.d_out = case.d_out.double()
-    if case.mask is not None and case.mask.dtype != torch.bool:
-        case.mask = case.mask.double()
-    return case.run("eager")
+def _results(case: Case, name: Backend, **to: Any) -> list[torch.Tensor]:
+    """Return the results of a backend for the tensors of a case after `Tensor.to`, in double precision on the CPU."""
+    for tensor in ("q", "k", "v"):
+        setattr(case, tensor, getattr(case, tensor).detach().to(**to).requires_grad_())
+    case.d_out = case.d_out.to(**to)
+    if case.mask is not None:
+        case.mask = case.mask.to(**(to if case.mask.is_floating_point() else {"device": to["device"]}))
+    return [result.cpu().double() for result in case.run(name)]
 
 
-def _on_gpu(case: Case) -> list[torch.Tensor]:
-    for name in ("q", "k", "v"):
-        setattr(case, name, getattr(case, name).detach().cuda().requires_grad_())
-    case.d_out = case.d_out.cuda()
-    case.mask = None if case.mask is None else case.mask.cuda()
-    return [tensor.cpu().double() for tensor in case.run("triton")]
-
-
-def _assert_equal(make: list[Case], tolerance: float) -> None:
-    for actual, expected in zip(_on_gpu(make[0]), _in_double(make[1]), strict=True):
+def _assert_match(on_gpu: list[torch.Tensor], case: Case, tolerance: float) -> None:
+    for actual, expected in zip(on_gpu, _results(case, "eager", device="cpu", dtype=torch.double), strict=True):
         assert (actual - expected).norm() <= tolerance * expected.norm()
 
 
 @pytest.mark.parametrize("number", range(96))
 def test_kernels_match_double_precision(number: int) -> None:
     drop, rescale, (mask, causal), dtype, head_dim, seqlen_q = CASES[number]
-    cases = [
+    on_gpu, in_double = (
         Case(drop, rescale, mask, causal=causal, dtype=dtype, head_dim=head_dim, seqlen_q=seqlen_q) for _ in range(2)
-    ]
-    _assert_equal(cases, TOLERANCES[dtype])
+    )
+    _assert_match(_results(on_gpu, "triton", device="cuda"), in_double, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_heads_in_turns_match_double_precision(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bits of few heads at a time, in two streams, several times: a race would change some results."""
-    cases = [Case(Drop("element", 2), "renormalize", "rows", dtype=dtype, head_dim=64, seqlen_q=256, batch_heads=(8, 8))
-             for _ in range(2)]  # fmt: skip
-    together = _on_gpu(cases[0])
+    on_gpu, in_double = (
+        Case(Drop("element", 2), "renormalize", "rows", dtype=dtype, head_dim=64, seqlen_q=256, batch_heads=(8, 8))
+        for _ in range(2)
+    )
+    together = _results(on_gpu, "triton", device="cuda")
     monkeypatch.setattr(triton_launch, "_max_bits", lambda q: 1)
     for _ in range(10):
-        assert all(map(torch.equal, together, (tensor.cpu().double() for tensor in cases[0].run("triton"))))
-    _assert_equal(cases, TOLERANCES[dtype])
+        assert all(map(torch.equal, together, _results(on_gpu, "triton", device="cuda")))
+    _assert_match(together, in_double, TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)

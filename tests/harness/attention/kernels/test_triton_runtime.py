@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from harness.attention.kernels import triton_runtime
-from harness.attention.kernels.triton_runtime import Lanes, launch
+from harness.attention.kernels.triton_runtime import launch
 
 GRID = 4, 2, 1
 
@@ -77,8 +77,3 @@ def test_the_number_of_remembered_kernels_is_limited(monkeypatch: pytest.MonkeyP
     for size in range(10):
         launch(Kernel(), GRID, (torch.zeros(64),), (size,), (5,), {"UNIT": 1, "BLOCK": 32})
         assert 0 < len(triton_runtime._compiled) <= 3
-
-
-def test_lanes_on_a_cpu_are_the_current_stream() -> None:
-    with Lanes(torch.device("cpu"), 2) as streams, streams[0], streams[1]:
-        assert not streams.streams
