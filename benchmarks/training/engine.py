@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.measure import Measurement, compare
 from harness.attention.kernels.cpu_bernoulli import fast_bernoulli
+from harness.attention.kernels.cpu_sgemm import fast_sgemm
 from harness.runs.run_directory import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
@@ -100,7 +101,7 @@ class Ours:
     def run(self) -> None:
         """Some more steps."""
         self.left = self.steps
-        with suppress(_EnoughError), fast_bernoulli():  # as `run_trial`
+        with suppress(_EnoughError), fast_bernoulli(), fast_sgemm():  # as `run_trial`
             self.engine.train_phase()
             raise AssertionError("it has ended")
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from harness.attention import masked
 from harness.attention.backends import Backend, select_backend
-from harness.attention.kernels import cpu_fused
+from harness.attention.kernels import cpu_fused, cpu_sgemm
 from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
 from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
@@ -24,7 +24,7 @@ from harness.attention.reference.sdpa import autocast, sdpa, with_causal
 from harness.attention.reference.units import Rescale
 
 MIN_FUSED_PAIRS = 2**11
-"""(query, key) pairs per head: below this, torch's kernel with a mask costs less than a fused kernel."""
+"""(query, key) pairs per head: with fewer, torch's kernel with a mask costs less than a fused kernel with MKL."""
 
 
 def drop_attention(
@@ -110,7 +110,8 @@ def _select_kernel(
         return TRITON
     if shares_rows and should_gather(q.shape[2], k.shape[2]):
         return GATHERED
-    if drops_keys and (q.shape[2] * k.shape[2] < MIN_FUSED_PAIRS or not cpu_fused.supports(q)):
+    is_short = q.shape[2] * k.shape[2] < MIN_FUSED_PAIRS and not cpu_sgemm.is_used()
+    if drops_keys and (is_short or not cpu_fused.supports(q)):
         return STORED if is_small else MASKED
     return FUSED
 

@@ -89,7 +89,7 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         if training and self.views is not None:
             pixels, labels = self.views.batch([torch.from_numpy(images[index]) for index in indices], indices)
         else:
-            pixels = torch.stack([self.fit(torch.from_numpy(images[index]), training) for index in indices])
+            pixels = self.fit_all(images, indices, training)
             if training:
                 pixels = augmentation.random_crop_flip(pixels, self.recipe.crop_padding, self.recipe.flip)
                 if self.randaugment is not None:
@@ -102,6 +102,14 @@ class ImageClassification(Classifier, ImageClassificationSpec):
         if training and (self.recipe.mixup or self.recipe.cutmix):
             return augmentation.mixup_cutmix(pixels, labels, len(self.classes), self.recipe.mixup, self.recipe.cutmix)
         return pixels, labels
+
+    def fit_all(self, images: Any, indices: Sequence[int], training: bool) -> Tensor:
+        """Return some images as (B, C, size, size) uint8, each as by `fit`."""
+        size = self.recipe.image_size
+        if isinstance(images, np.ndarray) and images.shape[1:3] == (size, size) and not self.recipe.resized_crop:
+            batch = torch.from_numpy(images[list(indices)]).permute(0, 3, 1, 2)  # one copy for all
+            return batch.expand(-1, self.recipe.channels, -1, -1).contiguous()
+        return torch.stack([self.fit(torch.from_numpy(images[index]), training) for index in indices])
 
     def fit(self, image: Tensor, training: bool) -> Tensor:
         """Return an image (H, W, C) uint8 as (C, size, size) uint8: a random resized crop or the center crop.

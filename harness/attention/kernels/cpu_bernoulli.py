@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.c_library import load_function, load_library
+from harness.attention.kernels.c_library import load_function, load_library, overridden
 
 CHECKED = (0.1, 0.5, 1 / 3, 1.0)
 """Probabilities with which draws are compared to torch's before any is replaced."""
@@ -28,15 +27,8 @@ def fast_bernoulli() -> Iterator[None]:
     if not _draws_equal():
         yield
         return
-    library = torch.library.Library("aten", "IMPL")
-    try:
-        with warnings.catch_warnings():
-            # Torch warns that its own kernel is overridden, which is meant.
-            warnings.simplefilter("ignore", UserWarning)
-            library.impl("bernoulli_.float", draw_bernoulli, "CPU", allow_override=True)
+    with overridden("bernoulli_.float", draw_bernoulli):
         yield
-    finally:
-        library._destroy()
 
 
 def draw_bernoulli(out: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Tensor:

@@ -15,10 +15,15 @@ static inline float dot(const float *a, const float *b, int64_t count) {
     return sum;
 }
 
+/* The largest float; none is NaN. */
 static inline float largest(Floats x) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)x);
+#else
     float max = -INFINITY;
     for (int l = 0; l < WIDTH; l++) max = x[l] > max ? x[l] : max;
     return max;
+#endif
 }
 
 /* Add -inf to the logits of dropped keys. */
@@ -72,7 +77,7 @@ static float exponentiate(float *logits, const uint8_t *bits, int64_t key, int64
     }
     float new_max = largest(lane_max), sum = 0.0f;
     float origin = new_max == -INFINITY ? 0.0f : new_max;
-    float rescale = exponential(splat(*row_max - origin))[0];
+    float rescale = *row_max == -INFINITY ? 0.0f : exponential(splat(*row_max - origin))[0];
     for (int64_t j = 0; j < keys; j += WIDTH) {
         Floats p = exponential(load(logits + j) - origin);
         lane_sum += p;

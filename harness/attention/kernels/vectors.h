@@ -4,6 +4,7 @@
 #include <string.h>
 
 #if defined(__AVX512F__)
+#include <immintrin.h>
 enum { WIDTH = 16 };
 typedef uint16_t Bits; /* one per float */
 #define BIT_OF_EACH {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}

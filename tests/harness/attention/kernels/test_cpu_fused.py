@@ -13,6 +13,7 @@ from harness.attention.backends import backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.c_library import load_function
 from harness.attention.kernels.cpu_masks import BUFFERS
+from harness.attention.kernels.cpu_sgemm import sgemm
 from harness.attention.reference.sdpa import attention_weights
 from harness.attention.reference.units import Rescale
 from tests.harness.attention import attention_case
@@ -25,7 +26,7 @@ DROPS_AND_RESCALES = [
 
 pytestmark = [
     needs_compiler,
-    pytest.mark.skipif(cpu_fused.SGEMM is None, reason="torch's BLAS has no function sgemm_"),
+    pytest.mark.skipif(sgemm() is None, reason="torch's BLAS has no function sgemm_"),
 ]
 
 
@@ -138,7 +139,7 @@ def test_expanded_inputs_match_eager() -> None:
 
 
 def test_without_a_blas_function_the_others_compute_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_fused, "SGEMM", None)
+    monkeypatch.setattr(cpu_fused, "sgemm", lambda: None)
     Case(DROPS[0], "renormalize").assert_matches_eager("cpu")
     Case(DROPS[0], "inverse").assert_matches_eager("eager")
     Case(DROPS[0], "detached").assert_matches_eager("eager")
