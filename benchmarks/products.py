@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from benchmarks.measure import Measurement, compare
-from harness.attention.kernels.cpu_sgemm import is_used, mm
+from harness.attention.kernels.cpu_sgemm import is_used, multiply
 
 LAYERS = {"ViT on digits": (1088, 64, 192), "ViT-S at 224 px": (3152, 384, 1152), "BERT-small": (2048, 512, 2048)}
 """Model → tokens of a batch, and inputs and outputs of a linear layer."""
@@ -34,7 +34,7 @@ def _measure(model: str, tokens: int, inputs: int, outputs: int) -> list[Measure
     size = f"{tokens}×{inputs}×{outputs}"
     return [
         compare(
-            f"{what}, {model}, {size}", partial(mm, a, b), "torch.mm", partial(torch.mm, a, b),
+            f"{what}, {model}, {size}", partial(multiply, a, b), "torch.mm", partial(torch.mm, a, b),
             limit=LIMIT, rounds=ROUNDS, detail={"threads": torch.get_num_threads()},
         )
         for what, (a, b) in factors.items()

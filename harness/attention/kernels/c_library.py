@@ -19,7 +19,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -62,13 +62,18 @@ def build_error(name: str) -> str:
 
 @contextmanager
 def overridden(operation: str, function: Callable[..., object]) -> Iterator[None]:
-    """Let a function compute an operation of torch on CPUs, such as ``mm``, in all threads."""
+    """Let a function compute an operation of torch on CPUs, such as ``mm``, in all threads.
+
+    The function gets torch's own kernel before the operation's arguments.
+    """
+    kernel = torch.library.get_kernel(f"aten::{operation}", "CPU")
+    torchs = partial(kernel.call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
     library = torch.library.Library("aten", "IMPL")
     try:
         with warnings.catch_warnings():
             # Torch warns that its own kernel is overridden, which is meant.
             warnings.simplefilter("ignore", UserWarning)
-            library.impl(operation, function, "CPU", allow_override=True)
+            library.impl(operation, partial(function, torchs), "CPU", allow_override=True)
         yield
     finally:
         library._destroy()

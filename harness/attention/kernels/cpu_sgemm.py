@@ -7,7 +7,7 @@ half the time here. Elsewhere, and without a C compiler, nothing changes.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -67,24 +67,24 @@ def fast_sgemm() -> Iterator[None]:
     if not is_used():
         yield
         return
-    with overridden("mm", mm), overridden("addmm", addmm):
+    with overridden("mm", _mm), overridden("addmm", _addmm):
         yield
 
 
-def mm(a: Tensor, b: Tensor) -> Tensor:
-    """Compute a (m, k) @ b (k, n) as `torch.mm`."""
-    product = _multiply(a, b)
-    return torch.mm(a, b, out=a.new_empty(0)) if product is None else product
+def _mm(torchs: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
+    product = multiply(a, b)
+    return torchs(a, b) if product is None else product
 
 
-def addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Compute beta · bias + alpha · a (m, k) @ b (k, n) as `torch.addmm`."""
+def _addmm(
+    torchs: Callable[..., Tensor], bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     is_plain = beta == alpha == 1 and bias.dtype == torch.float32 and bias.dim() == 1 and bias.stride(0) == 1
-    product = _multiply(a, b, bias) if is_plain else None
-    return torch.addmm(bias, a, b, beta=beta, alpha=alpha, out=a.new_empty(0)) if product is None else product
+    product = multiply(a, b, bias) if is_plain else None
+    return torchs(bias, a, b, beta=beta, alpha=alpha) if product is None else product
 
 
-def _multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor | None:
+def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor | None:
     """Return a (m, k) @ b (k, n) + bias (n); None for tensors that the kernel does not support, and small ones."""
     if not a.dtype == b.dtype == torch.float32 or not a.dim() == b.dim() == 2:
         return None
