@@ -143,7 +143,18 @@ def _run_until_done(
                 progress.print_line(f"Waiting: workers of other command lines use all worker slots ({plan.parallel}).")
                 reported_wait = True
             used = time.process_time() - used_before
-            time.sleep(max(POLL_INTERVAL_S, used / MAX_POLL_SHARE, time.monotonic() - start))
+            interval = max(POLL_INTERVAL_S, used / MAX_POLL_SHARE, time.monotonic() - start)
+            _wait_for_news(store, settings, interval)
+
+
+def _wait_for_news(store: Store, settings: Settings, interval: float) -> None:
+    """Wait for the interval, or until the workers of this process have exited: then they are done, or dead."""
+    workers = [row for row in store.open_submissions() if _is_mine(row) and slots.is_alive(settings.runs, row.id)]
+    time.sleep(POLL_INTERVAL_S)
+    if workers:
+        _wait(settings, workers, interval - POLL_INTERVAL_S)
+    else:
+        time.sleep(interval - POLL_INTERVAL_S)
 
 
 def _request_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
@@ -161,6 +172,7 @@ def _request_stop(store: Store, ids: Sequence[str]) -> list[SubmissionRow]:
 
 
 def _wait(settings: Settings, submissions: Sequence[SubmissionRow], timeout: float = math.inf) -> None:
+    """Wait until no worker is alive, or for the timeout."""
     deadline = time.monotonic() + timeout
     while any(slots.is_alive(settings.runs, row.id) for row in submissions) and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_S / 4)
