@@ -15,7 +15,7 @@
 
 /* A tile has up to 14 rows of two vectors: 28 of the 32 registers. Blocks of b have up to DEPTH rows and COLUMNS
    columns, in panels of PANEL columns; those of a, up to TILES tiles of rows. */
-enum { WIDTH = 16, ROWS = 14, PANEL = 2 * WIDTH, DEPTH = 384, COLUMNS = 512, TILES = 8, MIN_CHUNK = 64 };
+enum { WIDTH = 16, ROWS = 14, PANEL = 2 * WIDTH, DEPTH = 384, COLUMNS = 512, TILES = 8, AHEAD = 16, MIN_CHUNK = 64 };
 
 /* c (m, n) = alpha * a @ b + beta * c + bias, row-major; a transposed matrix is stored as its transpose. */
 typedef struct {
@@ -57,29 +57,37 @@ INLINE void transpose(__m512 x[WIDTH]) {
     }
 }
 
-/* Copy a block of b (depth, columns) to a panel (depth, PANEL), with zeros to the end of the last vector. */
-static void pack(const float *b, int64_t stride, int32_t transposed, int64_t depth, int64_t columns, float *panel) {
-    for (int64_t j = 0; j < columns; j += WIDTH) {
-        int64_t width = min(WIDTH, columns - j);
-        if (!transposed) {
-            for (int64_t k = 0; k < depth; k++)
-                _mm512_store_ps(panel + k * PANEL + j, _mm512_maskz_loadu_ps(first_lanes(width), b + k * stride + j));
-            continue;
-        }
-        for (int64_t k = 0; k < depth; k += WIDTH) {
-            __m512 x[WIDTH];
-            int64_t rows = min(WIDTH, depth - k);
-            for (int64_t i = 0; i < WIDTH; i++)
-                x[i] = i < width ? _mm512_maskz_loadu_ps(first_lanes(rows), b + (j + i) * stride + k) : _mm512_setzero_ps();
-            transpose(x);
-            for (int64_t i = 0; i < rows; i++) _mm512_store_ps(panel + (k + i) * PANEL + j, x[i]);
+/* Copy a block of b (depth, columns) to panels (depth, PANEL), with zeros to the end of the last vector. */
+static void pack(const float *b, int64_t stride, int64_t depth, int64_t columns, float *panels) {
+    for (int64_t j = 0; j < columns; j += PANEL, panels += depth * PANEL) {
+        __mmask16 lanes = first_lanes(columns - j), last = first_lanes(columns > j + WIDTH ? columns - j - WIDTH : 0);
+        for (int64_t k = 0; k < depth; k++) {
+            const float *row = b + k * stride + j;
+            __builtin_prefetch(row + AHEAD * stride);
+            __builtin_prefetch(row + AHEAD * stride + WIDTH);
+            _mm512_store_ps(panels + k * PANEL, _mm512_maskz_loadu_ps(lanes, row));
+            _mm512_store_ps(panels + k * PANEL + WIDTH, _mm512_maskz_loadu_ps(last, row + WIDTH));
         }
     }
 }
 
+/* The same of a block that is stored as its transpose. */
+static void pack_transposed(const float *b, int64_t stride, int64_t depth, int64_t columns, float *panels) {
+    for (int64_t j = 0; j < columns; j += WIDTH)
+        for (int64_t k = 0; k < depth; k += WIDTH) {
+            __m512 x[WIDTH];
+            __mmask16 lanes = first_lanes(depth - k);
+            for (int64_t i = 0; i < WIDTH; i++)
+                x[i] = j + i < columns ? _mm512_maskz_loadu_ps(lanes, b + (j + i) * stride + k) : _mm512_setzero_ps();
+            transpose(x);
+            for (int64_t i = 0; i < WIDTH && k + i < depth; i++)
+                _mm512_store_ps(panels + (j / PANEL * depth + k + i) * PANEL + j % PANEL, x[i]);
+        }
+}
+
 /* Compute a tile of c. All but the lengths and strides are constants where this is inlined. */
-INLINE void compute_tile(const int rows, const int vectors, const int transposed, const Product *part, const float *panel,
-                         int64_t depth) {
+INLINE void compute_tile(const int rows, const int vectors, const int transposed, const Product *part,
+                         const float *panel, int64_t depth) {
     const float *a = part->a, *bias = part->bias;
     int64_t stride = part->stride_a;
     __m512 acc[ROWS][2];
@@ -113,9 +121,9 @@ INLINE void compute_tile(const int rows, const int vectors, const int transposed
 }
 
 typedef void (*Tile)(const Product *part, const float *panel, int64_t depth);
-#define DEFINE(rows, vectors, transposed)                                                               \
+#define DEFINE(rows, vectors, transposed)                                                                          \
     static void tile_##rows##_##vectors##_##transposed(const Product *part, const float *panel, int64_t depth) { \
-        compute_tile(rows, vectors, transposed, part, panel, depth);                                    \
+        compute_tile(rows, vectors, transposed, part, panel, depth);                                               \
     }
 #define DEFINE_ALL(rows) DEFINE(rows, 1, 0) DEFINE(rows, 1, 1) DEFINE(rows, 2, 0) DEFINE(rows, 2, 1)
 DEFINE_ALL(1) DEFINE_ALL(2) DEFINE_ALL(3) DEFINE_ALL(4) DEFINE_ALL(5) DEFINE_ALL(6) DEFINE_ALL(7)
@@ -154,9 +162,7 @@ static void multiply(const Product *product) {
             block.c += j0;
             if (n) block.beta = 1.0f;
             block.bias = product->bias && !n ? product->bias + j0 : 0;
-            for (int64_t j = 0; j < block.n; j += PANEL)
-                pack(block.b + (product->trans_b ? j * block.stride_b : j), block.stride_b, product->trans_b, block.k,
-                     min(PANEL, block.n - j), panels + j * block.k);
+            (block.trans_b ? pack_transposed : pack)(block.b, block.stride_b, block.k, block.n, panels);
             compute_block(&block, panels);
         }
 }
@@ -165,7 +171,8 @@ static void multiply(const Product *product) {
 void sgemm(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k, const float *alpha,
            const float *a, const int *stride_a, const float *b, const int *stride_b, const float *beta, float *c,
            const int *stride_c) {
-    Product product = {b, a, 0, c, *n, *m, *k, *stride_b, *stride_a, *stride_c, *trans_b == 'T', *trans_a == 'T', *alpha, *beta};
+    Product product = {b, a, 0, c, *n, *m, *k, *stride_b, *stride_a, *stride_c,
+                       *trans_b == 'T', *trans_a == 'T', *alpha, *beta};
     multiply(&product);
 }
 
@@ -196,5 +203,6 @@ void multiply_shared(const Product *product, int32_t num_threads, Parallel paral
     int64_t rows = shared.by_columns ? product->n : product->m;
     /* Two chunks per thread: one that loses its core for a while delays the others by less. */
     int64_t chunk = (rows / (2 * num_threads) + PANEL) / PANEL * PANEL;
-    process_rows(process, &shared, rows, num_threads < 2 ? rows : chunk < MIN_CHUNK ? MIN_CHUNK : chunk, num_threads, parallel);
+    if (chunk < MIN_CHUNK) chunk = MIN_CHUNK;
+    process_rows(process, &shared, rows, num_threads > 1 ? chunk : rows, num_threads, parallel);
 }
