@@ -13,6 +13,7 @@ from harness.attention import fast_torch
 from harness.attention.kernels import cpu_sgemm
 from harness.attention.kernels.cpu_fused import FusedAttention
 from harness.attention.reference.sdpa import plain_attention
+from harness.training.environment import environment
 from tests.harness.attention.attention_case import needs_compiler
 from tests.harness.attention.kernels.test_cpu_sgemm import ignored_by_mkl
 
@@ -157,3 +158,9 @@ def test_nothing_is_replaced_elsewhere(name: str, monkeypatch: pytest.MonkeyPatc
     with fast_torch.fast_sdpa():
         attention(SHAPES[0], None)
     assert not calls
+
+
+def test_the_environment_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment(torch.device("cpu"))["sgemm"] == "dropbench"
+    monkeypatch.setattr(cpu_sgemm, "is_used", lambda: False)
+    assert "sgemm" not in environment(torch.device("cpu"))
