@@ -19,7 +19,7 @@ from harness.attention.kernels.cpu_columns import GatheredAttention, should_gath
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
 from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
 from harness.attention.reference import eager
-from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, unpack_spec
+from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, drop_nothing, unpack_spec
 from harness.attention.reference.sdpa import autocast, sdpa, with_causal
 from harness.attention.reference.units import Rescale
 
@@ -79,7 +79,7 @@ def attention_and_entropy(
 
     None if the fused kernel on CPUs does not support the call; arguments as in `drop_attention`.
     """
-    nothing = DropSpec("element", 0.0, 1, None, 0, torch.zeros((), dtype=torch.int64))
+    nothing = drop_nothing()
     if q.dtype != torch.float32 or torch.is_autocast_enabled(q.device.type):
         return None
     if mask is not None and mask.dtype != torch.bool:

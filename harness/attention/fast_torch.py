@@ -13,7 +13,7 @@ from harness.attention.kernels.c_library import load_library, overridden
 from harness.attention.kernels.cpu_bernoulli import fast_bernoulli
 from harness.attention.kernels.cpu_fused import FusedAttention
 from harness.attention.kernels.cpu_sgemm import fast_sgemm
-from harness.attention.reference.drop_masks import DropSpec
+from harness.attention.reference.drop_masks import drop_nothing
 
 MIN_MULTIPLICATIONS = 2**19
 """Attention with fewer in q kᵀ is left to torch: calling another function would take longer."""
@@ -77,6 +77,5 @@ def _is_supported(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool, scale: float | None
 ) -> FusedAttention:
-    nothing = DropSpec("element", 0.0, 1, None, 0, torch.zeros((), dtype=torch.int64))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    return FusedAttention(q, k, v, mask, nothing, 1.0, causal=causal, scale=scale)
+    return FusedAttention(q, k, v, mask, drop_nothing(), 1.0, causal=causal, scale=scale)

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
     connection = socket.socket(fileno=int(arguments[0]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     if pairs := [(task, model) for task, _, model in (pair.partition(":") for pair in arguments[2:])]:
-        gc.disable()  # collections take a quarter of the time of the imports, and find nothing
+        gc.disable()  # collections take a fifth of the time of the imports, and find nothing
         import_libraries(pairs)
         gc.freeze()  # the workers share what was imported: a collection would copy it
         gc.enable()

@@ -30,6 +30,7 @@ SOURCE_DIR = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-w")
 COMPILE_TIMEOUT_S = 120.0
 PROPERTIES = (b"vendor_id", b"model name", b"flags", b"Features", b"CPU")
+"""How lines of /proc/cpuinfo begin that name the processor and its instructions."""
 
 
 @cache

@@ -51,6 +51,11 @@ class DropSpec:
         return seed, self.unit, self.start_prob, self.window, grid, self.num_prefix_tokens, self.stream
 
 
+def drop_nothing() -> DropSpec:
+    """Return a spec that drops no key."""
+    return DropSpec("element", 0.0, 1, None, 0, torch.zeros((), dtype=torch.int64))
+
+
 def unpack_spec(
     philox_seed: Tensor, unit: str, start_prob: float, window: int, grid: list[int], num_prefix_tokens: int, stream: int
 ) -> DropSpec:

@@ -6,12 +6,17 @@ import json
 import os
 import resource
 import signal
+import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.settings import Settings
+from jobs.queue import run_loop
 from jobs.worker import slots
 from tests.patience import PATIENCE, wait
 
@@ -274,3 +279,18 @@ def test_the_debugger_opens_at_a_terminal(place: Workplace) -> None:
     assert "42" in out
     assert process.returncode == 1, err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("alive", "slept"), [([True, False], [0.2]), ([False], [0.2, 29.8])], ids=["exited", "none"])
+def test_waiting_ends_when_the_workers_have_exited(
+    alive: list[bool], slept: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds: list[float] = []
+    store: Any = SimpleNamespace(
+        open_submissions=lambda: [SimpleNamespace(id="a", host=socket.gethostname(), pid=os.getpid())]
+    )
+    monkeypatch.setattr(slots, "is_alive", lambda runs, id: alive.pop(0))
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    run_loop._wait_for_news(store, Settings(runs=tmp_path), 30.0)
+    assert seconds == slept
+    assert not alive
