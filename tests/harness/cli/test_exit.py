@@ -16,7 +16,7 @@ PROGRAM = (
 
 def end(redirected: str = "") -> subprocess.CompletedProcess[str]:
     command = f"'{sys.executable}' -c \"{PROGRAM}\" {redirected}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}  # output waits for the end
     return subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=environment)
 
 
