@@ -11,7 +11,7 @@ import triton.language as tl
 
 
 @triton.jit
-def counters(bits_args, start, end, offs_row, BLOCK: tl.constexpr):
+def counters(bits_args, start, offs_row, BLOCK: tl.constexpr):
     """Return the rows, and the number of the first word of 32 decisions, both (rows, 1)."""
     return offs_row, offs_row * 0 + start // 32
 

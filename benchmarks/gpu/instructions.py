@@ -44,8 +44,8 @@ MASK_KERNELS = "drop_bits_kernel", "transposed_bits_kernel"
 CAPABILITY, HEAD_DIM, TOKENS, LIMIT = 90, 64, 1024, 0.5
 UNSPECIALIZED = "seed_lo", "seed_hi", "stream", "threshold", "num_prefix_tokens", "first_bh"
 TYPES = {
-    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int32: "i32", torch.int8: "i8",
-    torch.uint8: "u8",
+    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32",
+    torch.int8: "i8", torch.uint8: "u8",
 }  # fmt: skip
 CLASSES = {
     "matrix": "[HI]G?MMA|WARPGROUP", "MUFU": "MUFU", "memory": "LD(?!GDEPBAR)|ST|SHFL|RED|ATOM",
@@ -167,7 +167,7 @@ def main(design: str) -> None:
 
 
 def per_weight(name: str, kernel: Any, block: dict[str, Any]) -> dict[str, float]:
-    """Return a thread's instructions per weight and class, in the loop of a pass or a whole other kernel."""
+    """Return a thread's instructions per weight and class, in a kernel's main loop or, if it has none, all of it."""
     import triton
 
     with TemporaryDirectory() as folder:
@@ -176,9 +176,10 @@ def per_weight(name: str, kernel: Any, block: dict[str, Any]) -> dict[str, float
         nvdisasm = Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
         code = subprocess.run([nvdisasm, "-c", file], capture_output=True, text=True, check=True).stdout
     lines = code.splitlines()
-    if name in MASK_KERNELS:
-        weights = 32 * block["BLOCK_WORDS"] * 32
-        lines = max(loops(lines), key=len) if name == "drop_bits_kernel" else lines
+    if name == "drop_bits_kernel":
+        lines, weights = max(loops(lines), key=len), block["BLOCK_M"] * 64
+    elif name == "transposed_bits_kernel":
+        weights = 64 * 64 * block["BLOCK_WORDS"]
     else:
         lines = next(loop for loop in loops(lines) if any("GMMA" in line for line in loop))
         weights = block["BLOCK_M"] * block["BLOCK_N"]

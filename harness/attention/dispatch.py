@@ -183,7 +183,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
     stats = q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
     if kernel == TRITON:
         saved = saved_bits_shape(q, k, mask, unpack_spec(*flat_spec), keep_scale, causal=causal)
-        return out, stats, q.new_empty(saved, dtype=torch.int32)
+        return out, stats, q.new_empty(saved, dtype=torch.int64)
     return out, stats.new_empty((4 if detached else 2, *stats.shape)), q.new_empty(0)
 
 

@@ -17,6 +17,8 @@ import triton.language as tl
 from harness.attention.kernels.triton_drop_mask import ADDITIVE, BOOLEAN, load_words, unpack_words
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+INF_BITS = tl.constexpr(0x7F800000)
+"""inf in float32."""
 
 
 @triton.jit
@@ -95,12 +97,11 @@ def fwd_kernel(
     m_i = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)
     l_i = tl.zeros([BLOCK_M, 1], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
-    words = load_words(bits_args, 0, end_n, offs_m, BLOCK_N)
     for start_n in range(0, end_n, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         k = _load_tile(K, offs_n[None, :], stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim, EVEN)
         v = _load_tile(V, offs_n[:, None], stride_vn, seqlen_k, offs_dv[None, :], stride_vd, head_dim_v, EVEN)
-        next_words = load_words(bits_args, start_n + BLOCK_N, end_n, offs_m, BLOCK_N)
+        words = load_words(bits_args, start_n, offs_m, BLOCK_N)
         qk = tl.dot(q, k, input_precision=PRECISION)
         dropped = unpack_words(words, BLOCK_N)
         qk = _masked_qk(qk, dropped, offs_m, offs_n[None, :], seqlen_q, seqlen_k, softmax_scale, mask_args, INVERSE,
@@ -113,7 +114,7 @@ def fwd_kernel(
         if INVERSE:
             p *= tl.where(dropped == 0.0, 1.0, 0.0)
         acc = acc * alpha + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
-        m_i, words = m_new, next_words
+        m_i = m_new
     # Rows without an allowed key: the output is 0, and lse = inf makes all weights 0 in the backward pass.
     is_empty = l_i == 0.0
     l_nonzero = tl.where(is_empty, 1.0, l_i)
@@ -121,6 +122,18 @@ def fwd_kernel(
     _store_tile(Out, offs_m, stride_om, seqlen_q, offs_dv[None, :], stride_od, head_dim_v, out)
     lse = tl.where(is_empty, float("inf"), m_i + tl.log2(l_nonzero))
     tl.store(Lse + off_bh * seqlen_q + offs_m, lse, mask=offs_m < seqlen_q)
+
+
+@triton.jit
+def _packed(low, high):
+    """Return two float32 as halves of an int64, which threads load in half as many instructions."""
+    low, high = low.to(tl.int32, bitcast=True), high.to(tl.int32, bitcast=True)
+    return (high.to(tl.int64) << 32) | low.to(tl.uint32, bitcast=True).to(tl.int64)
+
+
+@triton.jit
+def _low_float(packed):
+    return packed.to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -137,7 +150,7 @@ def _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE: tl.constexpr)
 
 @triton.jit(do_not_specialize=["first_bh"])
 def bwd_dq_kernel(
-    Q, K, V, DO, Out, Lse, Delta, Mask, Bits, DQ,
+    Q, K, V, DO, Out, Lse, Stats, Mask, Bits, DQ,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_dob, stride_doh, stride_dom, stride_dod,
     stride_ob, stride_oh, stride_om, stride_od,
@@ -147,9 +160,9 @@ def bwd_dq_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute dq for BLOCK_M queries of one head, and Delta, the sum of output times gradient of each query.
+    """Compute dq for BLOCK_M queries of one head, and Stats, the row statistics of each query for the pass over keys.
 
-    DQ is (B, H, T, d), contiguous.
+    DQ is (B, H, T, d), contiguous; Stats is int64, (B, H, T): delta, the sum of output times gradient, and lse.
     """
     start_m, off_bh = tl.program_id(0) * BLOCK_M, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
@@ -165,19 +178,18 @@ def bwd_dq_kernel(
     out = _load_tile(Out, offs_m, stride_om, seqlen_q, offs_dv[None, :], stride_od, head_dim_v, EVEN)
     lse = tl.load(Lse + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=float("inf"))
     delta = tl.sum(do.to(tl.float32) * out.to(tl.float32), axis=1, keep_dims=True)
-    tl.store(Delta + off_bh * seqlen_q + offs_m, delta, mask=offs_m < seqlen_q)
+    tl.store(Stats + off_bh * seqlen_q + offs_m, _packed(lse, delta), mask=offs_m < seqlen_q)
     mask_args = (Mask + off_b * stride_mb + off_h * stride_mh, stride_mm, stride_mn)
     bits_args = (Bits + tl.program_id(1).to(tl.int64) * stride_bits_h, stride_bits_word, stride_bits_row)
     end_n = seqlen_k
     if IS_CAUSAL:
         end_n = tl.minimum(seqlen_k, start_m + BLOCK_M)
     dq = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    words = load_words(bits_args, 0, end_n, offs_m, BLOCK_N)
     for start_n in range(0, end_n, BLOCK_N):
         offs_n = (start_n + tl.arange(0, BLOCK_N))[None, :]
         k = _load_tile(K, offs_n, stride_kn, seqlen_k, offs_d[:, None], stride_kd, head_dim, EVEN)
         v = _load_tile(V, offs_n, stride_vn, seqlen_k, offs_dv[:, None], stride_vd, head_dim_v, EVEN)
-        next_words = load_words(bits_args, start_n + BLOCK_N, end_n, offs_m, BLOCK_N)
+        words = load_words(bits_args, start_n, offs_m, BLOCK_N)
         qk = tl.dot(q, k, input_precision=PRECISION)
         dp = tl.dot(do, v, input_precision=PRECISION)
         dropped = unpack_words(words, BLOCK_N)
@@ -185,14 +197,13 @@ def bwd_dq_kernel(
                         IS_CAUSAL)  # fmt: skip
         _, ds = _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE)
         dq += tl.dot(ds.to(k.dtype), tl.trans(k), input_precision=PRECISION)
-        words = next_words
     DQ += off_bh.to(tl.int64) * seqlen_q * head_dim
     _store_tile(DQ, offs_m, head_dim, seqlen_q, offs_d[None, :], 1, head_dim, dq * softmax_scale)
 
 
 @triton.jit(do_not_specialize=["first_bh"])
 def bwd_dkdv_kernel(
-    Q, K, V, DO, Lse, Delta, Mask, Bits, DK, DV,
+    Q, K, V, DO, Stats, Mask, Bits, DK, DV,
     stride_qb, stride_qh, stride_qm, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_dob, stride_doh, stride_dom, stride_dod,
     stride_mb, stride_mh, stride_mm, stride_mn, stride_bits_h, stride_bits_word, stride_bits_row,
@@ -221,18 +232,17 @@ def bwd_dkdv_kernel(
     if IS_CAUSAL:
         begin_m = start_n // BLOCK_M * BLOCK_M
     dk, dv = tl.zeros([BLOCK_N, BLOCK_D], tl.float32), tl.zeros([BLOCK_N, BLOCK_DV], tl.float32)
-    words = load_words(bits_args, begin_m, seqlen_q, offs_n, BLOCK_M)
     for start_m in range(begin_m, seqlen_q, BLOCK_M):
         offs_m = start_m + tl.arange(0, BLOCK_M)
         q = _load_tile(Q, offs_m[None, :], stride_qm, seqlen_q, offs_d[:, None], stride_qd, head_dim, EVEN)
         do = _load_tile(DO, offs_m[:, None], stride_dom, seqlen_q, offs_dv[None, :], stride_dod, head_dim_v, EVEN)
         offs_m = offs_m[None, :]
         if EVEN:
-            lse, delta = tl.load(Lse + off_bh * seqlen_q + offs_m), tl.load(Delta + off_bh * seqlen_q + offs_m)
+            stats = tl.load(Stats + off_bh * seqlen_q + offs_m)
         else:
-            lse = tl.load(Lse + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=float("inf"))
-            delta = tl.load(Delta + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=0.0)
-        next_words = load_words(bits_args, start_m + BLOCK_M, seqlen_q, offs_n, BLOCK_M)
+            stats = tl.load(Stats + off_bh * seqlen_q + offs_m, mask=offs_m < seqlen_q, other=INF_BITS)
+        lse, delta = _low_float(stats), _low_float(stats >> 32)
+        words = load_words(bits_args, start_m, offs_n, BLOCK_M)
         qk = tl.dot(k, q, input_precision=PRECISION)
         dp = tl.dot(v, tl.trans(do), input_precision=PRECISION)
         dropped = unpack_words(words, BLOCK_M)
@@ -241,7 +251,6 @@ def bwd_dkdv_kernel(
         p_drop, ds = _bwd_weights(qk, dp, dropped, lse, delta, keep_scale, INVERSE)
         dv += tl.dot(p_drop.to(do.dtype), do, input_precision=PRECISION)
         dk += tl.dot(ds.to(q.dtype), tl.trans(q), input_precision=PRECISION)
-        words = next_words
     DK += off_bh.to(tl.int64) * seqlen_k * head_dim
     DV += off_bh.to(tl.int64) * seqlen_k * head_dim_v
     _store_tile(DK, offs_n, head_dim, seqlen_k, offs_d[None, :], 1, head_dim, dk * softmax_scale)

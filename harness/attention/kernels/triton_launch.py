@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from ctypes import c_int32
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.triton_runtime import lanes, launch
+from harness.attention.kernels.triton_runtime import lanes, launch, urgent
 from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
 from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
@@ -27,15 +27,15 @@ the pass over keys; above 128 the fourth. If they do not fit in a multiprocessor
 ROW_PADDING = 128
 """Stored decisions are padded to multiples of it, so that no block reads past them."""
 MAX_BITS = 2**25
-"""Bytes of stored decisions at a time, 1 bit per query and key: at most these or, if they are more, half the bytes of
+"""Bytes of stored decisions at a time, 1 bit per query and key: at most these or, if they are more, as many as those of
 the queries, or the decisions of a head per lane. So the memory of many heads grows linearly with their length."""
 MAX_GRID = 2**16 - 1
 """Heads per launch, CUDA's limit."""
 LANES = 2
-"""Streams that take turns where not all bits are stored at a time: multiprocessors that one leaves idle, as it has no
-blocks left, work for the other."""
-BITS_BLOCK = 32, 32
-"""Queries, and at most how many words of 32 keys each, per step of the kernels that store decisions."""
+"""Streams that take turns where not all bits are stored at a time: while one uses its bits, the next are drawn for the
+other, and multiprocessors that one leaves idle, as it has no blocks left, work for the other."""
+TRANSPOSED_WORDS = 16
+"""Squares of 64 keys by 64 queries that a program transposes, at most."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -75,22 +75,22 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
 def saved_bits_shape(
     q: Tensor, k: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *, causal: bool
 ) -> tuple[int, int, int]:
-    """Return the shape of the bits that the forward pass saves for the backward pass: (heads, 32-bit words, rows).
+    """Return the shape of the bits that the forward pass saves for the backward pass: (heads, 64-bit words, rows).
 
     There is one row for all queries if they may attend to the same keys. There are 0 heads if not all bits are stored
     at a time, see `MAX_BITS`; the backward pass makes them again.
     """
-    num_heads, words, rows = q.shape[0] * q.shape[1], _padded(k.shape[2]) // 32, _padded(q.shape[2])
+    num_heads, words, rows = q.shape[0] * q.shape[1], _padded(k.shape[2]) // 64, _padded(q.shape[2])
     rows_share_mask = keep_scale is not None or not (
         causal or (mask is not None and mask.dim() > 1 and mask.shape[-2] > 1)
     )
     if spec.unit == "column" and rows_share_mask:
         rows = 1
-    return num_heads if 4 * num_heads * words * rows <= _max_bits(q) else 0, words, rows
+    return num_heads if 8 * num_heads * words * rows <= _max_bits(q) else 0, words, rows
 
 
 def _max_bits(q: Tensor) -> int:
-    return max(MAX_BITS, q.numel() * q.element_size() // 2)
+    return max(MAX_BITS, q.numel() * q.element_size())
 
 
 def _padded(size: int) -> int:
@@ -142,7 +142,7 @@ class TritonAttention:
         # SDPA's layout, in which models merge the heads without a copy.
         out = self.q.new_empty(batch, seqlen_q, heads, self.v.shape[-1]).transpose(1, 2)
         lse = self.q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
-        saved = self.q.new_empty(self.saved_shape, dtype=torch.int32)
+        saved = self.q.new_empty(self.saved_shape, dtype=torch.int64)
         with torch.cuda.device_of(self.q), closing(self.drop_bits(saved)) as parts:
             for first_bh, bits in parts:
                 tensors = self.q, self.k, self.v, out, lse, self.mask, bits
@@ -155,22 +155,22 @@ class TritonAttention:
 
         q, k, v, mask = self.q, self.k, self.v, self.mask
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
-        delta = torch.empty_like(lse)
+        stats = torch.empty_like(lse, dtype=torch.int64)
         with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=len(saved) > 0)) as parts:
             for first_bh, bits in parts:
-                tensors = q, k, v, d_out, out, lse, delta, mask, bits, dq
+                for_q = q, k, v, d_out, out, lse, stats, mask, bits, dq
                 strides = *d_out.stride(), *out.stride()
-                self._launch(triton_kernels.bwd_dq_kernel, q.shape[2], tensors, strides, bits, first_bh)
+                self._launch(triton_kernels.bwd_dq_kernel, q.shape[2], for_q, strides, bits, first_bh)
                 transposed = self._transposed(bits)
-                tensors = q, k, v, d_out, lse, delta, mask, transposed, dk, dv
+                for_k = q, k, v, d_out, stats, mask, transposed, dk, dv
                 self._launch(
-                    triton_kernels.bwd_dkdv_kernel, k.shape[2], tensors, d_out.stride(), transposed, first_bh,
+                    triton_kernels.bwd_dkdv_kernel, k.shape[2], for_k, d_out.stride(), transposed, first_bh,
                     over_keys=True,
                 )  # fmt: skip
         return dq, dk, dv
 
     def drop_bits(self, saved: Tensor, *, made: bool = False) -> Generator[tuple[int, Tensor]]:
-        """Yield the bits of some heads at a time, int32 (heads, words, rows), and the first of these heads.
+        """Yield the bits of some heads at a time, int64 (heads, words, rows), and the first of these heads.
 
         They are slices of `saved`, shaped as `saved_bits_shape` says, or of buffers for some heads if it has none; then
         the consumer's kernels, too, run in a lane in turn. If they are `made`, `saved` has them all.
@@ -179,61 +179,50 @@ class TritonAttention:
         if made:
             yield from ((first_bh, saved[first_bh:][:MAX_GRID]) for first_bh in range(0, num_bh, MAX_GRID))
             return
-        from harness.attention.kernels.triton_drop_mask import drop_bits_kernel, window_starts_kernel
+        from harness.attention.kernels.triton_drop_mask import drop_bits_kernel
 
         spec, rows = self.spec, self.stored_rows
         window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
-        starts_rows = 1 if spec.unit == "column" else self.q.shape[2]
-        bytes_per_head = 4 * self.row_words * (rows + (starts_rows if window > 1 else 0))
+        in_grid = spec.unit == "block" and spec.grid is not None and window > 1
+        bytes_per_head = 8 * self.row_words * rows * (1 + in_grid)
         num_lanes = 1 if len(saved) else LANES
         max_heads = max(1, min(num_bh, MAX_GRID, _max_bits(self.q) // (num_lanes * bytes_per_head)))
         buffers = saved[None] if len(saved) else saved.new_empty(num_lanes, max_heads, self.row_words, rows)
-        starts = saved.new_empty(num_lanes, max_heads, starts_rows, self.row_words) if window > 1 else buffers
+        window_rows = torch.empty_like(buffers) if in_grid else buffers
         seed = int(spec.philox_seed)
-        # Of each, the kernels get the low 32 bits as a signed integer.
+        # Of each, the kernel gets the low 32 bits as a signed integer.
         words = seed, seed >> 32, spec.stream, int(start_threshold(seed, spec.stream, spec.start_prob))
         draws = [c_int32(word).value for word in words]
-        block_m, block_words = self._bits_block()
+        starts_rows = 1 if spec.unit == "column" else self.q.shape[2]
         sizes = (
             starts_rows, min(rows, self.q.shape[2]), self.row_words, rows, *self.mask_strides, self.q.shape[1],
             self.k.shape[2], *self.masked_logits, spec.grid[1] if spec.grid else 1,
         )  # fmt: skip
-        unit, blocks = {"UNIT": UNITS.index(spec.unit)}, {"BLOCK_M": block_m, "BLOCK_WORDS": block_words}
-        constants = {**unit, "WINDOW": window, **self.mask_constants, **blocks}
+        constants = {"UNIT": UNITS.index(spec.unit), "WINDOW": window, **self.mask_constants, "BLOCK_M": ROW_PADDING}
         valid = buffers  # not read
         if spec.unit == "block" and spec.grid:
-            valid = _valid_starts(*spec.grid, window, spec.num_prefix_tokens, self.row_words, self.q.device)
+            valid = _valid_starts(*spec.grid, window, spec.num_prefix_tokens, 2 * self.row_words, self.q.device)
         with lanes(self.q.device, num_lanes) as streams:
             for turn, first_bh in enumerate(range(0, num_bh, max_heads)):
-                heads = min(max_heads, num_bh - first_bh)
-                lane, numbers = turn % num_lanes, (*draws, first_bh)
+                heads, lane = min(max_heads, num_bh - first_bh), turn % num_lanes
                 bits = buffers[lane, first_bh if len(saved) else 0 :][:heads]
+                tensors = valid, window_rows[lane].view(torch.int32), bits, self.mask, self.mask_row_max
+                grid = -(-rows // ROW_PADDING), heads, 1
                 with streams[lane]:
-                    if window > 1:
-                        grid = -(-starts_rows // block_m), -(-self.row_words // block_words), heads
-                        launch(
-                            window_starts_kernel, grid, (starts[lane], valid), (starts_rows, self.row_words), numbers,
-                            {**unit, **blocks},
-                        )  # fmt: skip
-                    tensors = starts[lane], valid, bits, self.mask, self.mask_row_max
-                    launch(drop_bits_kernel, (-(-rows // block_m), heads, 1), tensors, sizes, numbers, constants)
+                    with urgent(self.q.device) if num_lanes > 1 else nullcontext():
+                        launch(drop_bits_kernel, grid, tensors, sizes, (*draws, first_bh), constants)
                     yield first_bh, bits
 
     def _transposed(self, bits: Tensor) -> Tensor:
-        """Return bits as int32 (heads, words of 32 queries, keys); one word if all queries share a row."""
+        """Return bits as int64 (heads, words of 64 queries, keys); one word if all queries share a row."""
         from harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
 
         heads, row_words, rows = bits.shape
-        _, block_words = self._bits_block()
-        transposed = bits.new_empty(heads, -(-rows // 32), 32 * row_words)
-        grid = transposed.shape[1], -(-row_words // block_words), heads
-        sizes = rows, int(rows > 1), row_words
+        transposed = bits.new_empty(heads, -(-rows // 64), 64 * row_words)
+        block_words = min(TRANSPOSED_WORDS, 1 << (row_words - 1).bit_length())
+        grid, sizes = (transposed.shape[1], -(-row_words // block_words), heads), (rows, int(rows > 1), row_words)
         launch(transposed_bits_kernel, grid, (bits, transposed), sizes, (), {"BLOCK_WORDS": block_words})
         return transposed
-
-    def _bits_block(self) -> tuple[int, int]:
-        block_m, block_words = BITS_BLOCK
-        return block_m, min(block_words, 1 << (self.row_words - 1).bit_length())
 
     def _launch(
         self, kernel: Any, size: int, tensors: tuple[Tensor, ...], strides: tuple[int, ...], bits: Tensor,
@@ -265,9 +254,9 @@ class TritonAttention:
 
 @lru_cache(maxsize=64)
 def _valid_starts(
-    grid_h: int, grid_w: int, window: int, num_prefix_tokens: int, row_words: int, device: torch.device
+    grid_h: int, grid_w: int, window: int, num_prefix_tokens: int, num_words: int, device: torch.device
 ) -> Tensor:
-    """Return the keys whose windows fit in the grid as 32-bit words, int32 (row_words,)."""
-    cell = torch.arange(32 * row_words) - num_prefix_tokens
+    """Return the keys whose windows fit in the grid as 32-bit words, int32 (num_words,)."""
+    cell = torch.arange(32 * num_words) - num_prefix_tokens
     valid = (cell >= 0) & (cell // grid_w <= grid_h - window) & (cell % grid_w <= grid_w - window)
     return (valid.view(-1, 32).long() << torch.arange(32)).sum(dim=1).to(torch.int32).to(device)

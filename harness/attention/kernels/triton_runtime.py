@@ -56,6 +56,25 @@ def lanes(device: torch.device, count: int) -> Iterator[list[AbstractContextMana
             torch.cuda.current_stream(device).wait_stream(stream)
 
 
+@contextmanager
+def urgent(device: torch.device) -> Iterator[None]:
+    """Let blocks of kernels start before those of other streams that wait for room, in the current stream's order."""
+    if device.type != "cuda":
+        yield
+        return
+    current = torch.cuda.current_stream(device)
+    stream = _urgent_stream(current)
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        yield
+    current.wait_stream(stream)
+
+
 @cache
 def _side_streams(device: int, count: int) -> list[torch.cuda.Stream]:
     return [torch.cuda.Stream(device) for _ in range(count)]
+
+
+@cache
+def _urgent_stream(stream: torch.cuda.Stream) -> torch.cuda.Stream:
+    return torch.cuda.Stream(stream.device, priority=-1)

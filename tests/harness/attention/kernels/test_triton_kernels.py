@@ -97,9 +97,9 @@ def _unpacked_bits(case: Case, keep_scale: float | None, heads_at_once: int) -> 
     q, k, v = case.q.detach(), case.k.detach(), case.v.detach()
     attention = TritonAttention(q, k, v, case.mask, case.spec, keep_scale, causal=case.causal, scale=1.0)
     heads: list[Tensor] = []
-    for first_bh, bits in attention.drop_bits(torch.empty(attention.saved_shape, dtype=torch.int32)):
+    for first_bh, bits in attention.drop_bits(torch.empty(attention.saved_shape, dtype=torch.int64)):
         assert (first_bh, len(bits)) == (len(heads), heads_at_once)
-        heads += list((bits.transpose(1, 2)[..., None] >> torch.arange(32)) & 1)
+        heads += list((bits.transpose(1, 2)[..., None] >> torch.arange(64)) & 1)
     return torch.stack(heads).flatten(2)[:, : q.shape[2]].expand(-1, q.shape[2], -1).bool()
 
 
