@@ -26,7 +26,7 @@ UINT32_MAX = tl.constexpr(0xFFFFFFFF)
 MINUS_INF_BITS = tl.constexpr(-0x800000)
 """-inf in float32, as a signed integer."""
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-"""Whether the kernels run in Triton's interpreter, which has no inline assembly."""
+"""The kernels run in Triton's interpreter, which has no inline assembly."""
 
 
 @triton.jit
