@@ -80,8 +80,6 @@ def _key_grid(network: Any, module: Any, kind: SiteKind) -> tuple[tuple[int, int
     return tuple(embedding.grid_size), prefix
 
 
-WHOLE_LAST_LAYER = "vit-digits"
-"""The model that computes all tokens of its last layer in training: the reference results were trained so."""
 SMALL = {
     "vit-digits": {"patch_size": 2, "embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0},
     "vit-cifar": {"patch_size": 4, "embed_dim": 192, "depth": 6, "num_heads": 6, "mlp_ratio": 2.0},
@@ -114,7 +112,7 @@ def build_vit(
 
     Returns:
         (B, channels, rows, columns) → logits (B, classes). If the logits follow from the class token, the last block of
-        a ViT computes only that token in training, except in the model `WHOLE_LAST_LAYER`.
+        a ViT computes only that token in training.
 
     Raises:
         InputError: an option is unknown, or does not fit the others.
@@ -139,6 +137,6 @@ def build_vit(
     except (AssertionError, ValueError, TypeError) as error:
         raise InputError(f"model {name} with {dict(options)} on {size} images: {error}") from None
     reads_class_token = isinstance(model, VisionTransformer) and model.global_pool == "token"
-    if reads_class_token and name != WHOLE_LAST_LAYER:
+    if reads_class_token:
         cast(nn.Sequential, model.blocks)[-1].__class__ = ClassTokenBlock
     return model

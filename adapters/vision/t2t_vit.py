@@ -23,8 +23,6 @@ from harness.regularizers.base import Site
 from harness.validation import StrictModel, model_options
 
 INIT_STD = 0.02
-WHOLE_LAST_LAYER = "t2t-vit-digits"
-"""The model that computes all tokens of its last layer in training: the reference results were trained so."""
 
 
 class T2TOptions(StrictModel):
@@ -152,5 +150,5 @@ def build_t2t_vit(
         raise InputError(f"model {name}: num_heads={checked.num_heads} does not divide embed_dim={checked.embed_dim}")
     stride, _ = choose_stride(name, image_size, list(SOFT_SPLITS), checked.stride)
     model = T2TViT(checked, stride, image_size, channels, classes)
-    cast(Block, model.blocks[-1]).only_class_token = name != WHOLE_LAST_LAYER
+    cast(Block, model.blocks[-1]).only_class_token = True
     return model
