@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.compatibility.command import Done, dropbench
-from tests.compatibility.written import ENGINE_1, RENAMED, WRITTEN, assert_same, lay_plugins, read_json, table
+from tests.compatibility.written import FIRST_VERSIONS, RENAMED, WRITTEN, assert_same, lay_plugins, read_json, table
 
 ALL = ("results", "--metric", "all", "--json")
 TRIAL = (
@@ -36,7 +36,7 @@ def printed(done: Done) -> Any:
         (("results", "--json"), "results.json"),
         (ALL, "results-all.json"),
         (("results", "small", "--curve", "train/loss", "--every", "10", "--json"), "results-curve.json"),
-        (("report", "small.yaml", "--plugin", "my.py", *ENGINE_1, "--format", "json"), "report.json"),
+        (("report", "small.yaml", "--plugin", "my.py", *FIRST_VERSIONS, "--format", "json"), "report.json"),
         (("status", "--json"), "status.json"),
         (("status", "--usage", "--json"), "usage.json"),
         (("db", "sql", "--json", "SELECT * FROM v_trials"), "views.json"),
@@ -50,7 +50,7 @@ def test_a_database_prints_the_same_values(kept: Path, arguments: tuple[str, ...
     ("arguments", "file"),
     [
         (("results", "small"), "results-table.txt"),
-        (("report", "small.yaml", "--plugin", "my.py", *ENGINE_1), "report.txt"),
+        (("report", "small.yaml", "--plugin", "my.py", *FIRST_VERSIONS), "report.txt"),
     ],
 )
 def test_a_database_prints_the_same_tables(kept: Path, arguments: tuple[str, ...], file: str) -> None:

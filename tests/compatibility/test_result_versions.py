@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.runs.run_directory import Runs
 from harness.trials.result_versions import ENGINE
 from tests.compatibility.command import Done, dropbench
-from tests.compatibility.written import ENGINE_1
+from tests.compatibility.written import FIRST_VERSIONS
 
 NOTE = f"trained with result version 1 of engine; version {ENGINE} is current"
 
@@ -34,7 +34,7 @@ def test_trials_keep_their_ids_and_have_no_versions(kept: Path) -> None:
 
 
 def test_a_report_says_that_cells_were_trained_with_an_earlier_version(complete: Path) -> None:
-    before = call(complete, "report", "tiny.yaml", *ENGINE_1, "--format", "json").json["cells"]
+    before = call(complete, "report", "tiny.yaml", *FIRST_VERSIONS, "--format", "json").json["cells"]
     assert all(cell["n"] for cell in before)
     cells = call(complete, "report", "tiny.yaml", "--format", "json").json["cells"]
     assert [(cell["n"], cell["mean"]) for cell in cells] == [(0, None)] * len(before)
@@ -59,7 +59,7 @@ def test_an_increase_trains_again_and_says_so(complete: Path) -> None:
 
 
 def test_a_queued_trial_is_not_trained_as_another_version(complete: Path) -> None:
-    call(complete, "enqueue", "tiny.yaml", "--seeds", "9", *ENGINE_1)
+    call(complete, "enqueue", "tiny.yaml", "--seeds", "9", *FIRST_VERSIONS)
     call(complete, "submit", "queued", "suite=tiny", "--executor", "debug")
     call(complete, "collect")
     query = "SELECT DISTINCT reason FROM v_trials WHERE task = 'tiny' AND seed = 8 AND state = 'failed'"

@@ -11,7 +11,7 @@ import pytest
 
 from harness.trials.result_versions import ENGINE
 from tests.compatibility.command import dropbench
-from tests.compatibility.written import ENGINE_1, WRITTEN, assert_same, lay_plugins, read_json, table, unpack_runs
+from tests.compatibility.written import FIRST_VERSIONS, WRITTEN, assert_same, lay_plugins, read_json, table, unpack_runs
 
 IMAGE = "--task image-classification --data digits --model vit-digits --set model.depth=2"
 TEXT = "--task text-classification --data trec-synthetic --model text-transformer --set steps=8 --set lr=0.003"
@@ -64,7 +64,7 @@ def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp
     lay_plugins(tmp_path)
     before = times(tmp_path)
     # What is now quickstart/full was named quickstart.
-    done = dropbench(tmp_path, "run", "quickstart/full", *ENGINE_1)
+    done = dropbench(tmp_path, "run", "quickstart/full", *FIRST_VERSIONS)
     assert done.code == 0, done.err
     assert "nothing to train" in done.out + done.err
     old = table((WRITTEN / "quickstart" / "printed.txt").read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp
     changed = {path for path, time in times(tmp_path).items() if time != before.get(path)}
     assert {Path(path).name for path in changed} == {"suites.json"}
     for file, arguments in {
-        "report.json": ("report", "quickstart/full", *ENGINE_1, "--format", "json"),
+        "report.json": ("report", "quickstart/full", *FIRST_VERSIONS, "--format", "json"),
         "results.json": ("results", "quickstart/full", "--json"),
         "status.json": ("status", "--json"),
     }.items():
@@ -86,7 +86,7 @@ def test_a_trained_quickstart_has_nothing_to_train_and_prints_the_same_table(tmp
 @pytest.mark.parametrize("arguments", TRAINED.values(), ids=list(TRAINED))
 def test_what_was_trained_is_not_trained_again(kept: Path, arguments: str) -> None:
     before = times(kept)
-    done = dropbench(kept, "run", "--executor", "debug", *arguments.split(), *ENGINE_1)
+    done = dropbench(kept, "run", "--executor", "debug", *arguments.split(), *FIRST_VERSIONS)
     assert done.code == 0, done.err
     assert "nothing to train" in done.out + done.err
     assert times(kept) == before

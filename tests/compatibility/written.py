@@ -13,8 +13,16 @@ from typing import Any
 import pytest
 
 WRITTEN = Path(__file__).parents[1] / "data" / "written_by_969bcf6"
-ENGINE_1 = ("--plugin", "engine_1.py")
-"""Options with which the engine has the result version that it had then."""
+FIRST_VERSIONS = ("--plugin", "first_versions.py")
+"""Options with which the engine and the models have the result versions that they had then."""
+PLUGIN = """\
+import harness.trials.result_versions as versions
+from harness.models.catalog import MODELS
+
+versions.ENGINE = 1
+for name in MODELS:
+    MODELS.entry(name).facts.pop("result_version", None)
+"""
 RENAMED = {"bits-per-byte": "bits-a-byte"}
 """Metrics by the name that they may have now, and the one they had."""
 REWORDED = {
@@ -43,8 +51,8 @@ def unpack_runs(archive: Path, folder: Path) -> None:
 
 
 def lay_plugins(folder: Path) -> None:
-    """Copy the plug-ins and suites, and write the plug-in of `ENGINE_1`."""
-    (folder / ENGINE_1[1]).write_text("import harness.trials.result_versions as versions\n\nversions.ENGINE = 1\n")
+    """Copy the plug-ins and suites, and write the plug-in of `FIRST_VERSIONS`."""
+    (folder / FIRST_VERSIONS[1]).write_text(PLUGIN)
     for file in WRITTEN.glob("*.py.txt"):
         shutil.copyfile(file, folder / file.stem)
     for file in WRITTEN.glob("*.yaml"):

@@ -55,7 +55,8 @@ def test_it_changes_training_alone_and_follows_its_schedule(file: str, plugins: 
             for each in (plain, model):
                 torch.manual_seed(1)
                 outputs.append(each.train()(images))
-            assert torch.equal(*outputs) == equal
+            # With weights that a plug-in may change, the last layer computes all tokens, which rounds differently.
+            assert torch.allclose(*outputs, rtol=0, atol=1e-6) == equal
         assert torch.equal(plain.eval()(images), model.eval()(images))
 
 

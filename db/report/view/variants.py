@@ -79,6 +79,7 @@ def variants_of(suite: Suite, store: Store) -> list[Variant]:
         versions[config["data"].removesuffix(SYNTHETIC), config["fingerprint"]] += len(trials[config["id"]])
     requested = {config["preset"] for config in configs} & suite.presets.keys()
     indices = {preset: _CellIndex(_all_cells(suite, preset)) for preset in requested}
+    ages = _ages(configs)
     for config in configs:
         preset = config["preset"]
         if preset not in indices:
@@ -94,19 +95,37 @@ def variants_of(suite: Suite, store: Store) -> list[Variant]:
         weights = weights_of[config["id"]]
         if weights is not None and cells and cells[0].request.weights is not None:
             weights = None  # those of the suite
-        # As are other result versions of anything but the regularizer: its cells have the latest.
-        raised = condition_versions(config["result_versions"])
-        parts = [preset, extra, *([version] if version else []), *filter(None, [weights, raised])]
+        # As are earlier result versions of anything but the regularizer, whose cells have the latest; but not those of
+        # other models.
+        age = ages[_trained(config)].index(condition_versions(config["result_versions"]))
+        parts = [preset, extra, *filter(None, [version, weights, {"age": age} if age else None])]
         key = canonical_json(parts)
         label = ", ".join([f"preset {preset}", *(f"{name}={value}" for name, value in extra.items())])
         label += f", data version {version + 1}" * bool(version) + f", weights={weights}" * bool(weights)
-        label += f", {raised}" * bool(raised)
+        label += ", earlier result versions" * bool(age) + f" ({age})" * (age > 1)
         variant = variant_of.setdefault(key, Variant(key, label, preset, extra, weights))
         variant.configs[config["id"]] = config
         variant.trials[config["id"]] = trials[config["id"]]
         if not cells and all(part in REGULARIZERS for part in part_names(config["regularizer"])):
             variant.added[config["id"]] = _spec(config)
     return sorted(variant_of.values(), key=lambda item: (-sum(map(len, item.trials.values())), item.key))
+
+
+def _trained(config: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return what a configuration trains on what, apart from its regularizer."""
+    return config["task"], config["data"], config["model"]
+
+
+def _ages(configs: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[str | None]]:
+    """Return the result versions under which a model was trained on data, as texts, the latest first."""
+    found: dict[tuple[str, str, str], set[str | None]] = {}
+    for config in configs:
+        found.setdefault(_trained(config), set()).add(condition_versions(config["result_versions"]))
+    return {key: sorted(own, key=_total, reverse=True) for key, own in found.items()}
+
+
+def _total(versions: str | None) -> int:
+    return sum(int(text.rpartition(" ")[2]) - 1 for text in versions.split(", ")) if versions else 0
 
 
 def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:
