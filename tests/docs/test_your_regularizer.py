@@ -51,12 +51,12 @@ def test_it_changes_training_alone_and_follows_its_schedule(file: str, plugins: 
     with torch.no_grad():
         for progress, equal in ((0.0, True), (0.5, False)):
             set_progress(model, progress)
-            outputs = []
+            outputs: list[torch.Tensor] = []
             for each in (plain, model):
                 torch.manual_seed(1)
                 outputs.append(each.train()(images))
             # With weights that a plug-in may change, the last layer computes all tokens, which rounds differently.
-            assert torch.allclose(*outputs, rtol=0, atol=1e-6) == equal
+            assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-6) == equal
         assert torch.equal(plain.eval()(images), model.eval()(images))
 
 

@@ -34,7 +34,7 @@ def raised(monkeypatch: pytest.MonkeyPatch) -> Trial:
     """The trial of `make` after two increases of the regularizer and one of everything else."""
     monkeypatch.setattr(result_versions, "ENGINE", ENGINE + 1)
     monkeypatch.setattr(spec_of(REQUEST.task), "result_version", 2, raising=False)
-    monkeypatch.setitem(MODELS.entry("vit-digits").facts, "result_version", 2)
+    monkeypatch.setitem(MODELS.entry("vit-digits").facts, "result_version", 3)
     monkeypatch.setattr(UnitDrop, "result_version", 3)
     return make()
 
@@ -42,6 +42,7 @@ def raised(monkeypatch: pytest.MonkeyPatch) -> Trial:
 def test_versions_of_one_are_no_part_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id is that of the commit before result versions."""
     monkeypatch.setattr(result_versions, "ENGINE", 1)
+    monkeypatch.delitem(MODELS.entry("vit-digits").facts, "result_version")
     trial = make()
     assert (trial.result_versions, trial.result_versions_text, version_note(trial)) == ({}, None, None)
     assert "result_versions" not in trial.config()
@@ -50,7 +51,7 @@ def test_versions_of_one_are_no_part_of_a_trial(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_each_item_has_its_own_version(raised: Trial) -> None:
-    expected = {"engine": ENGINE + 1, "model vit-digits": 2, "regularizer dropkey": 3, "task image-classification": 2}
+    expected = {"engine": ENGINE + 1, "model vit-digits": 3, "regularizer dropkey": 3, "task image-classification": 2}
     assert raised.result_versions == expected
     assert raised.result_versions_text == ", ".join(f"{item} {version}" for item, version in expected.items())
     again = Trial.from_json(raised.to_json())
@@ -99,7 +100,7 @@ def test_raised_versions_are_listed(raised: Trial) -> None:
 
     assert listed("tasks")["image-classification"] == 2
     assert "textual-entailment" not in listed("tasks")
-    assert listed("models")["vit-digits"] == 2
+    assert listed("models")["vit-digits"] == 3
     assert "volo-cifar" not in listed("models")
     assert {"dropkey", "dropout"} <= listed("regularizers").keys()
     assert regularizer_item("dropkey")["result_version"] == 3
