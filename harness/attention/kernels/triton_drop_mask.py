@@ -170,8 +170,7 @@ def drop_bits_kernel(
     rows = tl.minimum(offs_m, starts_rows - 1)
     in_bounds = offs_m < stride_bits_word
     bits_ptrs = Bits + off_bh * row_words * stride_bits_word + offs_m
-    # Threads after the last row write the same as that of the last.
-    rows_ptrs = WindowRows + 2 * off_bh * row_words * stride_bits_word + tl.minimum(offs_m, stride_bits_word - 1)
+    rows_ptrs = WindowRows + 2 * off_bh * row_words * stride_bits_word + offs_m
     kept = tl.zeros([BLOCK_M], tl.uint32)
     previous = kept
     for pair in range(row_words):

@@ -30,6 +30,8 @@ RESCALES: list[Rescale] = ["renormalize", "inverse"]
 MASKS = [("none", False), ("none", True), ("padding", False), ("rows", True), ("additive", False)]
 CASES = list(itertools.product(DROPS, RESCALES, MASKS, TOLERANCES, (24, 64, 128, 256), (128, 192, 200)))
 random.Random(0).shuffle(CASES)
+FAST, ALL = 8, 96
+"""Cases of the fast tests, and all: the kernels of a case are compiled for up to half a minute."""
 
 
 def _results(case: Case, name: Backend, **to: Any) -> list[torch.Tensor]:
@@ -47,9 +49,15 @@ def _assert_match(on_gpu: list[torch.Tensor], case: Case, tolerance: float) -> N
         assert (actual - expected).norm() <= tolerance * expected.norm()
 
 
-@pytest.mark.parametrize("number", range(96))
-def test_kernels_match_double_precision(number: int) -> None:
-    drop, rescale, (mask, causal), dtype, head_dim, seqlen_q = CASES[number]
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{number}-{case[3]}-{case[4]}", marks=[pytest.mark.slow] if number >= FAST else [])
+        for number, case in enumerate(CASES[:ALL])
+    ],
+)
+def test_kernels_match_double_precision(case: tuple[Any, ...]) -> None:
+    drop, rescale, (mask, causal), dtype, head_dim, seqlen_q = case
     on_gpu, in_double = (
         Case(drop, rescale, mask, causal=causal, dtype=dtype, head_dim=head_dim, seqlen_q=seqlen_q) for _ in range(2)
     )
