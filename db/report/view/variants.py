@@ -95,8 +95,7 @@ def variants_of(suite: Suite, store: Store) -> list[Variant]:
         weights = weights_of[config["id"]]
         if weights is not None and cells and cells[0].request.weights is not None:
             weights = None  # those of the suite
-        # As are earlier result versions of anything but the regularizer, whose cells have the latest; but not those of
-        # other models.
+        # As are earlier result versions with the same model and data. A regularizer's cells have its latest.
         age = ages[_trained(config)].index(condition_versions(config["result_versions"]))
         parts = [preset, extra, *filter(None, [version, weights, {"age": age} if age else None])]
         key = canonical_json(parts)
@@ -124,8 +123,10 @@ def _ages(configs: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], li
     return {key: sorted(own, key=_total, reverse=True) for key, own in found.items()}
 
 
-def _total(versions: str | None) -> int:
-    return sum(int(text.rpartition(" ")[2]) - 1 for text in versions.split(", ")) if versions else 0
+def _total(versions: str | None) -> tuple[int, str]:
+    """Return the sum of versions, and their text for those with equal sums."""
+    texts = versions.split(", ") if versions else []
+    return sum(int(text.rpartition(" ")[2]) - 1 for text in texts), versions or ""
 
 
 def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) -> View:
