@@ -48,16 +48,15 @@ def test_it_changes_training_alone_and_follows_its_schedule(file: str, plugins: 
     torch.manual_seed(0)
     plain = MODELS.get("vit-digits")("vit-digits", {}, **MODELS.entry("vit-digits").facts["sample"])
     model = regularize(copy.deepcopy(plain), plugins[file], over="late@0.5", quiet=True)
-    with torch.no_grad():
-        for progress, equal in ((0.0, True), (0.5, False)):
-            set_progress(model, progress)
-            outputs: list[torch.Tensor] = []
-            for each in (plain, model):
-                torch.manual_seed(1)
-                outputs.append(each.train()(images))
-            # With weights that a plug-in may change, the last layer computes all tokens, which rounds differently.
-            assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-6) == equal
-        assert torch.equal(plain.eval()(images), model.eval()(images))
+    for progress, equal in ((0.0, True), (0.5, False)):
+        set_progress(model, progress)
+        outputs = []
+        # With gradients, as in training: without, torch multiplies weights that are no parameters in another way.
+        for each in (plain, model):
+            torch.manual_seed(1)
+            outputs.append(each.train()(images))
+        assert torch.equal(*outputs) == equal
+    assert torch.equal(plain.eval()(images), model.eval()(images))
 
 
 def test_the_loss_has_the_negative_entropy_of_the_predictions(plugins: dict[str, str]) -> None:

@@ -162,7 +162,8 @@ def bwd_dq_kernel(
 ):  # fmt: skip
     """Compute dq for BLOCK_M queries of one head, and Stats, the row statistics of each query for the pass over keys.
 
-    DQ is (B, H, T, d), contiguous; Stats is int64, (B, H, T): delta, the sum of output times gradient, and lse.
+    DQ is (B, H, T, d), contiguous. Stats is int64, (B, H, T): lse in the low half, and delta, the sum of output times
+    gradient, in the high half.
     """
     start_m, off_bh = tl.program_id(0) * BLOCK_M, first_bh + tl.program_id(1)
     off_b, off_h = (off_bh // num_heads).to(tl.int64), (off_bh % num_heads).to(tl.int64)
