@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -34,8 +35,9 @@ def update(pages: Iterable[Path]) -> None:
         page.write_text(BLOCK.sub(replacement, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
+@cache
 def commit() -> str:
-    """Return the commit of the working tree."""
+    """Return the commit of the working tree before this script changed it."""
     return subprocess.check_output(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True).strip()
 
 
