@@ -149,11 +149,16 @@ def over_sdpa(name: str, call: Call, shape: Shape, limit: float | None = None, r
 
 
 def stepper(shape: Shape, **options: Any) -> Callable[[Call], None]:
-    """Return a function that runs forward and backward on tensors of this shape, made with `options` of torch."""
+    """Return a function that runs forward and backward on tensors of this shape, made with `options` of torch.
+
+    The gradient of the output has the layout that it has in models, which merge the heads.
+    """
     q, k, v = (torch.randn(shape, requires_grad=True, **options) for _ in range(3))
+    batch, heads, length, head_dim = shape
+    d_out = torch.randn((batch, length, heads, head_dim), **options).transpose(1, 2)
 
     def step(call: Call) -> None:
-        call(q, k, v).sum().backward()
+        call(q, k, v).backward(d_out)
         for tensor in (q, k, v):
             tensor.grad = None
 

@@ -18,8 +18,9 @@ import torch
 
 from benchmarks.measure import Measurement
 
+ROOT = Path(__file__).parents[2]
 TRIALS_AT_A_TIME = 4
-SEEDS = 3
+SEEDS = 6
 LIMIT = 0.5
 
 
@@ -40,7 +41,8 @@ def seconds_of(trials_at_a_time: int, seeds: int) -> float:
     """Return the seconds of a run, from the command to the table."""
     with TemporaryDirectory() as folder:
         options = ["--seeds", str(seeds), "--device", "cuda", "--parallel", str(trials_at_a_time)]
-        environment = os.environ | {"DROPBENCH_DB": f"sqlite:///{Path(folder, 'runs.db')}"}
+        modules = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"DROPBENCH_DB": f"sqlite:///{Path(folder, 'runs.db')}", "PYTHONPATH": modules}
         command = [sys.executable, "-m", "dropbench", "run", "quickstart", *options]
         start = time.perf_counter()
         subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=True)

@@ -102,6 +102,8 @@ def unsupported_reason(
         return "the mask requires gradients"
     if not q.numel() or not k.numel() or not v.numel():
         return "q, k or v is empty"
+    if not q.shape[:2] == k.shape[:2] == v.shape[:2] or q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
+        return "its kernels do not broadcast q, k and v"
     if name == "triton":
         from harness.attention.kernels import triton_launch
 

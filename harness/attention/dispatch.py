@@ -143,6 +143,8 @@ INPUTS_SCHEMA = (
     "str kernel, float? keep_scale, bool causal, float? scale, bool detached, SymInt top, bool round_mask"
 )
 """Arguments of the forward and, after its own, of the backward operation; see `_kernel`."""
+TAGS = (torch.Tag.cudagraph_unsafe,)
+"""The seed is a number on the CPU, so a CUDA graph would repeat the decisions of its capture."""
 
 
 def _kernel(
@@ -166,7 +168,7 @@ def _kernel(
 
 
 @torch.library.custom_op(
-    "dropbench::drop_attention", mutates_args=(), schema=f"({INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)"
+    "dropbench::drop_attention", mutates_args=(), schema=f"({INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)", tags=TAGS
 )
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _kernel(*inputs).forward()
@@ -190,6 +192,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *arguments: Any) -> 
 @torch.library.custom_op(
     "dropbench::drop_attention_backward", mutates_args=(),
     schema=f"(Tensor d_out, Tensor out, Tensor lse, Tensor saved, {INPUTS_SCHEMA}) -> (Tensor, Tensor, Tensor)",
+    tags=TAGS,
 )  # fmt: skip
 def _backward(d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _kernel(*inputs).backward(d_out, out, lse, saved)

@@ -32,6 +32,7 @@ def supports(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
         and _flash_enabled()
         and not is_transformed()
         and not (mask is not None and mask.requires_grad)
+        and q.shape[:2] == k.shape[:2] == v.shape[:2]
         and q.shape[-1] == v.shape[-1]
         and q.dtype == k.dtype == v.dtype
         and q.stride(-1) == k.stride(-1) == v.stride(-1) == 1

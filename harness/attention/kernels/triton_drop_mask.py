@@ -135,7 +135,8 @@ def _masked(offs_m, word, seqlen_q, seqlen_k, mask_args, MASK_TYPE: tl.constexpr
     bit = tl.arange(0, 32)[None, :]
     offs_m, offs_n = offs_m[:, None], word * 32 + bit
     in_bounds = (offs_m < seqlen_q) & (offs_n < seqlen_k)
-    values = tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0)
+    mask_ptrs = Mask + offs_m.to(tl.int64) * stride_mm + offs_n.to(tl.int64) * stride_mn
+    values = tl.load(mask_ptrs, mask=in_bounds, other=0)
     if MASK_TYPE == BOOLEAN:
         allowed = values != 0
     else:

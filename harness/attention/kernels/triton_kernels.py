@@ -46,6 +46,7 @@ def _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, m
     """
     Mask, stride_mm, stride_mn = mask_args
     in_bounds = (offs_m < seqlen_q) & (offs_n < seqlen_k)
+    mask_ptrs = Mask + offs_m.to(tl.int64) * stride_mm + offs_n.to(tl.int64) * stride_mn
     # Add -inf instead of filling with it: filling would hide a NaN.
     if INVERSE:
         # The softmax runs over all allowed keys.
@@ -53,12 +54,12 @@ def _masked_qk(qk, dropped, offs_m, offs_n, seqlen_q, seqlen_k, softmax_scale, m
         if IS_CAUSAL:
             forbidden |= offs_n > offs_m
         if MASK_TYPE == BOOLEAN:
-            forbidden |= tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0) == 0
+            forbidden |= tl.load(mask_ptrs, mask=in_bounds, other=0) == 0
         dropped = tl.where(forbidden, float("-inf"), 0.0)
     # Scaled first: Triton would make the sum alone the initial value of the product, which then waits for the bits.
     qk = qk * (softmax_scale * LOG2_E) + dropped
     if MASK_TYPE == ADDITIVE:
-        bias = tl.load(Mask + offs_m * stride_mm + offs_n * stride_mn, mask=in_bounds, other=0.0).to(tl.float32)
+        bias = tl.load(mask_ptrs, mask=in_bounds, other=0.0).to(tl.float32)
         qk += bias * LOG2_E
     return qk
 

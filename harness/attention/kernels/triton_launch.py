@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing, nullcontext
 from ctypes import c_int32
-from functools import cache, lru_cache
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.triton_runtime import lanes, launch, urgent
+from harness.attention.kernels.triton_runtime import gpu_reason, lanes, launch, urgent, warn_if_captured
 from harness.attention.reference.drop_masks import UNITS, DropSpec, start_threshold
 from harness.attention.reference.sdpa import MASKED_LOGIT_GAP
 
@@ -67,9 +67,12 @@ def unsupported_reason(q: Tensor, v: Tensor, spec: DropSpec) -> str | None:
     if q.dtype not in DTYPES:
         supported = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         return f"its kernels support {supported}, not {q.dtype}"
-    if max(q.shape[-1], v.shape[-1]) > MAX_HEAD_DIM:
-        return f"a head dimension of {max(q.shape[-1], v.shape[-1])} is larger than {MAX_HEAD_DIM}"
-    return None
+    if (head_dim := max(q.shape[-1], v.shape[-1])) > MAX_HEAD_DIM:
+        return f"a head dimension of {head_dim} is larger than {MAX_HEAD_DIM}"
+    if q.device.type != "cuda":
+        return None
+    reason: str | None = gpu_reason(q.device.index, wide_float32=q.dtype == torch.float32 and head_dim > 128)
+    return reason
 
 
 def saved_bits_shape(
@@ -93,6 +96,12 @@ def _max_bits(q: Tensor) -> int:
     return max(MAX_BITS, q.numel() * q.element_size())
 
 
+def _near(tensor: Tensor) -> Tensor:
+    """Return a tensor (B, H, T, d) whose vectors are contiguous and at offsets within a head that fit in 32 bits."""
+    is_near = tensor.stride(-1) == 1 and (tensor.shape[2] - 1) * tensor.stride(2) + tensor.shape[3] <= 2**31
+    return tensor if is_near else tensor.contiguous()
+
+
 def _padded(size: int) -> int:
     return -(-size // ROW_PADDING) * ROW_PADDING
 
@@ -104,8 +113,8 @@ class TritonAttention:
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, spec: DropSpec, keep_scale: float | None, *,
         causal: bool, scale: float,
     ) -> None:  # fmt: skip
-        self.q, self.k, self.v, self.spec = q, k, v, spec
-        self.strides = *q.stride(), *k.stride(), *v.stride()
+        q, k, v = self.q, self.k, self.v = _near(q), _near(k), _near(v)
+        self.spec, self.strides = spec, (*q.stride(), *k.stride(), *v.stride())
         shape = *q.shape[:3], k.shape[2]
         mask_type, self.mask, self.mask_row_max, masked_logit_max = 0, q, q, 0.0
         self.mask_strides: tuple[int, ...] = (0,) * 7
@@ -123,7 +132,7 @@ class TritonAttention:
         _, self.row_words, self.stored_rows = self.saved_shape
         self.scalars = *shape[1:], q.shape[3], v.shape[3], float(scale), keep_scale or 1.0
         block_d, block_dv = (max(16, 1 << (size - 1).bit_length()) for size in (q.shape[3], v.shape[3]))
-        exact = q.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
+        exact = q.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32"
         self.mask_constants: dict[str, Any] = {
             "INVERSE": keep_scale is not None, "MASK_TYPE": mask_type, "IS_CAUSAL": causal
         }  # fmt: skip
@@ -138,22 +147,25 @@ class TritonAttention:
         """Return the output (B, H, T, e), the log2-sum-exp2 of each row (B, H, T), and the saved bits."""
         from harness.attention.kernels import triton_kernels
 
+        warn_if_captured(self.q.device)
         batch, heads, seqlen_q, _ = self.q.shape
         # SDPA's layout, in which models merge the heads without a copy.
         out = self.q.new_empty(batch, seqlen_q, heads, self.v.shape[-1]).transpose(1, 2)
+        near_out = _near(out)
         lse = self.q.new_empty(batch, heads, seqlen_q, dtype=torch.float32)
         saved = self.q.new_empty(self.saved_shape, dtype=torch.int64)
         with torch.cuda.device_of(self.q), closing(self.drop_bits(saved)) as parts:
             for first_bh, bits in parts:
-                tensors = self.q, self.k, self.v, out, lse, self.mask, bits
-                self._launch(triton_kernels.fwd_kernel, seqlen_q, tensors, out.stride(), bits, first_bh)
-        return out, lse, saved
+                tensors = self.q, self.k, self.v, near_out, lse, self.mask, bits
+                self._launch(triton_kernels.fwd_kernel, seqlen_q, tensors, near_out.stride(), bits, first_bh)
+        return out if near_out is out else out.copy_(near_out), lse, saved
 
     def backward(self, d_out: Tensor, out: Tensor, lse: Tensor, saved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of q, k and v."""
         from harness.attention.kernels import triton_kernels
 
         q, k, v, mask = self.q, self.k, self.v, self.mask
+        out, d_out = _near(out), _near(d_out)
         dq, dk, dv = (torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (q, k, v))
         stats = torch.empty_like(lse, dtype=torch.int64)
         with torch.cuda.device_of(q), closing(self.drop_bits(saved, made=len(saved) > 0)) as parts:
@@ -185,10 +197,10 @@ class TritonAttention:
         window = min(spec.window, *spec.grid) if spec.unit == "block" and spec.grid else spec.window
         in_grid = spec.unit == "block" and spec.grid is not None and window > 1
         bytes_per_head = 8 * self.row_words * rows * (1 + in_grid)
-        num_lanes = 1 if len(saved) else LANES
+        num_lanes = 1 if len(saved) else min(LANES, num_bh)
         max_heads = max(1, min(num_bh, MAX_GRID, _max_bits(self.q) // (num_lanes * bytes_per_head)))
         buffers = saved[None] if len(saved) else saved.new_empty(num_lanes, max_heads, self.row_words, rows)
-        window_rows = torch.empty_like(buffers) if in_grid else buffers
+        window_rows = buffers.new_empty(num_lanes, max_heads, *buffers.shape[2:]) if in_grid else buffers
         seed = int(spec.philox_seed)
         # Of each, the kernel gets the low 32 bits as a signed integer.
         words = seed, seed >> 32, spec.stream, int(start_threshold(seed, spec.stream, spec.start_prob))
@@ -252,7 +264,7 @@ class TritonAttention:
                 return
 
 
-@lru_cache(maxsize=64)
+@cache  # without a limit, as captured CUDA graphs go on reading them
 def _valid_starts(
     grid_h: int, grid_w: int, window: int, num_prefix_tokens: int, num_words: int, device: torch.device
 ) -> Tensor:

@@ -1,7 +1,8 @@
-"""Launches of Triton kernels that cost little time on the CPU, and streams for kernels that may overlap."""
+"""Which GPUs run the Triton kernels, launches that cost little time on the CPU, and streams that overlap."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -10,10 +11,59 @@ from typing import Any
 import torch
 from torch import Tensor
 
+MIN_CAPABILITY = 8, 0
+"""On older GPUs, Triton multiplies without tensor cores."""
+WIDE_FLOAT32_BYTES = 139_776
+"""Shared memory that the smallest blocks need in float32 for head dimensions above 128."""
 MAX_COMPILED = 4096
 """Combinations of sizes for which `launch` remembers the compiled kernel."""
 
 _compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+
+
+# torch.compile treats the result as a constant.
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@cache
+def gpu_reason(index: int, *, wide_float32: bool) -> str | None:
+    """Return why the kernels cannot run on a GPU, or None if they can; warn if Triton cannot compile there.
+
+    Args:
+        index: the GPU's number.
+        wide_float32: whether tensors are float32 with head dimensions above 128.
+    """
+    gpu: Any = torch.cuda.get_device_properties(index)
+    if torch.version.hip is not None:
+        return "its kernels have instructions of NVIDIA's GPUs"
+    if (gpu.major, gpu.minor) < MIN_CAPABILITY:
+        return f"{gpu.name} has no tensor cores that Triton uses"
+    if wide_float32 and gpu.shared_memory_per_block_optin < WIDE_FLOAT32_BYTES:
+        return f"float32 with head dimensions above 128 needs more shared memory than {gpu.name} has"
+    return _compile_error(index)
+
+
+@cache
+def _compile_error(index: int) -> str | None:
+    """Return why Triton cannot compile and load a small kernel on a GPU, for example without a C compiler, or None."""
+    try:
+        from harness.attention.kernels.triton_drop_mask import transposed_bits_kernel
+
+        with torch.cuda.device(index):
+            sizes = 128, 1, 2
+            compiled = transposed_bits_kernel.warmup(torch.int64, torch.int64, *sizes, BLOCK_WORDS=2, grid=(1, 1, 1))
+            compiled[1, 1, 1]  # loads it
+    except Exception as error:
+        reason = f"Triton cannot compile its kernels: {' '.join(str(error).split())[:200] or type(error).__name__}"
+        warnings.warn(f"Torch's operations compute attention on GPU {index}: {reason}", RuntimeWarning, stacklevel=2)
+        return reason
+    return None
+
+
+def warn_if_captured(device: torch.device) -> None:
+    """Warn if the current stream is captured by a CUDA graph, whose replays repeat the decisions of the capture."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        warnings.warn("All replays of this CUDA graph drop the same attention weights", RuntimeWarning, stacklevel=2)
 
 
 def launch(
@@ -65,9 +115,11 @@ def urgent(device: torch.device) -> Iterator[None]:
     current = torch.cuda.current_stream(device)
     stream = _urgent_stream(current)
     stream.wait_stream(current)
-    with torch.cuda.stream(stream):
-        yield
-    current.wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        current.wait_stream(stream)
 
 
 @cache

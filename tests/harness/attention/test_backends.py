@@ -13,7 +13,7 @@ from harness.models.attention import attend
 from harness.regularizers.base import Site
 from harness.regularizers.spec import build_regularizer
 from harness.settings import BACKENDS, Settings
-from tests.harness.attention.attention_case import DROPS, Case, needs_compiler
+from tests.harness.attention.attention_case import DROPS, Case, Drop, needs_compiler
 
 
 def regularized_site(name: str) -> Site:
@@ -54,6 +54,18 @@ def test_unsupported_calls_use_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     with backend("triton"):
         monkeypatch.setattr("harness.attention.kernels.triton_launch.interpreted", lambda: False)
         assert select_backend(*inputs, "renormalize", None) == "eager"
+
+
+@pytest.mark.parametrize("seqlen", [7, 300])
+def test_keys_and_values_of_fewer_heads_are_broadcast(seqlen: int) -> None:
+    """Kernels that read as many heads as there are of the queries would read other memory."""
+    case = Case(Drop("element", seqlen_k=seqlen), "renormalize", seqlen_q=seqlen)
+    k, v = case.k[:, :1], case.v[:, :1]
+    few, many = (
+        dispatch.drop_attention(case.q, *keys_and_values, case.spec, "renormalize", 0.4)
+        for keys_and_values in ((k, v), (k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)))
+    )
+    torch.testing.assert_close(few, many)
 
 
 def test_an_unknown_backend_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:

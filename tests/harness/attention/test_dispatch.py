@@ -97,6 +97,12 @@ def test_second_derivatives_are_refused() -> None:
         gradient.square().sum().backward()
 
 
+@pytest.mark.parametrize("name", ["drop_attention", "drop_attention_backward"])
+def test_compilers_leave_the_operations_out_of_cuda_graphs(name: str) -> None:
+    """A graph would repeat the seed, a number on the CPU, which compilers do not see."""
+    assert torch.Tag.cudagraph_unsafe in getattr(torch.ops.dropbench, name).default.tags
+
+
 def skip_without_compiler(kernel: str) -> None:
     if kernel != dispatch.MASKED_EAGER and load_library("cpu_masks") is None:
         pytest.skip("no kernels")

@@ -167,6 +167,27 @@ def test_blocks_shrink_until_they_fit_in_shared_memory(monkeypatch: pytest.Monke
 
 
 @needs_triton
+@pytest.mark.parametrize("mask_type", ["rows", "additive"])
+def test_rows_of_a_mask_may_lie_more_than_two_gigabytes_apart(mask_type: str) -> None:
+    case = Case(Drop("element", seqlen_k=4), "renormalize", mask_type, seqlen_q=3, batch_heads=(1, 1))
+    assert case.mask is not None
+    # Memory that is not written takes no place.
+    far = torch.empty(2**31 + 64, dtype=case.mask.dtype).as_strided((3, 4), (2**30, 1))
+    case.mask = far.copy_(case.mask.view(3, 4))
+    case.assert_matches_eager("triton")
+
+
+def test_tensors_are_copied_if_offsets_in_a_head_take_more_than_32_bits() -> None:
+    def strided(*strides: int) -> Tensor:
+        return torch.empty_strided((1, 2, 3, 16), strides, dtype=torch.float16, device="meta")
+
+    for near in (strided(0, 2**40, 32, 1), strided(2**40, 1, 2**30 - 8, 1)):
+        assert triton_launch._near(near) is near
+    for far in (strided(0, 0, 2**30, 1), strided(0, 0, 0, 0), strided(1, 1, 1, 2**20)):
+        assert triton_launch._near(far).is_contiguous()
+
+
+@needs_triton
 @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(64, 128), (128, 192), (192, 128), (128, 65)])
 @pytest.mark.parametrize("head_dim", [24, 64, 128])
 def test_loads_are_unchecked_only_where_all_tiles_are_within_bounds(

@@ -1,14 +1,15 @@
-"""A kernel that was compiled for the same sizes is found again, and no other."""
+"""Which GPUs run the kernels; a kernel that was compiled for the same sizes is found again, and no other."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from harness.attention.kernels import triton_runtime
-from harness.attention.kernels.triton_runtime import launch
+from harness.attention.kernels.triton_runtime import gpu_reason, launch, warn_if_captured
 
 GRID = 4, 2, 1
 
@@ -77,3 +78,47 @@ def test_the_number_of_remembered_kernels_is_limited(monkeypatch: pytest.MonkeyP
     for size in range(10):
         launch(Kernel(), GRID, (torch.zeros(64),), (size,), (5,), {"UNIT": 1, "BLOCK": 32})
         assert 0 < len(triton_runtime._compiled) <= 3
+
+
+H200 = {"name": "H200", "major": 9, "minor": 0, "shared_memory_per_block_optin": 232_448}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "wide_float32", "reason"),
+    [
+        ({}, True, None),
+        ({"major": 7, "minor": 5}, False, "H200 has no tensor cores that Triton uses"),
+        ({"shared_memory_per_block_optin": 101_376}, False, None),
+        ({"shared_memory_per_block_optin": 101_376}, True, "needs more shared memory than H200 has"),
+        ({"shared_memory_per_block_optin": 166_912}, True, None),
+    ],
+    ids=str,
+)
+def test_kernels_are_refused_by_gpus_that_cannot_run_them(
+    gpu: dict[str, int], wide_float32: bool, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(**H200 | gpu))
+    monkeypatch.setattr(triton_runtime, "_compile_error", lambda index: None)
+    gpu_reason.cache_clear()
+    found = gpu_reason(0, wide_float32=wide_float32)
+    gpu_reason.cache_clear()
+    assert (found is None) if reason is None else (reason in (found or ""))
+
+
+def test_a_gpu_for_which_triton_cannot_compile_is_refused_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Triton, or without a GPU, its first kernel cannot be compiled, as without a C compiler."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(**H200))
+    gpu_reason.cache_clear()
+    with pytest.warns(RuntimeWarning, match="on GPU 77: Triton cannot compile its kernels: .") as warned:
+        reasons = {gpu_reason(77, wide_float32=wide_float32) for wide_float32 in (False, True, False)}
+    gpu_reason.cache_clear()
+    assert len(warned) == len(reasons) == 1
+
+
+def test_a_captured_graph_is_warned_of(monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder) -> None:
+    for captured in (False, True):
+        assert not recwarn.list
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda captured=captured: captured)
+        warn_if_captured(torch.device("cpu"))
+        warn_if_captured(torch.device("cuda", 0))
+    assert ["drop the same" in str(warning.message) for warning in recwarn] == [True]
