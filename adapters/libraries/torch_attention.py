@@ -62,6 +62,7 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         training = self.training and not needs_all
         kept = draw_kept_heads(self.site, self.out_proj, training=training)
         q, k, v = self._heads(query, key, value, kept, batch_axis=0 if self.batch_first or not batched else 1)
+        _check_masks(self.site.name, q, k, self.num_heads, attn_mask, key_padding_mask)
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.view(-1, self.num_heads, q.shape[2], k.shape[2])
         mask = merge_masks(attn_mask, key_padding_mask, q.dtype)
@@ -106,6 +107,26 @@ class RegularizedMultiheadAttention(nn.MultiheadAttention):
         return tuple(project(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
 
 
+def _check_masks(
+    name: str, q: Tensor, k: Tensor, heads: int, attn_mask: Tensor | None, padding: Tensor | None
+) -> None:  # fmt: skip
+    """Refuse the masks that torch refuses.
+
+    Raises:
+        InputError: a mask has another dtype or shape than nn.MultiheadAttention documents.
+    """
+    batch, queries, keys = len(q), q.shape[2], k.shape[2]
+    for argument, mask, *shapes in (
+        ("attn_mask", attn_mask, (queries, keys), (batch * heads, queries, keys)),
+        ("key_padding_mask", padding, (batch, keys)),
+    ):
+        if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+            raise InputError(f"{name}: {argument} of {mask.dtype}: expected bool or floats")
+        if mask is not None and mask.shape not in shapes:
+            expected = " or ".join(map(str, shapes))
+            raise InputError(f"{name}: {argument} of shape {tuple(mask.shape)}: expected {expected}")
+
+
 def merge_masks(attn_mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Merge torch's masks of pairs (…, T, S) and keys (B, S), in which True masks, for `attend`; floats are added."""
     padding = padding if padding is None else padding[:, None, None, :]
@@ -133,7 +154,7 @@ class TorchModels(Adapter):
         for path, module, kind, layer, depth in number_layers(model, modules, lambda path, _: _kind(model, path)):
             site = Site(path, kind, layer, depth, module.num_heads, *_key_grid(model, path))
             plain = type(module) in (nn.MultiheadAttention, RegularizedMultiheadAttention)
-            refusal = None if plain else f"{type(module).__name__} overrides nn.MultiheadAttention"
+            refusal = None if plain else f"{type(module).__name__} is a subclass of nn.MultiheadAttention"
             yield Patch(module, site, RegularizedMultiheadAttention, refusal)
 
 

@@ -10,6 +10,7 @@ from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 
+from harness.attention.reference.sdpa import without_autocast
 from harness.models.attention import attend
 from harness.regularizers.base import Site
 
@@ -135,7 +136,7 @@ class TokenPerformer(nn.Module):
     def attend_linearly(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend with q, k, v (B, N, dim) → (B, N, dim), in float32 or better: the features overflow in float16."""
         dtype = torch.promote_types(v.dtype, torch.float32)
-        with torch.autocast(v.device.type, enabled=False):
+        with without_autocast(v.device.type):
             queries, keys = self.features(q.to(dtype)), self.features(k.to(dtype))
             normalizer = queries @ keys.sum(dim=1)[..., None]
             return queries @ (keys.transpose(1, 2) @ v.to(dtype)) / (normalizer + 1e-8)

@@ -20,7 +20,7 @@ from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
 from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, drop_nothing, unpack_spec
-from harness.attention.reference.sdpa import autocast, sdpa, with_causal
+from harness.attention.reference.sdpa import autocast, is_autocast_enabled, sdpa, with_causal
 from harness.attention.reference.units import Rescale
 
 MIN_FUSED_PAIRS = 2**11
@@ -63,7 +63,7 @@ def drop_attention(
         stored = torch.ops.dropbench.additive_drop_mask(mask, *spec.flatten(), [batch, heads, rows, seqlen_k], causal)
         return sdpa(q, k, v, mask=stored.to(lse_dtype(q)), scale=scale)
     keep_scale = 1.0 / (1.0 - ratio) if rescale == "inverse" else None
-    options = kernel, keep_scale, causal, scale, rescale == "detached", top, torch.is_autocast_enabled(q.device.type)
+    options = kernel, keep_scale, causal, scale, rescale == "detached", top, is_autocast_enabled(q.device.type)
     out, *_ = _attention(q, k, v, mask, *spec.flatten(), *options)
     return out
 
@@ -80,7 +80,7 @@ def attention_and_entropy(
     None if the fused kernel on CPUs does not support the call; arguments as in `drop_attention`.
     """
     nothing = drop_nothing()
-    if q.dtype != torch.float32 or torch.is_autocast_enabled(q.device.type):
+    if q.dtype != torch.float32 or is_autocast_enabled(q.device.type):
         return None
     if mask is not None and mask.dtype != torch.bool:
         return None

@@ -66,7 +66,7 @@ def attend(
         merged = sdpa.with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         dtype = torch.promote_types(q.dtype, torch.float32)
         added = merged if merged is None or merged.dtype == torch.bool else merged.to(dtype)
-        with torch.autocast(q.device.type, enabled=False):
+        with sdpa.without_autocast(q.device.type):
             weights = regularizer.expected_weights(q.to(dtype), k.to(dtype), site, mask=added, scale=scale)
         if site.probe is not None:
             site.probe(site, _probe_weights(weights, merged))

@@ -90,10 +90,17 @@ def _patches_of(
         path, child = list(outside.items())[-1] if outside else _last_with_weights(block.path, module, inside)
         yield ForwardPatch(child, site(path, "feed-forward", _out_features(child), batch_axis=axis))
     for path, child in linear.items():
-        yield WeightPatch(child, site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0))
+        matrix = site(path, "weight", input_axis=1 if isinstance(child, nn.Linear) else 0)
+        yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "weight"))
     for path, child in module.named_modules():
         if isinstance(child, nn.MultiheadAttention) and child.in_proj_weight is not None:
-            yield WeightPatch(child, site(f"{block.path}.{path}", "weight", parameter="in_proj_weight"))
+            matrix = site(f"{block.path}.{path}", "weight", parameter="in_proj_weight")
+            yield WeightPatch(child, matrix, refusal=_weight_refusal(child, "in_proj_weight"))
+
+
+def _weight_refusal(module: nn.Module, name: str) -> str | None:
+    """Refuse a matrix that is no parameter, but computed from others."""
+    return None if name in module._parameters else f"its {name} is computed, as by weight_norm or pruning"
 
 
 def _inputs(model: nn.Module, blocks: list[str], attention: Sequence[Patch], present: set[Any]) -> Iterator[Patch]:

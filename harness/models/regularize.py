@@ -109,7 +109,7 @@ def bind(
             raise unknown_name("kind of site", kind, get_args(SiteKind))
     ratio_of = SCHEDULES.get(schedule)
     adapter.uninstall_weights(model)
-    vars(model).pop(OBJECTIVE, None)
+    _forget_objectives(model)
     patches = find_patches(model)
     for patch in patches:
         if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
@@ -142,7 +142,7 @@ def bind(
 def unregularize(model: Model) -> Model:
     """Restore every patched module and remove all regularizers, in place."""
     adapter.uninstall_weights(model)
-    vars(model).pop(OBJECTIVE, None)
+    _forget_objectives(model)
     for patch in find_patches(model):
         _release(patch)
         patch.site.probe, patch.site.masked_keys, patch.site.mc_samples = None, None, 0
@@ -221,6 +221,11 @@ def find_patches(model: nn.Module) -> list[Patch]:
     for patch in block_patches(model, list(claimed.values())):
         claimed.setdefault(patch.key, patch)
     return sorted(claimed.values(), key=lambda patch: order[id(patch.module)])
+
+
+def _forget_objectives(model: nn.Module) -> None:
+    for module in model.modules():
+        vars(module).pop(OBJECTIVE, None)
 
 
 def _release(patch: Patch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from harness.errors import InputError
 from harness.models.regularize import OBJECTIVE, set_progress, sites
 from harness.regularizers.auxiliary_loss import with_penalty
 from harness.regularizers.passes import Forward, Passes, loss_of_passes
@@ -19,16 +20,25 @@ def training_loss(
     `forward` is called once, or as often as the regularizer compares passes. Other regularizers need no such loss.
 
     Args:
-        model: a model after `regularize`, in training; not wrapped.
+        model: a model after `regularize`, in training; it may be compiled, wrapped, or a part of this one.
         forward: batch → the loss, and the class scores (N, C) of its N terms. It may call a wrapped model.
         batch: whatever `forward` accepts.
         step: the optimizer step, from 0, for coefficients of penalties.
         progress: the share of all steps that are done, from 0 to 1, for schedules over steps; None: at full strength.
         epoch: the epoch of the batch, from 0, for regularizers that alternate.
+
+    Raises:
+        InputError: several parts of the model were regularized, each with a term of its own.
     """
     if progress is not None:
         set_progress(model, progress)
-    regularizer = vars(model).get(OBJECTIVE)
+    objectives = [vars(module)[OBJECTIVE] for module in model.modules() if OBJECTIVE in vars(module)]
+    if len(objectives) > 1:
+        raise InputError(
+            f"training_loss: {len(objectives)} parts of {type(model).__name__} have regularizers that change the loss:"
+            " regularize the whole model in one call"
+        )
+    regularizer = objectives[0] if objectives else None
     if regularizer is None or regularizer.strength_at(progress) == 0.0:
         loss, _ = forward(batch)
     else:

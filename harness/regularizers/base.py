@@ -86,6 +86,10 @@ class Site:
     penalties: list[Tensor] = field(default_factory=list, repr=False)
     observed: bool = field(default=False, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies have no terms of the loss, which belong to the graph of a forward pass of this site."""
+        return vars(self) | {"penalties": []}
+
     def __post_init__(self) -> None:
         if not 0 <= self.layer < self.depth:
             raise InputError(f"site '{self.name}': layer={self.layer}: expected 0 to {self.depth - 1} (depth - 1)")

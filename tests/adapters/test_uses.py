@@ -6,6 +6,7 @@ import copy
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -111,6 +113,45 @@ def test_checkpointing_by_the_libraries() -> None:
             outputs.append([out, *(p.grad for p in model.parameters() if p.grad is not None)])
         for plain, checkpointed in zip(*outputs, strict=True):
             torch.testing.assert_close(checkpointed, plain)
+
+
+def encoder() -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).train()
+
+
+def test_a_copy_after_a_training_pass_has_no_pending_penalties() -> None:
+    model = regularize(encoder(), "attention-entropy", quiet=True)
+    model(torch.ones(2, 5, 8))
+    copied = copy.deepcopy(model)
+    assert all(site.penalties for site in sites(model))
+    assert not any(site.penalties for site in sites(copied))
+    assert copied(torch.ones(2, 5, 8)).shape == (2, 5, 8)
+
+
+@pytest.mark.parametrize("name", ["dropkey", "dropout", "drophead", "hiddencut", "attention-entropy", "sigma-reparam"])
+def test_training_passes_without_data_have_shapes_alone(name: str) -> None:
+    """On the meta device, and in batches without samples."""
+    model = regularize(encoder(), name, quiet=True)
+    assert model(torch.ones(0, 5, 8)).shape == (0, 5, 8)
+    assert model.to("meta")(torch.ones(2, 5, 8, device="meta")).shape == (2, 5, 8)
+
+
+@pytest.mark.parametrize("name", ["sigma-reparam", "mixout", "weight-orthogonality"])
+@pytest.mark.parametrize("compute", [parametrizations.weight_norm, prune.identity], ids=["weight_norm", "pruning"])
+def test_weights_that_are_no_parameters_are_skipped(name: str, compute: Callable[..., Any]) -> None:
+    model = encoder()
+    compute(model.layers[1].linear1, "weight")
+    x = torch.ones(2, 5, 8)
+    keys, before = list(model.state_dict()), model.eval()(x)
+    report = bind(model, name)
+    assert [reason for _, reason in report.skipped if "computed" in reason] == [
+        "its weight is computed, as by weight_norm or pruning"
+    ]
+    model.train()(x).square().mean().backward()
+    unregularize(model)
+    assert list(model.state_dict()) == keys
+    assert torch.equal(model.eval()(x), before)
 
 
 PROCESSES = """

@@ -16,6 +16,7 @@ from harness.attention.reference.sdpa import (
     masked_softmax,
     plain_attention,
     sdpa,
+    without_autocast,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def drop_attention(
         return plain_attention(q, k, v, mask=mask, scale=scale) / (1.0 - ratio)
     q, k, v = autocast(q, k, v)
     dtype = torch.promote_types(q.dtype, torch.float32)  # as in fused kernels, only the output is rounded to half
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device.type):
         if rescale == "detached":
             out = _detached_weights(attention_logits(q.to(dtype), k.to(dtype), mask=mask, scale=scale), keep_mask)
             return (out @ v.to(dtype)).to(q.dtype)
@@ -57,7 +58,7 @@ def zero_top_attention(
     """Return attention with the dropped of the `top` largest logits of each row set to 0; see `zero_top`."""
     q, k, v = autocast(q, k, v)
     dtype = torch.promote_types(q.dtype, torch.float32)
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device.type):
         logits = attention_logits(q.to(dtype), k.to(dtype), mask=mask, scale=scale)
         allowed = None if mask is None else allowed_keys(mask)
         out = masked_softmax(zero_top(logits, keep_mask, top, allowed)) @ v.to(dtype)

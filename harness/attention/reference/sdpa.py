@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -55,10 +58,20 @@ def fit_mask(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Cast tensors as autocast, if enabled, does for SDPA; it does not apply to custom operations."""
     device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
+    if not is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in tensors)
+
+
+def is_autocast_enabled(device: str) -> bool:
+    """Return whether autocast is enabled for a type of device; torch has none for tensors without data."""
+    return device != "meta" and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> AbstractContextManager[Any]:
+    """Return a context in which autocast is disabled for a type of device."""
+    return torch.autocast(device, enabled=False) if is_autocast_enabled(device) else nullcontext()
 
 
 def plain_attention(

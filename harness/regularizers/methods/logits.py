@@ -79,12 +79,12 @@ class ChangedLogits(AroundAttention):
         """Attend with changed logits; shapes as in `AroundAttention.around`."""
         import torch
 
-        from harness.attention.reference.sdpa import autocast
+        from harness.attention.reference.sdpa import autocast, without_autocast
 
         q, k, v = autocast(q, k, v)
         dtype, half = torch.promote_types(q.dtype, torch.float32), q.dtype
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device.type):
             return self.in_float(q, k, v, site, inner, mask=mask, causal=causal, scale=scale).to(half)
 
     def in_float(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -57,7 +58,8 @@ class HiddenCut(PlainAttention):
         if self.unit == "element":
             return x.masked_fill(torch.rand(x.shape, device=x.device) < site.ratio, 0.0)
         batch = x.shape[site.batch_axis]
-        drop_mask = _spans(torch.rand(batch, device=x.device), x.shape[:-1].numel() // batch, site.ratio)
+        length = math.prod(x.shape[:-1][: site.batch_axis] + x.shape[:-1][site.batch_axis + 1 :])
+        drop_mask = _spans(torch.rand(batch, device=x.device), length, site.ratio)
         drop_mask = drop_mask.T if site.batch_axis == 1 else drop_mask
         return x.masked_fill(drop_mask.reshape(*x.shape[:-1], 1), 0.0)
 

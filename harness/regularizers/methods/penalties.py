@@ -91,7 +91,7 @@ class AttentionPenalty(AroundAttention):
         """Attend by `inner`, and add the penalty to `Site.penalties`; shapes as in `AroundAttention.around`."""
         import torch
 
-        from harness.attention.reference.sdpa import with_causal
+        from harness.attention.reference.sdpa import with_causal, without_autocast
         from harness.regularizers.auxiliary_loss import add_penalty
 
         out = inner(q, k, v, mask=mask, causal=causal, scale=scale)
@@ -99,7 +99,7 @@ class AttentionPenalty(AroundAttention):
             return out
         dtype = torch.promote_types(q.dtype, torch.float32)
         merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device.type):
             seen = _seen_keys(merged, k).to(dtype)
             counted = _counted_queries(seen, q, k, site)
             q, k, v, head_out = (tensor.to(dtype) for tensor in (q, k, v, out))

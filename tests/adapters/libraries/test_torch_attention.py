@@ -122,11 +122,35 @@ def test_is_causal_needs_a_mask_as_in_torch() -> None:
         module(x, x, x, is_causal=True)
 
 
+@pytest.mark.parametrize(
+    ("argument", "mask", "expected"),
+    [
+        ("key_padding_mask", torch.zeros(2, 5, dtype=torch.bool), r"of shape \(2, 5\): expected \(2, 6\)"),
+        ("key_padding_mask", torch.zeros(2, 6, dtype=torch.int64), "of torch.int64: expected bool or floats"),
+        ("attn_mask", torch.zeros(6, 5), r"of shape \(6, 5\): expected \(6, 6\) or \(4, 6, 6\)"),
+        ("attn_mask", torch.zeros(1, 6), r"of shape \(1, 6\)"),
+        ("attn_mask", torch.zeros(6, 6, dtype=torch.uint8), "of torch.uint8"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("training", [True, False])
+def test_masks_that_torch_refuses_are_refused_in_training_too(
+    argument: str, mask: Tensor, expected: str, training: bool
+) -> None:
+    """A mask without the key of a class token, say, would let all queries attend to that key."""
+    module = attention(batch_first=True, add_zero_attn=True).train(training)
+    x, options = torch.randn(2, 6, 8), {argument: mask}
+    with pytest.raises((AssertionError, RuntimeError)):
+        module(x, x, x, **options)
+    drop(module)
+    with pytest.raises(InputError, match=expected) if training else pytest.raises((AssertionError, RuntimeError)):
+        module(x, x, x, **options)
+
+
 def test_a_subclass_is_refused_with_a_reason() -> None:
     class Own(nn.MultiheadAttention):
         pass
 
-    with pytest.raises(InputError, match=r"Own overrides nn.MultiheadAttention"):
+    with pytest.raises(InputError, match=r"Own is a subclass of nn\.MultiheadAttention"):
         drop(nn.Sequential(Own(8, 2)))
     report = bind(nn.ModuleList([Own(8, 2), attention()]), "dropkey", ratio=0.5)
     assert [site.name for site in report.bound] == ["1"]

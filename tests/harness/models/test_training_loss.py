@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -114,3 +116,44 @@ def test_penalties_that_nothing_collects_are_an_error() -> None:
         model(X)
     with pytest.raises(InputError, match="the penalties of 32 training forward passes were never collected: use"):
         model(X)
+
+
+class Outer(nn.Module):
+    """Has a regularized model as a part."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+
+WRAPS: dict[str, Callable[[nn.Module], Any]] = {
+    "model": lambda model: model, "outer": Outer, "compiled": partial(torch.compile, backend="eager")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_regularizer_of_the_loss_is_found_in_wrapped_models(wrap: str) -> None:
+    inner = classifier(0.3)
+    with pytest.warns(UserWarning, match=WARNING):
+        regularize(inner, "r-drop", alpha=1.0, quiet=True)
+    model = WRAPS[wrap](inner)
+    torch.manual_seed(2)
+    expected = training_loss(inner, forward_of(inner), X)
+    torch.manual_seed(2)
+    assert torch.equal(training_loss(model, forward_of(inner), X), expected)
+    torch.manual_seed(2)
+    assert not torch.allclose(forward_of(inner)(X)[0], expected)
+    regularize(model, "dropkey", quiet=True)
+    torch.manual_seed(2)
+    loss = training_loss(model, forward_of(inner), X)
+    torch.manual_seed(2)
+    assert torch.equal(forward_of(inner)(X)[0], loss)
+
+
+def test_regularizers_of_the_loss_of_two_parts_are_refused() -> None:
+    model = nn.Sequential(classifier(0.3), classifier(0.3))
+    for part in model:
+        with pytest.warns(UserWarning, match=WARNING):
+            regularize(part, "r-drop", alpha=1.0, quiet=True)
+    with pytest.raises(InputError, match="2 parts of Sequential have regularizers that change the loss: regularize"):
+        training_loss(model, forward_of(model), X)
