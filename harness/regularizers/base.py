@@ -87,8 +87,7 @@ class Site:
     observed: bool = field(default=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies have no terms of the loss, which belong to the graph of a forward pass of this site."""
-        return vars(self) | {"penalties": []}
+        return vars(self) | {"penalties": []}  # in copies: those belong to the graph of a forward pass of this site
 
     def __post_init__(self) -> None:
         if not 0 <= self.layer < self.depth:
