@@ -19,7 +19,8 @@ CONTENTS = {
     "nested": b"[" * 100_000,
     "huge": b'{"number": 1, "state": "failed", "event": "train", "step": 1%s, "loss": 1%s}\n'
     % (b"0" * 400, b"0" * 400),
-    "surrogate": b'{"event": "train", "step": 1, "loss": 1.0, "metrics": {"\\ud800": 1}}\n',
+    "surrogate": b'{"number": 1, "state": "failed", "cause": "\\ud800", "event": "train", "step": 1, "loss": 1.0, '
+    b'"metrics": {"\\ud800": 1}}\n',
 }
 """Contents by name."""
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from statistics import fmean
 from typing import Any
 
 from sqlalchemy import Connection
@@ -17,7 +16,7 @@ from db.queries.declarations import directed_metric, metrics_of
 from db.queries.groups import COLUMNS, GroupKeys, configs, resolve_names
 from db.queries.marks import marks_of, result_versions_differ, trial_labels
 from db.queries.results import sort_key
-from db.queries.statistics import MIN_PAIRS, paired_t_test, summarize
+from db.queries.statistics import MIN_PAIRS, mean_of, paired_t_test, summarize
 from db.schema.connection import reading
 from db.schema.tables import Configs
 from db.statistics.complete_part import largest_complete
@@ -170,7 +169,7 @@ def rank_blocks(blocks: Mapping[Block, Runs], by: Sequence[str]) -> Ranking:
             continue
         reason = f"no result of {', '.join(missing)}" if metric else f"no direction is known for {block.metric}"
         left_out.append({**block._asdict(), "overrides": json.loads(block.overrides), "reason": reason})
-    table = {block: {name: fmean(map(fmean, runs)) for name, runs in blocks[block].items()} for block in complete}
+    table = {block: {name: mean_of(map(mean_of, runs)) for name, runs in blocks[block].items()} for block in complete}
     counts = Counter(name for values in blocks.values() for name in values)
     others = [
         {**dict(zip(("regularizer", *by), name, strict=True)), "blocks": counts[name]}

@@ -14,6 +14,8 @@ from harness.errors import unknown_name
 
 MIN_PAIRS = 3
 """Pairs below which there is neither an interval nor a p-value; two would make either meaningless."""
+LARGE = 1e150
+"""A larger number has no square."""
 ROUNDING = 1e-9
 """Differences that vary by less than this fraction of the values are equal up to rounding errors."""
 TOO_FEW, EQUAL = f"fewer than {MIN_PAIRS} pairs", "equal differences"
@@ -30,11 +32,15 @@ class Summary:
 
 
 def summarize(values: Iterable[float | None]) -> Summary:
-    """Return the mean and the sample standard deviation of the values that are not None."""
+    """Return the mean and the sample standard deviation of the finite values that are not None."""
     numbers = [value for value in values if value is not None]
     n = len(numbers)
     if not n:
         return Summary(None, None, 0)
+    if (largest := max(map(abs, numbers))) > LARGE:  # the perplexity of a diverged model, whose square overflows
+        summary = summarize(number / largest for number in numbers)
+        mean, std = (None if part is None else part * largest for part in (summary.mean, summary.std))
+        return Summary(mean, None if std == math.inf else std, n)
     mean = math.fsum(numbers) / n
     if n == 1:
         return Summary(mean, None, 1)
@@ -44,6 +50,13 @@ def summarize(values: Iterable[float | None]) -> Summary:
     residual = math.fsum(deviations)
     square = math.fsum(map(mul, deviations, deviations)) - residual * residual / n
     return Summary(mean, math.sqrt(max(square, 0.0) / (n - 1)), n)
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """Return the mean of one or more values."""
+    mean = summarize(values).mean
+    assert mean is not None
+    return mean
 
 
 AGGREGATES: dict[str, Callable[[Summary, list[float]], float | int | None]] = {

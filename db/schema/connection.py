@@ -25,6 +25,7 @@ _DAMAGE = {
     "file is not a database": "not a SQLite database",
     "malformed": "the database is damaged",
     **dict.fromkeys(("no such table", "no such column", "has no column"), "tables or columns are missing"),
+    **dict.fromkeys(("duplicate column name", "already exists"), "it has tables or columns of a later version"),
 }
 _CAUSES = {
     **_DAMAGE,
@@ -117,6 +118,8 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         if refused and engine.dialect.name != "sqlite":
             raise InputError(f"{database_name(engine)}: {cause}") from None
         raise
+    except UnicodeDecodeError:  # SQLite's message has a damaged name
+        raise damaged(engine, _DAMAGE["malformed"]) from None
 
 
 @contextlib.contextmanager

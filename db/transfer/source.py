@@ -147,6 +147,6 @@ def _translate_errors(name: str) -> Iterator[None]:
     """Turn errors of the source's file or server into InputErrors, without advice that would change the source."""
     try:
         yield
-    except (DBAPIError, sqlite3.Error) as error:
+    except (DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:  # the last from a message with a damaged name
         cause = " ".join(str(getattr(error, "orig", error)).split())
         raise InputError(f"{name}: cannot be read ({cause}): expected a complete DropBench database") from None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InputError
+from harness.errors import InputError, check_text
 from harness.files import read_bytes, write_atomic, write_json
 from harness.runs.attempt_record import AttemptRecord
 from harness.runs.lease import Lease, SupersededError, holder, numbered_files
@@ -155,6 +155,9 @@ class RunDirectory:
                 content = json.loads(read_bytes(file))
                 attempt = {**content, "number": number} if isinstance(content, dict) else {}
                 validated(AttemptRecord, attempt, str(file))
+                for key, value in attempt.items():
+                    if isinstance(value, str) and "\0" not in value:  # NULs of programs are kept
+                        check_text(value, f"{file}: {key}")
                 attempts.append(attempt)
         return attempts
 

@@ -66,6 +66,7 @@ def report(
     Without options, the table is that of the trials that exist, if they all were run with the same options.
     """
     from db.report.formats import documents
+    from db.report.formats.escaping import plain
     from db.report.view.beside import opened_beside
     from db.report.view.build import build_view
     from harness.suites.suite import load_suite
@@ -112,7 +113,7 @@ def report(
             "json": documents.as_json, "parquet": documents.as_parquet,
         }  # fmt: skip
         emit(write[kind](view), output)
-    typer.echo("".join(f"{note}\n" for note in resolved.notes), nl=False, err=True)
+    typer.echo("".join(f"{plain(note)}\n" for note in resolved.notes), nl=False, err=True)
 
 
 @app.command(

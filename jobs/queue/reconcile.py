@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.exc import DatabaseError
 
-from db.schema.connection import DamagedDatabaseError
+from db.schema.connection import BUSY_TIMEOUT_S, DamagedDatabaseError
 from db.store.run_record import NEXT_STATE, RunRecord, read_run_record
 from db.store.store import Store, TrialRow
 from harness.errors import InputError
@@ -132,7 +133,8 @@ def collect(
     the latter, damaged run directories and submissions without a folder are left as they are, too.
 
     Raises:
-        InputError: the runs folder or the database cannot be written.
+        InputError: the runs folder or the database cannot be written, or, with `only_here`, another command holds the
+            lock on dispatching for `BUSY_TIMEOUT_S`.
     """
     changed: dict[str, TrialState] = {}
     if thorough:
@@ -146,7 +148,7 @@ def collect(
     snapshots: list[RunRecord] = []
     unreadable: dict[str, tuple[TrialState, str | None]] = {}
     busy: set[str | None] = set()
-    with slots.dispatch_lock(settings.runs):
+    with slots.dispatch_lock(settings.runs, timeout=BUSY_TIMEOUT_S if only_here else math.inf):
         active = inspect_active(store, settings, always_inspect=always_inspect, only_here=only_here)
         for id, (row, submission, observed) in active.items():
             if not observed.inspected:

@@ -90,11 +90,12 @@ class Attempt:
     def fail(self, error: BaseException) -> None:
         """Record the end by an exception: its type decides the state, its text is the cause, the log gets all of it."""
         is_input_error = isinstance(error, InputError)
-        lines = [str(error)] if is_input_error else "".join(traceback.format_exception(error)).strip().splitlines()
+        text = str(error) if is_input_error else "".join(traceback.format_exception(error)).strip()
+        lines = [_encodable(text)] if is_input_error else _encodable(text).splitlines()
         with contextlib.suppress(OSError), open_log(self.directory) as log:
             log.write("\n".join(lines) + "\n")
         if is_input_error:
-            self.finish("failed", str(error))
+            self.finish("failed", lines[0])
         else:
             state = "out_of_memory" if _is_out_of_memory(error) else "failed"
             self.finish(state, _one_line(error), "\n".join(lines[-_MESSAGE_LINES:]))
@@ -190,10 +191,18 @@ def _last_step(directory: RunDirectory) -> int:
 
 
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or "no message"
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        return _encodable(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
+    try:
+        text = " ".join(_encodable(str(error)).split()) or "no message"
+    except Exception:  # a plug-in's error may fail at that
+        text = "its message cannot be read"
     return f"{type(error).__name__}: {text}"[:500]
+
+
+def _encodable(text: str) -> str:
+    """Escape what is no character, such as a byte of a file's name that is not UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -11,8 +11,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from socket import gethostname
@@ -21,6 +24,9 @@ from harness.errors import InputError
 
 MIN_FREE_BYTES = 16 * 2**20
 """Free disk space that is required to start work: a small checkpoint and its predecessor."""
+
+NOTICE_S = 10.0
+"""Seconds after which a command says that it waits for another one."""
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -31,15 +37,31 @@ def jobs_folder(runs: Path) -> Path:
 
 
 @contextlib.contextmanager
-def dispatch_lock(runs: Path) -> Iterator[None]:
-    """Wait for the lock on dispatching and collecting, and hold it; raise InputError if the folder is not writable."""
+def dispatch_lock(runs: Path, timeout: float = math.inf) -> Iterator[None]:
+    """Wait for the lock on dispatching and collecting, and hold it.
+
+    Raises:
+        InputError: the folder is not writable, or another command has held the lock for `timeout` seconds.
+    """
     try:
         _slots_folder(runs).mkdir(parents=True, exist_ok=True)
         file = open(jobs_folder(runs) / "lock", "ab")  # noqa: SIM115
     except OSError as error:
         raise not_writable(runs, error) from None
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        start = time.monotonic()
+        notice = start + NOTICE_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
+            if time.monotonic() - start > timeout:
+                raise InputError(f"{file.name}: held by another dropbench command, perhaps a stopped one: end it")
+            if time.monotonic() > notice:
+                notice = math.inf
+                print(f"waiting for another dropbench command, which holds {file.name}", file=sys.stderr)
         yield
 
 

@@ -197,10 +197,10 @@ class Worker:
                 raise
             except Interrupted:
                 attempt.finish(*stop_requests.end())
-            except KeyboardInterrupt:
-                attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
-                raise
             except BaseException as error:  # a plug-in may raise anything
+                if isinstance(error, KeyboardInterrupt) and stop_requests.signal is not None:
+                    attempt.finish("interrupted", "Ctrl-C, without a checkpoint")
+                    raise
                 attempt.fail(error)
                 if self.terminal and sys.stdin.isatty():
                     error.add_note(f"in trial {directory.id}")  # `harness.cli.main.run` leaves its traceback

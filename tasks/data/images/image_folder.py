@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.errors import InputError
+from harness.errors import InputError, check_text
 from tasks.data.classification import ImageClassificationData, ImageSplit
 from tasks.data.images.image_arrays import SUFFIXES, FileImages
 from tasks.data.lines import read_lines
@@ -56,11 +56,17 @@ def read(source: Source) -> ImageClassificationData:
 
 
 def class_names(folder: Path, skipped: list[Path]) -> tuple[str, ...]:
-    """Return the sorted names of the class folders, and append other entries to `skipped`; raise InputError if none."""
+    """Return the sorted names of the class folders, and append other entries to `skipped`.
+
+    Raises:
+        InputError: there are none, or a name is not UTF-8.
+    """
     entries = _entries(folder)
     names = tuple(entry.name for entry in entries if entry.is_dir())
     if not names:
         raise InputError(f"{folder}: no class folders: expected {folder.name}/<class>/<image>")
+    for name in names:
+        check_text(name, f"{folder}: class folder")
     skipped.extend(folder / entry.name for entry in entries if not entry.is_dir())
     return names
 

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from db.schema.connection import reading
 from db.schema.tables import METADATA, REVISION
 from db.schema.upgrade import MIGRATIONS, ensure_current
 from db.store.store import Store, open_store
+from db.transfer.source import open_source
 from harness.errors import InputError
 from harness.trials.trial import Trial
 from tests.paths import ROOT
@@ -113,6 +115,30 @@ def test_a_damaged_database(url: str, make_trial: Callable[..., Trial]) -> None:
         InputError, match="the database is damaged: set DROPBENCH_DB to another one, or run `dropbench db rebuild`"
     ) as error:
         use()
+    one_line(error)
+
+
+def test_a_damaged_name_in_a_database(url: str, make_trial: Callable[..., Trial]) -> None:
+    """SQLite's message has the name, which is not UTF-8."""
+    file = Path(url.removeprefix("sqlite:///"))
+    with open_store(url) as store:
+        store.enqueue([(make_trial(0), "suite")])
+    content = bytearray(file.read_bytes())
+    content[content.index(b"tableconfigsconfigs") + 6] = 0xB5
+    file.write_bytes(content)
+    for use in (open_store, lambda url: open_source(url, "sqlite:///other.db").__enter__()):
+        with pytest.raises(InputError, match=r"damaged|cannot be read") as error:
+            use(url)
+        one_line(error)
+
+
+def test_a_database_whose_version_was_changed(url: str, make_trial: Callable[..., Trial]) -> None:
+    file = Path(url.removeprefix("sqlite:///"))
+    open_store(url).close()
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("update alembic_version set version_num = '0001'")
+    with pytest.raises(InputError, match="it has tables or columns of a later version: set DROPBENCH_DB") as error:
+        open_store(url)
     one_line(error)
 
 

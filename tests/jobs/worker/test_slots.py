@@ -83,6 +83,19 @@ def test_the_dispatch_lock_is_exclusive(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
+def test_a_command_says_that_it_waits_for_the_dispatch_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(slots, "NOTICE_S", 0.05)
+    with slots.dispatch_lock(tmp_path):
+        with pytest.raises(InputError, match="lock: held by another dropbench command, perhaps a stopped one: end it"):
+            slots.dispatch_lock(tmp_path, timeout=0.2).__enter__()
+        lines = capsys.readouterr().err.splitlines()
+        assert lines == [f"waiting for another dropbench command, which holds {slots.jobs_folder(tmp_path)}/lock"]
+    with slots.dispatch_lock(tmp_path, timeout=0.2):
+        pass
+
+
 def test_runs_must_be_a_folder(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("")
     for use in (slots.check_writable, lambda runs: slots.dispatch_lock(runs).__enter__()):

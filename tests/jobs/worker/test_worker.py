@@ -15,7 +15,6 @@ from submitit.core.utils import DelayedSubmission
 from harness.runs.run_directory import CANCELLED, RunDirectory
 from harness.settings import Settings
 from harness.trials.trial import Trial
-from jobs.worker import worker
 from jobs.worker.attempt import Attempt
 from jobs.worker.retry import MAX_SPLITS
 from jobs.worker.worker import Worker
@@ -152,22 +151,6 @@ def test_a_failed_trial_is_retried_by_another_submission_only(
     place.trouble.write_text("")
     work(trials, "s2")()
     assert states(place) == {trials[0].id: ["failed", "succeeded"]}
-
-
-def test_a_plug_in_may_raise_anything(
-    place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Odd(BaseException):
-        """No Exception."""
-
-    def train(*arguments: object) -> None:
-        raise Odd("so")
-
-    trials = tiny(2)
-    monkeypatch.setattr(worker, "_train", train)
-    work(trials)()
-    assert states(place) == {trial.id: ["failed"] for trial in trials}
-    assert {attempts[0]["cause"] for attempts in place.attempts().values()} == {"Odd: so"}
 
 
 def test_a_missing_plug_in(place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]) -> None:

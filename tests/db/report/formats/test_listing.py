@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from db.report.formats.listing import results_table
+from db.report.formats.listing import format_value, results_table
 from harness.regularizers.spec import complete_spec
 
 
@@ -27,3 +27,10 @@ def test_a_label_has_strengths_and_what_differs_from_the_defaults(name: str, par
 def test_a_composition_with_a_plug_in_that_is_not_loaded_is_labeled() -> None:
     row = {"regularizer": "gone+dropkey", "params": {"gone.size": 2, "dropkey.ratio": 0.1}, "metric": "accuracy"}
     assert results_table([row])[1][1] == [["gone:size=2 + dropkey:ratio=0.1", "accuracy"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.5, "0.5000"), (-12.345, "−12.35"), (999_999_999.0, "999999999.00"), (1.25e283, "1.25e+283")]
+)
+def test_large_numbers_are_powers_of_ten(value: float, text: str) -> None:
+    assert format_value(value) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +151,14 @@ def test_classes_that_differ_between_splits_are_reported(folders: Path) -> None:
     (folders / "val" / "n03").rename(folders / "val" / "n02")
     (folders / "val" / "n09").mkdir()
     with pytest.raises(InputError, match="'n09' is in val only"):
+        load(folders)
+
+
+def test_a_class_whose_name_is_not_utf_8_is_reported(folders: Path, write_image: WriteImage) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    for split in ("train", "val"):
+        write_image(folders / split / name / "a.png", 1)
+    with pytest.raises(InputError, match=r"train: class folder 'caf\\udce9': expected text in UTF-8"):
         load(folders)
 
 
