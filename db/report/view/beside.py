@@ -14,10 +14,11 @@ from db.reference.merge import merged
 from db.report.view.cells import CellTrials
 from db.report.view.run_options import ResolvedOptions, resolve_options, trial_ids
 from db.store.store import Store
-from harness.errors import InputError
+from harness.errors import InputError, UnsuitableError
 from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite
+from harness.trials.task import TASKS
 
 NO_DATA = Path("/dev/null/no-data")
 """A folder that cannot exist: reference trials are on the data that the reference was made on."""
@@ -44,8 +45,8 @@ def resolve_beside(
 ) -> ResolvedOptions:
     """Resolve the cells of a table, those of the reference before the user's; errors as in `resolve_options`.
 
-    A cell of the user's without any trial is left out if the reference has trials of it. Without any option and any
-    trial of the user's, the table is that of the reference.
+    A cell of the user's without any trial is left out if the reference has trials of it; if neither has, it is checked
+    whether its regularizer fits. Without any option and any trial of the user's, the table is that of the reference.
     """
     apart = replace(settings, data=NO_DATA, folders={})
     theirs = _resolved(suite, requested, apart, reference)
@@ -66,8 +67,14 @@ def resolve_beside(
         return replace(theirs, cells=_sorted(their_cells, [], [_position(cell) for cell in theirs.cells]))
     present = {_position(cell) for cell in their_cells}
     kept = {id(cell) for cell in with_trials(ours.cells, own)}
-    our_cells = [cell for cell in ours.cells if id(cell) in kept or _position(cell) not in present]
-    notes = [*theirs.notes, *(ours.notes if kept else ())]
+    our_cells = [
+        cell if id(cell) in kept else _checked(cell)
+        for cell in ours.cells
+        if id(cell) in kept or _position(cell) not in present
+    ]
+    ids = trial_ids(their_cells)
+    complete = theirs.choice == requested and 0 < len(ids) == len(reference.states(list(ids)))
+    notes = [*(() if complete else theirs.notes), *(ours.notes if kept else ())]
     order = [_position(cell) for cell in (*theirs.cells, *ours.cells)]
     return ResolvedOptions(theirs.choice, _sorted(their_cells, our_cells, order), notes)
 
@@ -86,6 +93,22 @@ def with_trials(cells: Iterable[CellTrials], store: Store) -> list[CellTrials]:
     ids = [(cell, trial_ids([cell])) for cell in cells]
     known = store.states(list(set().union(*(own for _, own in ids)))).keys()
     return [cell for cell, own in ids if not known.isdisjoint(own)]
+
+
+def _checked(cell: CellTrials) -> CellTrials:
+    """Return a cell that has no trial in any database; with the reason if its regularizer fits with no values."""
+    candidates = cell.selection.candidates if cell.selection is not None else ()
+    reasons: list[str] = []
+    for trials in filter(None, (cell.trials, *(candidate.trials for candidate in candidates))):
+        try:
+            TASKS.get(trials[0].task).check(trials[0])
+        except UnsuitableError as error:
+            reasons.append(str(error))
+        except InputError:  # `run` reports it
+            return cell
+        else:
+            return cell
+    return CellTrials(cell.cell, (), reasons[0]) if reasons else cell
 
 
 def _sorted(

@@ -184,8 +184,9 @@ def _compared(view: View) -> View:
 
 def _best_mean(cells: Sequence[CellResult]) -> float | None:
     """Return the best mean; None for a single result, or if cells or metric cannot be compared."""
+    cells = [cell for cell in cells if cell.mean is not None]
     means = [cell.mean for cell in cells if cell.mean is not None]
-    higher = cells[0].metric.higher_is_better if comparable(*cells) else None
+    higher = cells[0].metric.higher_is_better if cells and comparable(*cells) else None
     return (max if higher else min)(means) if len(means) > 1 and higher is not None else None
 
 

@@ -91,6 +91,23 @@ def test_a_fresh_folder_shows_the_reference_with_its_machine(
     assert not (folder / "dropbench.db").exists()
 
 
+def test_rows_that_fit_no_site_leave_the_shipped_table_complete(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    arguments = ("report", SUITE, "--preset", "small", "--data", "digits", "--with", "reference")
+    done = call(*arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    cells = json.loads(done.out)["cells"]
+    own = {cell["row"]: cell["incomplete"] for cell in cells if cell["origin"] == "own"}
+    assert own.keys() == {"learned-dropout", "token-dropout", "unidrop"}
+    assert all(" fits none of " in reason for reason in own.values())
+    assert [cell["row"] for cell in cells if cell["best"]] == ["masksub (reference)"]
+    table = call(*arguments).out
+    assert "skipped [3]" in table
+    assert "choosing" not in table
+
+
 @pytest.mark.usefixtures("own")
 def test_a_reference_does_not_change_the_users_database(call: Call, folder: Path) -> None:
     before = call("results", "--json").out
