@@ -51,8 +51,12 @@ def show(draw: Callable[[Console], None], output: Path | None = None) -> None:
     """Print a table on the terminal, or write it to a file."""
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # `harness.cli.main` handles it; rich would exit with code 1
+
     if output is None:
-        return draw(Console(highlight=False))
+        return draw(PipeConsole(highlight=False))
     file = StringIO()
     draw(Console(file=file, width=120, highlight=False))
     return emit(file.getvalue().rstrip("\n"), output)

@@ -215,17 +215,24 @@ def test_every_listing_is_json_with_names(kind: str, capsys: pytest.CaptureFixtu
         assert counts["deit-small"] == 22_050_664  # DeiT-S, Touvron et al. 2021, Table 1: 22 M
 
 
-def test_a_pipe_that_closes_is_no_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [("list suites", "name"), ("report quickstart --plugin mine.py", "quickstart: ")],
+)
+def test_a_pipe_that_closes_is_no_error(tmp_path: Path, arguments: str, printed: str) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
     done = subprocess.run(
-        f"'{sys.executable}' -m harness.cli.main list suites | head -n 1",
+        f"('{sys.executable}' -m harness.cli.main {arguments}; echo $? > code) | head -n 1",
         shell=True,
         capture_output=True,
         text=True,
         check=False,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.stderr == ""
-    assert "name" in done.stdout
+    assert printed in done.stdout
+    assert (tmp_path / "code").read_text() == "0\n"
 
 
 def test_a_full_disk_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
