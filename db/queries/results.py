@@ -234,7 +234,7 @@ def explain_empty(store: Store, words: Sequence[str]) -> str:
             terms.append([])
     parts = []
     with reading(store.engine) as connection:
-        for index, term in enumerate(terms[:-1] if len(terms) > 2 else ()):
+        for index, term in enumerate(terms[:-1]):
             rest = [word for other in terms[:index] + terms[index + 1 :] for word in other]
             clauses = filters.parse(connection, rest).clauses
             if count := connection.scalar(select(func.count()).select_from(Trials).where(*clauses)):

@@ -292,9 +292,9 @@ def test_names_are_whole_on_a_terminal(
 
 
 def test_why_a_filter_has_no_results(call: Call, filled: Path) -> None:
-    assert call("results", "mine", "preset=paper").out == (
-        "no results: no trial matches 'mine preset=paper'; without `preset=paper`, 13 trials (preset=mini)\n"
-    )
+    for words in (["mine", "preset=paper"], ["preset=paper"]):
+        why = f"no trial matches '{' '.join(words)}'; without `preset=paper`, 13 trials (preset=mini)"
+        assert call("results", *words).out == f"no results: {why}\n"
     out = call("results", "mine", "data=mr", "not", "model=text-transformer").out
     assert "; without `not model=text-transformer`, 6 trials (model=text-transformer)\n" in out
     assert json.loads(call("results", "mine", "preset=paper", "--json").out) == []
