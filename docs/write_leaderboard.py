@@ -69,7 +69,7 @@ The first command trains only what the reference lacks: all seeds of the new row
 ```
 git checkout COMMIT
 dropbench run SUITE --preset PRESET --seeds N
-python -m jobs.reference check --trials 10
+python -m jobs.reference check --trials 10    # after `pip install .`: python -m dropbench.jobs.reference
 ```
 
 `dropbench results SUITE --with reference --json` lists configurations. The last command runs random trials of the
