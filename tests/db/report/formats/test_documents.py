@@ -17,6 +17,7 @@ from scipy import stats
 from db.report.formats.documents import as_csv, as_json, as_latex, as_markdown, as_parquet
 from db.report.view.view import View
 from db.store.store import Store
+from tests.paths import DOCS
 
 if TYPE_CHECKING:
     from tests.db.report.conftest import Tables
@@ -93,6 +94,12 @@ def test_json_has_everything(filled: View) -> None:
     paired = content["cells"][2]
     assert (paired["delta"], paired["paired"]) == (pytest.approx(2.0), 3)
     assert [paired["delta_low"], paired["delta_high"], paired["p_value"]] == pytest.approx([low, high, theirs.pvalue])
+
+
+def test_every_field_of_a_record_is_documented(filled: View) -> None:
+    _, _, text = (DOCS / "reading-tables.md").read_text(encoding="utf-8").partition("| field of a record |")
+    documented = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|(.*?) \|", text, re.MULTILINE)))
+    assert sorted(documented) == sorted(json.loads(as_json(filled))["cells"][0])
 
 
 def test_markdown_is_a_table(filled: View) -> None:
