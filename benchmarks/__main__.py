@@ -63,9 +63,10 @@ NOTES = {"gpu-attention": gpu.NOTE, "gpu-instructions": instructions.NOTE}
 HEAD = """# Benchmarks
 
 `python -m benchmarks [NAME…] --write` runs benchmarks and rewrites their sections. Times are medians of interleaved
-runs. A ratio below 1 means that ours is faster or smaller. Rows with "busy cores" are measured while one more process
-per core computes; their limit is 1.2 times the ratio without these. Rows with "AVX2" hold torch, its BLAS and our
-kernels at AVX2."""
+runs. The ratio of times is the median of the ratios of the pairs of runs, so it may differ from the quotient of the two
+medians. A ratio below 1 means that ours is faster or smaller. Rows with "busy cores" are measured while one more
+process per core computes; their limit is 1.2 times the ratio without these. Rows with "AVX2" hold torch, its BLAS and
+our kernels at AVX2."""
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
