@@ -29,7 +29,7 @@ ADAPTERS.add("dropbench", "harness.models.adapter:OwnModels", help="modules that
 for _library, _target, _help in (
     ("torch", "torch_attention:TorchModels", "torch's nn.MultiheadAttention"),
     ("timm", "timm_models:TimmModels", "timm's ViT, DeiT, EVA, Swin and VOLO"),
-    ("transformers", "transformers_models:TransformersModels", "transformers models on its AttentionInterface"),
+    ("transformers", "transformers_models:TransformersModels", "whole transformers models on its AttentionInterface"),
     ("fairseq", "fairseq_attention:FairseqModels", "fairseq's MultiheadAttention"),
 ):
     ADAPTERS.add(_library, f"adapters.libraries.{_target}", help=_help, library=_library)

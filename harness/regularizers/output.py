@@ -115,12 +115,12 @@ def regularized_heads(
     `keys` is the number of keys that the queries attended to; `mask` and `causal` are those of the attention.
 
     Raises:
-        InputError: there are more keys than queries, as with a key-value cache.
+        InputError: there are other keys than queries, as with a key-value cache or in cross-attention.
     """
     if keys != out.shape[-2]:
         raise InputError(
             f"{site.name}: {out.shape[-2]} queries on {keys} keys: a regularizer of attention outputs needs the whole"
-            " sequence at once: turn the key-value cache off"
+            " sequence at once: turn the key-value cache off, and exclude cross-attention and modules that add keys"
         )
     concatenated = out.transpose(1, 2).flatten(2)
     concatenated = regularized_output(concatenated, site, training=training, mask=mask, causal=causal)
