@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from socket import gethostname
 
@@ -121,6 +122,23 @@ def hold(path: Path | None) -> Iterator[bool]:
         yield os.fstat(fd).st_nlink > 0
     finally:
         os.close(fd)
+
+
+@cache
+def keep_from_forks(runs: Path) -> None:
+    """Let no process that a trial forks hold this worker's locks: it may outlive the worker."""
+    os.register_at_fork(after_in_child=partial(_release_locks, os.path.realpath(runs)))
+
+
+def _release_locks(runs: str) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    with contextlib.suppress(FileNotFoundError):  # not Linux
+        for descriptor in [*Path("/proc/self/fd").iterdir()]:
+            with contextlib.suppress(OSError):
+                file = descriptor.readlink()
+                if file.is_relative_to(runs) and (file.name == "lock" or file.parent == _slots_folder(Path(runs))):
+                    os.dup2(null, int(descriptor.name))  # were it closed, another file could get its number
+    os.close(null)
 
 
 def check_writable(runs: Path) -> None:

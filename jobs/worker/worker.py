@@ -172,6 +172,7 @@ class Worker:
         self, directory: RunDirectory, settings: Settings, stop_requests: StopRequests, group: ProcessGroup
     ) -> bool:
         """Run one attempt and record its end. Return False if the next trial would fail, too: on a full disk."""
+        slots.keep_from_forks(directory.path.parent)
         lease = Lease.take(directory.path)
         if lease is None:
             return True

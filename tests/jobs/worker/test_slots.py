@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
+from harness.runs.run_directory import RunDirectory
 from jobs.worker import slots
+from tests.paths import ROOT
+from tests.patience import PATIENCE
 
 
 def test_the_limit_counts_all_live_workers(tmp_path: Path) -> None:
@@ -94,6 +99,50 @@ def test_a_command_says_that_it_waits_for_the_dispatch_lock(
         assert lines == [f"waiting for another dropbench command, which holds {slots.jobs_folder(tmp_path)}/lock"]
     with slots.dispatch_lock(tmp_path, timeout=0.2):
         pass
+
+
+FORK = """
+import os, sys, time
+from pathlib import Path
+from harness.runs.run_directory import RunDirectory
+from harness.runs.run_directory import RunDirectory
+from jobs.worker import slots
+from tests.paths import ROOT
+from tests.patience import PATIENCE
+
+runs = Path(sys.argv[1])
+directory = RunDirectory(runs / "0123456789ab")
+directory.path.mkdir()
+with slots.dispatch_lock(runs):
+    (slot,) = slots.acquire(runs, "s", count=1, max_workers=1)
+with slots.hold(slot.path), directory.lock():
+    slots.keep_from_forks(runs)
+    if (pid := os.fork()) == 0:
+        os.closerange(0, 3)
+        time.sleep(600)
+        os._exit(0)
+    print(pid, flush=True)
+    sys.stdin.read()
+os._exit(0)
+"""
+
+
+def test_what_a_trial_forks_holds_no_lock_of_its_worker(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORK, str(tmp_path)]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    child, directory = int(worker.stdout.readline()), RunDirectory(tmp_path / "0123456789ab")
+    try:
+        assert directory.locked()
+        assert slots.count_workers(tmp_path) == 1
+        worker.stdin.close()
+        assert worker.wait(PATIENCE) == 0
+        assert not directory.locked()
+        assert slots.count_workers(tmp_path) == 0
+    finally:
+        os.kill(child, signal.SIGKILL)  # fails if it has ended, so that the test says something
+        worker.stdout.close()
 
 
 def test_runs_must_be_a_folder(tmp_path: Path) -> None:
