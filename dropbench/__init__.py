@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harness.models.training_loss import training_loss as training_loss
     from harness.regularizers import REGULARIZERS as REGULARIZERS
     from harness.regularizers.around import AroundAttention as AroundAttention
-    from harness.regularizers.base import PlainAttention as PlainAttention
+    from harness.regularizers.around import PlainAttention as PlainAttention
     from harness.regularizers.base import Regularizer as Regularizer
     from harness.regularizers.base import Site as Site
     from harness.regularizers.drop import AttentionDrop as AttentionDrop
@@ -57,8 +57,8 @@ _NAMES = {
     "harness.models.regularize": ("regularize", "set_progress", "sites", "unregularize"),
     "harness.models.training_loss": ("training_loss",),
     "harness.regularizers": ("REGULARIZERS",),
-    "harness.regularizers.around": ("AroundAttention",),
-    "harness.regularizers.base": ("PlainAttention", "Regularizer", "Site"),
+    "harness.regularizers.around": ("AroundAttention", "PlainAttention"),
+    "harness.regularizers.base": ("Regularizer", "Site"),
     "harness.regularizers.drop": ("AttentionDrop",),
     "harness.regularizers.output": ("SiteModule", "WeightModule"),
     "harness.regularizers.passes": ("Passes",),

@@ -1,11 +1,12 @@
-"""Regularizers that change what attention reads or returns, around any computation of attention."""
+"""Regularizers that leave the computation of attention to others: plain, or surrounded by what they change."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, get_args
 
-from harness.regularizers.base import Regularizer, Site
+from harness.regularizers.base import AttentionKind, Regularizer, Site
+from harness.regularizers.schedules import Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +18,23 @@ class Attention(Protocol):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool, scale: float | None
     ) -> Tensor: ...
+
+
+class PlainAttention(Regularizer):
+    """A regularizer that leaves attention itself plain. Shapes and arguments as in `Regularizer`."""
+
+    is_per_query: ClassVar[bool] = True
+
+    def ratio_at(self, site: Site, schedule: Schedule) -> float:
+        """Return 0 for attention; at other sites, as in `Regularizer`."""
+        return 0.0 if site.kind in get_args(AttentionKind) else super().ratio_at(site, schedule)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
+    ) -> Tensor:
+        from harness.attention.reference.sdpa import plain_attention  # which needs torch
+
+        return plain_attention(q, k, v, mask=mask, scale=scale)
 
 
 class AroundAttention(Regularizer):

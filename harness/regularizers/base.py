@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.deprecation import alias_renamed_methods, inherit_field, renamed_fields
 from harness.errors import InputError
@@ -158,6 +158,13 @@ class Regularizer(FiniteModel, ABC):
     """True if attention of a query depends on no other query, so that queries whose outputs nothing reads may be left
     out."""
 
+    @model_validator(mode="after")
+    def _require_strength(self) -> Self:
+        value = getattr(self, self.strength, None)
+        if isinstance(value, int | float) and value < 0:
+            raise ValueError(f"{self.strength}={value}: expected 0 or more")
+        return self
+
     def ratio_at(self, site: Site, schedule: Schedule) -> float:
         """Return `Site.ratio`: the site is regularized in training if it is above 0.
 
@@ -281,20 +288,3 @@ class Regularizer(FiniteModel, ABC):
 
 
 alias_renamed_methods(Regularizer, RENAMED_METHODS)
-
-
-class PlainAttention(Regularizer):
-    """A regularizer that leaves attention itself plain. Shapes and arguments as in `Regularizer`."""
-
-    is_per_query: ClassVar[bool] = True
-
-    def ratio_at(self, site: Site, schedule: Schedule) -> float:
-        """Return 0 for attention; at other sites, as in `Regularizer`."""
-        return 0.0 if site.kind in get_args(AttentionKind) else super().ratio_at(site, schedule)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        from harness.attention.reference.sdpa import plain_attention  # which needs torch
-
-        return plain_attention(q, k, v, mask=mask, scale=scale)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.attention.reference.units import Rescale, Unit
 from harness.errors import InputError
@@ -35,6 +35,12 @@ class AttentionDrop(Regularizer):
 
     ratio: float = RATIO
     rescale: Rescale = Field(default="renormalize", description="how a row is rescaled")
+
+    @model_validator(mode="after")
+    def _require_drop_ratio(self) -> Self:
+        if self.ratio >= 1:
+            raise ValueError(f"ratio={self.ratio}: expected a drop ratio below 1")
+        return self
 
     @abstractmethod
     def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:

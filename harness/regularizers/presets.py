@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import model_validator
 
-from harness.regularizers.base import PlainAttention
+from harness.regularizers.around import PlainAttention
 from harness.regularizers.drop import UnitDrop
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from dropbench import InputError, Site, unregularize
 from harness.models.regularize import ATTENTION_KINDS, bind, sites
 from harness.regularizers import REGULARIZERS
-from harness.regularizers.base import PlainAttention, SiteKind
+from harness.regularizers.around import PlainAttention
+from harness.regularizers.base import SiteKind
 from harness.regularizers.spec import build_regularizer, parse_spec, part_names
 from tests.adapters.families import SAMPLES, Family
 from tests.adapters.test_contract import DIFFERENT, FAMILIES, TOLERANCE

@@ -7,7 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from harness.regularizers.base import PlainAttention, Site
+from harness.regularizers.around import PlainAttention
+from harness.regularizers.base import Site
 from harness.regularizers.schedules import Schedule
 
 MaskRounding = Literal["noise-and-linear", "sigmoid", "sigmoid-detach", "none"]

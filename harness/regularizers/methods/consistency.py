@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from harness.regularizers.base import PlainAttention, Site, SiteKind, Stage
+from harness.regularizers.around import PlainAttention
+from harness.regularizers.base import Site, SiteKind, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor

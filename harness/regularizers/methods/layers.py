@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from harness.regularizers.base import PlainAttention, Site, SiteKind, Stage, drop_ratio
+from harness.regularizers.around import PlainAttention
+from harness.regularizers.base import Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor

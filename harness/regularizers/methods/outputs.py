@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.regularizers.base import RATIO, PlainAttention, Site, SiteKind, Stage, drop_ratio
+from harness.regularizers.around import PlainAttention
+from harness.regularizers.base import RATIO, Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor

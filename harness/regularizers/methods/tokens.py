@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from harness.regularizers.base import PlainAttention, Site, SiteKind, Stage
+from harness.regularizers.around import PlainAttention
+from harness.regularizers.base import Site, SiteKind, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.regularizers.base import PlainAttention, Site, SiteKind, Stage, drop_ratio
+from harness.regularizers.around import PlainAttention
+from harness.regularizers.base import Site, SiteKind, Stage, drop_ratio
 
 if TYPE_CHECKING:
     from torch import nn
