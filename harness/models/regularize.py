@@ -24,6 +24,7 @@ from harness.regularizers.spec import build_regularizer
 OBJECTIVE = "regularizer_of_the_loss"
 """The attribute of a model that holds a regularizer that changes the loss, for `training_loss`."""
 Model = TypeVar("Model", bound=nn.Module)
+Text = TypeVar("Text", bound=str)
 
 ATTENTION_KINDS: tuple[SiteKind, ...] = get_args(AttentionKind)
 DEFAULT_KINDS: tuple[SiteKind, ...] = tuple(kind for kind in get_args(SiteKind) if kind not in ("class", "token"))
@@ -36,9 +37,9 @@ def regularize(
     regularizer: str | Regularizer,
     *,
     schedule: str = "constant",
-    include: Sequence[str] = ("*",),
-    exclude: Sequence[str] = (),
-    kinds: Sequence[SiteKind] = DEFAULT_KINDS,
+    include: str | Sequence[str] = ("*",),
+    exclude: str | Sequence[str] = (),
+    kinds: SiteKind | Sequence[SiteKind] = DEFAULT_KINDS,
     quiet: bool = False,
     **params: Any,
 ) -> Model:
@@ -56,10 +57,10 @@ def regularize(
         schedule: the schedule of the ratio over layers: constant, increasing, decreasing. Layers are counted separately
             for each stack and kind of site; VOLO's outlook and self attention are counted together, in order of
             execution.
-        include: patterns of site names (module paths) to regularize, with * and ?.
-        exclude: patterns of site names to skip.
-        kinds: kinds of site to regularize; by default all except "class", attention of only a class token, and "token",
-            attention that makes the tokens.
+        include: a pattern or patterns of site names (module paths) to regularize, with * and ?; each fits a site.
+        exclude: a pattern or patterns of site names to skip.
+        kinds: a kind or kinds of site to regularize; by default all except "class", attention of only a class token,
+            and "token", attention that makes the tokens.
         quiet: do not print the report.
         params: the regularizer's parameters, such as ``ratio=0.3``.
 
@@ -90,9 +91,9 @@ def bind(
     regularizer: str | Regularizer,
     *,
     schedule: str = "constant",
-    include: Sequence[str] = ("*",),
-    exclude: Sequence[str] = (),
-    kinds: Sequence[SiteKind] = DEFAULT_KINDS,
+    include: str | Sequence[str] = ("*",),
+    exclude: str | Sequence[str] = (),
+    kinds: SiteKind | Sequence[SiteKind] = DEFAULT_KINDS,
     **params: Any,
 ) -> Report:
     """Regularize as `regularize` does, but return the report and print nothing."""
@@ -104,6 +105,7 @@ def bind(
         raise InputError(f"parameters {', '.join(params)}: set them when you create the regularizer object")
     else:
         name, built = type(regularizer).__name__, regularizer
+    include, exclude, kinds = _tuple(include), _tuple(exclude), _tuple(kinds)
     for kind in kinds:
         if kind not in get_args(SiteKind):
             raise unknown_name("kind of site", kind, get_args(SiteKind))
@@ -111,6 +113,9 @@ def bind(
     adapter.uninstall_weights(model)
     _forget_objectives(model)
     patches = find_patches(model)
+    for pattern in include if patches else ():
+        if not any(fnmatchcase(patch.site.name, pattern) for patch in patches):
+            raise unknown_name("site in include", pattern, [patch.site.name for patch in patches])
     for patch in patches:
         if patch.site.width is None and patch.site.kind in ATTENTION_KINDS:
             patch.site.width = adapter.attention_width(patch.module)
@@ -243,6 +248,11 @@ def _skip_reason(
     if site.kind not in kinds:
         return f"kind '{site.kind}' is not selected (kinds=…)"
     return patch.refusal or regularizer.skip(site)
+
+
+def _tuple(values: Text | Sequence[Text]) -> tuple[Text, ...]:
+    """Return a text or several as a tuple: the letters of a text are not meant."""
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -47,6 +47,18 @@ def test_patterns_select_sites_and_other_modules_are_unchanged() -> None:
     assert type(model.layers[1]) is nn.MultiheadAttention
 
 
+def test_one_text_is_one_pattern_and_one_kind() -> None:
+    report = bind(Stack(), "dropkey", include="layers.*", exclude="layers.1", kinds="encoder-self")
+    assert [site.name for site in report.bound] == ["layers.0", "layers.2"]
+
+
+def test_a_pattern_to_include_fits_a_site() -> None:
+    model = drop(Stack())
+    with pytest.raises(InputError, match=r"unknown site in include 'layer\.\*': did you mean layers\.2 or"):
+        bind(model, "dropkey", include=["layers.0", "layer.*"])
+    assert len(sites(model)) == 3
+
+
 def test_a_second_call_replaces_regularizer_and_sites() -> None:
     model = Stack()
     first = sites(drop(model))
