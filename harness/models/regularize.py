@@ -19,7 +19,7 @@ from harness.models.report import Report as Report
 from harness.regularizers.base import AttentionKind, Probe, Regularizer, Site, SiteKind
 from harness.regularizers.composition import Composition
 from harness.regularizers.schedules import SCHEDULES
-from harness.regularizers.spec import build_regularizer
+from harness.regularizers.spec import build_regularizer, parse_spec
 
 OBJECTIVE = "regularizer_of_the_loss"
 """The attribute of a model that holds a regularizer that changes the loss, for `training_loss`."""
@@ -53,7 +53,8 @@ def regularize(
 
     Args:
         model: any model that an adapter supports.
-        regularizer: a registered name, or a `Regularizer`.
+        regularizer: a registered name, also with parameters and parts as on the command line, such as
+            ``dropkey:ratio=0.3 + r-drop``; or a `Regularizer`.
         schedule: the schedule of the ratio over layers: constant, increasing, decreasing. Layers are counted separately
             for each stack and kind of site; VOLO's outlook and self attention are counted together, in order of
             execution.
@@ -100,7 +101,11 @@ def bind(
     if not isinstance(regularizer, str | Regularizer):  # such as swapped arguments
         raise InputError("regularize: expected a model, then a regularizer's name or a Regularizer object")
     if isinstance(regularizer, str):
-        name, built = regularizer, build_regularizer(regularizer, **params)
+        spec = parse_spec(regularizer)
+        if spec.align:
+            raise InputError(f"regularizer '{regularizer}': align={spec.align}: only `dropbench.run` aligns: remove it")
+        name, schedule = spec.name, spec.schedule or schedule
+        built = build_regularizer(name, **{**spec.params, **params})
     elif params:
         raise InputError(f"parameters {', '.join(params)}: set them when you create the regularizer object")
     else:

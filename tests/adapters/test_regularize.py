@@ -59,6 +59,16 @@ def test_a_pattern_to_include_fits_a_site() -> None:
     assert len(sites(model)) == 3
 
 
+def test_a_regularizer_is_written_as_on_the_command_line() -> None:
+    report = bind(Stack(), "dropkey:ratio=0.3,window=2,schedule=increasing", ratio=0.6)
+    assert report.regularizer == build_regularizer("dropkey", ratio=0.6, window=2)
+    assert [site.ratio for site in report.bound] == pytest.approx([0.0, 0.3, 0.6])
+    report = bind(Stack(), "r-drop:alpha=2 + dropkey:ratio=0.3")
+    assert report.regularizer == build_regularizer("r-drop+dropkey", **{"r-drop.alpha": 2, "dropkey.ratio": 0.3})
+    with pytest.raises(InputError, match=r"align=finetune: only `dropbench\.run` aligns: remove it"):
+        bind(Stack(), "dropkey:align=finetune")
+
+
 def test_a_second_call_replaces_regularizer_and_sites() -> None:
     model = Stack()
     first = sites(drop(model))
