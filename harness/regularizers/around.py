@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol, get_args
 
+from harness.errors import InputError
 from harness.regularizers.base import AttentionKind, Regularizer, Site
 from harness.regularizers.schedules import Schedule
 
@@ -78,4 +79,12 @@ def regularized_attention(
     if out is None:
         merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         out = site.regularizer.attend(q, k, v, site, mask=merged, scale=scale)
+    return with_shape(out, (*q.shape[:-1], v.shape[-1]), site.regularizer)
+
+
+def with_shape(out: Tensor, shape: tuple[int, ...], regularizer: Regularizer) -> Tensor:
+    """Return what a regularizer has computed; raise InputError for another shape, which later sums would broadcast."""
+    if getattr(out, "shape", None) != shape:
+        returned = str(tuple(out.shape)) if hasattr(out, "shape") else f"{out!r:.60}"
+        raise InputError(f"{type(regularizer).__name__} returned {returned}: expected a tensor of shape {tuple(shape)}")
     return out

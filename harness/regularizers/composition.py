@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from pydantic import PrivateAttr
 
 from harness.errors import InputError, UnsuitableError
-from harness.regularizers.around import AroundAttention, regularized_attention
+from harness.regularizers.around import AroundAttention, regularized_attention, with_shape
 from harness.regularizers.base import STAGES, AttentionKind, Regularizer, Site
 from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.schedules import SCHEDULES, Schedule
@@ -162,7 +162,7 @@ class Composition(Regularizer):
 
     def output(self, x: Tensor, site: Site) -> Tensor:
         for part in _active(site):
-            x = part.regularizer.output(x, part)
+            x = with_shape(part.regularizer.output(x, part), x.shape, part.regularizer)
         return x
 
     def tokens(self, x: Tensor, site: Site) -> Tensor:
@@ -259,7 +259,6 @@ def _attend(
     first, *others = parts
     if not others:
         return regularized_attention(q, k, v, first, mask=mask, causal=causal, scale=scale)
-    out: Tensor = first.regularizer.around(
-        q, k, v, first, partial(_attend, others), mask=mask, causal=causal, scale=scale
-    )
-    return out
+    inner = partial(_attend, others)
+    out = first.regularizer.around(q, k, v, first, inner, mask=mask, causal=causal, scale=scale)
+    return with_shape(out, (*q.shape[:-1], v.shape[-1]), first.regularizer)

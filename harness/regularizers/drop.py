@@ -56,15 +56,20 @@ class AttentionDrop(Regularizer):
             (B, H, 1, S), which costs almost nothing.
         """
 
+    def _checked_drop_mask(self, q: Tensor, k: Tensor, site: Site) -> Tensor:
+        drop_mask = self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
+        dtype = getattr(drop_mask, "dtype", type(drop_mask).__name__)
+        if str(dtype) != "torch.bool":  # ~ of a whole number is not its negation
+            raise InputError(f"{type(self).__name__}.sample_drop_mask: expected a boolean drop mask, got {dtype}")
+        return drop_mask
+
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
     ) -> Tensor:
         """Attend to the keys that one sampled mask keeps; shapes as in `Regularizer.attend`."""
         from harness.attention.reference import eager  # which needs torch
 
-        drop_mask = self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
-        if str(drop_mask.dtype) != "torch.bool":  # ~ of a whole number is not its negation
-            raise InputError(f"{type(self).__name__}: expected a boolean drop mask, got {drop_mask.dtype}")
+        drop_mask = self._checked_drop_mask(q, k, site)
         return eager.drop_attention(q, k, v, ~drop_mask, self.rescale, site.ratio, mask=mask, scale=scale)
 
     def around(
@@ -75,7 +80,7 @@ class AttentionDrop(Regularizer):
         from harness.attention.reference.eager import merge_keep_mask  # which needs torch
         from harness.attention.reference.sdpa import with_causal
 
-        keep_mask = ~self.sample_drop_mask((*q.shape[:-1], k.shape[-2]), site, q.device)
+        keep_mask = ~self._checked_drop_mask(q, k, site)
         merged = with_causal(mask, q.shape[-2], k.shape[-2], q.device) if causal else mask
         kept = merge_keep_mask(keep_mask, merged, q.dtype)
         return inner(q, k, v, mask=kept, causal=False, scale=scale)

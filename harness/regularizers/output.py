@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from harness.errors import InputError
+from harness.regularizers.around import with_shape
 
 if TYPE_CHECKING:
     from harness.attention.key_values import KeyValues
@@ -94,10 +95,10 @@ def regularized_output(
     A cache, for modules that attend to the tokens before x, is passed to the module only if there is one.
 
     Raises:
-        InputError: the output has another width than the site.
+        InputError: the output has another width than the site, or the regularizer returns another shape.
     """
     if training and site.regularizer is not None and site.ratio > 0.0:
-        x = site.regularizer.output(x, site)
+        x = with_shape(site.regularizer.output(x, site), x.shape, site.regularizer)
     if site.module is None:
         return x
     if x.shape[-1] != site.width:

@@ -7,11 +7,16 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor
+from torch import Tensor, nn
 
-from harness.regularizers.around import PlainAttention
-from harness.regularizers.base import Site, SiteKind
+from harness.errors import InputError
+from harness.models.regularize import regularize
+from harness.regularizers.around import AroundAttention, PlainAttention
+from harness.regularizers.base import Regularizer, Site, SiteKind, Stage
+from harness.regularizers.composition import Composition, Part
 from harness.regularizers.drop import AttentionDrop
+from harness.regularizers.methods.logits import LogitNoise
+from harness.regularizers.methods.outputs import StochasticDepth
 
 
 class OutputDrop(PlainAttention):
@@ -45,3 +50,48 @@ def test_a_strength_without_bounds_has_those_of_its_meaning(
     with pytest.raises(ValidationError, match=message):
         kind(**params)
     assert kind(**dict.fromkeys(params, 0.0))
+
+
+class Narrow(AroundAttention):
+    stage: ClassVar[Stage] = "values"
+    ratio: float = 0.1
+
+    def around(self, q: Tensor, k: Tensor, v: Tensor, site: Site, inner: Any, **options: Any) -> Tensor:
+        out: Tensor = inner(q, k, v, **options)
+        return out[:, :, :1]
+
+
+class FirstChannel(OutputDrop):
+    stage: ClassVar[Stage] = "output"
+
+    def output(self, x: Tensor, site: Site) -> Tensor:
+        return x[..., :1]
+
+
+class Nothing(AttentionDrop):
+    def sample_drop_mask(self, shape: tuple[int, int, int, int], site: Site, device: torch.device) -> Tensor:
+        return None  # type: ignore[return-value]
+
+
+ROW = r" returned \(2, 2, 1, 4\): expected a tensor of shape \(2, 2, 3, 4\)"
+
+
+@pytest.mark.parametrize("composed", [False, True])
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (Narrow(), f"^Narrow{ROW}"),
+        (FirstChannel(), r"^FirstChannel returned \(2, 3, 1\): expected a tensor of shape \(2, 3, 8\)"),
+        (Nothing(), r"^Nothing\.sample_drop_mask: expected a boolean drop mask, got NoneType"),
+    ],
+)
+def test_what_a_method_returns_has_the_shape_of_what_it_replaces(
+    own: Regularizer, message: str, composed: bool
+) -> None:
+    """Otherwise the residual connection broadcasts it, and training goes on."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    model = nn.TransformerEncoder(layer, num_layers=1)
+    parts = [Part("own", own), Part("noise", LogitNoise(sigma=0.1)), Part("depth", StochasticDepth(ratio=0.1))]
+    regularize(model, Composition(parts) if composed else own, quiet=True)
+    with pytest.raises(InputError, match=message):
+        model(torch.ones(2, 3, 8))

@@ -182,7 +182,7 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
             return torch.ones(shape, dtype=dtype)
 
     q = torch.zeros(1, 1, 2, 4)
-    with pytest.raises(InputError, match=f"Numbers: expected a boolean drop mask, got {dtype}"):
+    with pytest.raises(InputError, match=f"Numbers.sample_drop_mask: expected a boolean drop mask, got {dtype}"):
         Numbers().attend(q, q, q, Site("a", "cross", 0, 1, heads=1), mask=None, scale=None)
 
 
