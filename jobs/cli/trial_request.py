@@ -15,6 +15,7 @@ from harness.suites.search_space import parse_search, parse_space
 from harness.suites.suite import Suite, load_suite
 from harness.trials.plugins import make_trials
 from harness.trials.trial import Trial, TrialRequest
+from harness.validation import validated
 from jobs.cli.options import TrialOptions, with_folders
 
 
@@ -98,17 +99,18 @@ def _resolve_configuration(options: TrialOptions, settings: Settings) -> TrialRe
             raise InputError(f"{option} {values[1]}: expected once without a SUITE: run each, or write a suite")
     (task,), (data,), (model,), (regularizer,) = *required.values(), regularizers
     spec = parse_spec(regularizer)
-    request = TrialRequest(
-        task=task,
-        data=data,
-        model=model,
-        regularizer=spec.name,
-        params=spec.params,
-        schedule=options.schedule or spec.schedule or "constant",
-        align=spec.align or "none",
-        preset=options.preset,
-        overrides=parse_overrides(options.overrides),
-        weights=options.weights,
-    )
+    fields = {
+        "task": task,
+        "data": data,
+        "model": model,
+        "regularizer": spec.name,
+        "params": spec.params,
+        "schedule": options.schedule or spec.schedule or "constant",
+        "align": spec.align or "none",
+        "preset": options.preset,
+        "overrides": parse_overrides(options.overrides),
+        "weights": options.weights,
+    }
+    request = validated(TrialRequest, fields, "trial")
     trials = make_trials(request, range(options.seeds or 1), settings)
     return TrialRequestSet(None, SuiteOptions(), [(trial, None) for trial in trials])

@@ -36,3 +36,18 @@ def test_the_metric_of_a_suite(metric: str, message: str, tmp_path: Path) -> Non
     file.write_text(SUITE.replace("metric: accuracy", f"metric: {metric}"))
     with pytest.raises(InputError, match=message):
         resolve_request(str(file), TrialOptions(), Settings.from_environment())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"overrides": ["lr=nan"]}, "trial: overrides.lr=nan: expected "),
+        ({"overrides": ["lr=inf"]}, "trial: overrides.lr=inf: expected "),
+        ({"overrides": ["model.x=nan"]}, "trial: overrides.model.x=nan: expected "),
+        ({"regularizer": ["dropkey:ratio=1e400"]}, "trial: params.ratio=inf: expected "),
+    ],
+)
+def test_numbers_are_finite(given: dict[str, list[str]], message: str) -> None:
+    options = TrialOptions(task="image-classification", data=["digits"], model=["vit-digits"], **given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=message):
+        resolve_request(None, options, Settings.from_environment())
