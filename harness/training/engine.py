@@ -24,7 +24,7 @@ from harness.training.monte_carlo import drop_nothing, monte_carlo
 from harness.training.train_state import TrainState
 from harness.training.trainer import Trainer
 from harness.trials.alignment import base_trial
-from harness.trials.metric import MetricName
+from harness.trials.metric import MetricName, require_numbers
 from harness.trials.result_versions import check_versions
 from harness.trials.task import TASKS, Split
 
@@ -44,7 +44,7 @@ def run_trial(directory: RunDirectory, settings: Settings, stop: Callable[[], bo
 
     Raises:
         Interrupted: see `stop`.
-        Diverged: the loss became infinite or NaN.
+        Diverged: the loss became infinite or NaN, or the selection metric NaN.
         InputError: data, model, regularizer or recipe do not fit together, the device or backend is missing, or the
             trial was requested with other result versions.
     """
@@ -89,7 +89,7 @@ def evaluate_selected(trainer: Trainer) -> dict[str, Any]:
             splits[split] = trainer.evaluate(split)
         seed_all(derive(trainer.seed, "summary", state.step))
         with torch.no_grad(), trainer.accelerator.autocast():
-            splits["test"] |= task.summary(model)
+            splits["test"] |= require_numbers(task.summary(model), f"{type(task).__name__}.summary")
     task.recorder = None
     for split, recorder in recorders.items():
         parts = SplitBatches(task, split, trainer.settings.micro_batch_splits).parts

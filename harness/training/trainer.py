@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from harness.attention.backends import used_backends
-from harness.errors import Diverged, Interrupted
+from harness.errors import Diverged, InputError, Interrupted
 from harness.files import write_json
 from harness.models.regularize import set_progress
 from harness.regularizers.auxiliary_loss import modules_with_aux_loss, with_penalty
@@ -30,6 +30,7 @@ from harness.training.objective import check_objective, regularized_loss
 from harness.training.processes import Processes
 from harness.training.train_state import SelectedWeights, TrainState
 from harness.trials.alignment import FINETUNE, num_mc_samples, validate_alignment
+from harness.trials.metric import require_numbers
 from harness.trials.optimization import clip_gradients, divide_gradients, learning_rate, set_rate
 from harness.trials.recipe_diff import recipe_diff
 from harness.trials.task import Split, Task
@@ -196,14 +197,26 @@ class Trainer(Processes):
         self.log(f"step {state.step}/{self.last_step}  loss {loss}  dev {metric.name} {value:.4f}")
 
     def evaluate(self, split: Split) -> dict[str, float]:
-        """Return the task's metrics on a split, with the averaged weights if the recipe averages them."""
+        """Return the task's metrics on a split, with the averaged weights if the recipe averages them.
+
+        Raises:
+            Diverged: the selection metric is NaN.
+            InputError: it is missing, or a metric is no number.
+        """
         model = self.eval_model()
         model.eval()
         seed_all(derive(self.seed, "evaluate", self.state.step))  # some models draw here too
         parts = SplitBatches(self.task, split, self.settings.micro_batch_splits)
         batches = prefetch(parts, range(len(parts)), self.settings, self.accelerator.device)
         with torch.no_grad(), self.accelerator.autocast():
-            return self.task.evaluate(model, split, batches)
+            metrics = self.task.evaluate(model, split, batches)
+        name = self.task.selection_metric.name
+        owner = f"{type(self.task).__name__}.evaluate"
+        if name not in require_numbers(metrics, owner):
+            raise InputError(f"{owner} returned {', '.join(metrics) or 'no metric'}: expected {name} as well")
+        if math.isnan(metrics[name]):
+            raise Diverged(f"{name} on {split} became nan at step {self.state.step}")
+        return metrics
 
     def resume(self) -> bool:
         """Load the newest valid checkpoint. Return False if there is none, so that the run starts from step 0."""

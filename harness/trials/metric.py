@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from harness.errors import InputError
 
 RENAMED = {"bits-a-byte": "bits-per-byte"}
 """Names of metrics up to version 0.1, and their current names."""
@@ -36,6 +38,17 @@ class Metric:
     def score(self, value: float) -> float:
         """Return `value` with the sign that makes a higher score better, whatever the metric's direction."""
         return value if self.higher_is_better else -value
+
+
+def require_numbers(metrics: Any, method: str) -> dict[str, float]:
+    """Return what a task's method has returned; raise InputError if it is not a dict of numbers by name."""
+    if not isinstance(metrics, dict):
+        raise InputError(f"{method} returned {metrics!r:.60}: expected a dict of numbers by metric")
+    for name, value in metrics.items():
+        if not isinstance(value, int | float):
+            kind = f"{type(value).__module__}.{type(value).__qualname__}"
+            raise InputError(f"{method}: {name} is a {kind}: expected a number, such as {name}.item()")
+    return metrics
 
 
 class MetricName(NamedTuple):

@@ -1,0 +1,50 @@
+"""Mistakes in a user's task, model or data set end in one line, which names the method or field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import run
+from tests.docs.test_plug_ins import TEXT, write_data
+from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
+
+[SUMS] = re.findall(r"^```python\n# sums.py\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+RUN = "run --task digit-sum --data sums --model summer --set epochs=1 --plugin sums.py --executor debug".split()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: None) -> Path:  # noqa: F811
+    write_data(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def printed(folder: Path, replaced: str, by: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Run the task of the page with one change; return the exit code and what was printed on standard error."""
+    assert SUMS.count(replaced) == 1
+    (folder / "sums.py").write_text(SUMS.replace(replaced, by))
+    code = run(RUN)
+    return code, capsys.readouterr().err
+
+
+MEAN = '{"mae": torch.cat(errors).mean().item()}'
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "message"),
+    [
+        (MEAN, '{"mae": float("nan")}', "mae on dev became nan at step"),
+        (MEAN, MEAN.replace("mae", "mea"), "DigitSum.evaluate returned mea: expected mae as well"),
+        (MEAN, MEAN.replace(".item()", ""), "DigitSum.evaluate: mae is a torch.Tensor: expected a number, such as mae"),
+        (MEAN, "None", "DigitSum.evaluate returned None: expected a dict of numbers by metric"),
+    ],
+)
+def test_a_trial_fails_with_the_method(
+    replaced: str, by: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, error = printed(folder, replaced, by, capsys)
+    assert code == 1
+    assert message in error
