@@ -28,11 +28,17 @@ PLUGINS_WITH_ENTRIES: set[str | None] = set()
 
 def describe(error: BaseException, location: str = "") -> str:
     """Return an error after its line: the last in a plug-in's code, else `location`, else the last of the traceback."""
+    from pydantic import ValidationError  # which not every command needs
+
     frames = [(f"{frame.f_code.co_filename}:{line}", frame.f_globals) for frame, line in walk_tb(error.__traceback__)]
     inside = [line for line, names in frames if str(names.get("__name__")).partition(".")[0] in PLUGIN_MODULES]
     if isinstance(error, SyntaxError) and error.filename:
         inside.append(f"{error.filename}:{error.lineno}")
-    return f"{(inside or [location or frames[-1][0]])[-1]}: {type(error).__name__}: {error}"
+    text = f"{error}" if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, ValidationError):  # whose own text has several lines
+        findings = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        text = f"{error.title}: {'; '.join(findings)}"
+    return f"{(inside or [location or frames[-1][0]])[-1]}: {text}"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from harness.errors import InputError, unknown_name
 from harness.files import read_yaml
 from harness.models.catalog import MODELS
+from harness.registry import load_for
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Site
 from harness.regularizers.schedules import SCHEDULES
@@ -179,6 +180,9 @@ class PresetTask(Task):
         from harness.training.monte_carlo import bind_trial
         from harness.training.objective import check_objective
 
+        if DATASETS.entry(trial.data.name).plugin:
+            for layout in DATASETS.get(trial.data.name).layouts:
+                load_for(f"data '{trial.data.name}'", layout.reader)
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
             model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))
@@ -201,7 +205,12 @@ class PresetTask(Task):
     @classmethod
     def make_model(cls, trial: Trial, recipe: Any, sizes: Mapping[str, Any]) -> nn.Module:
         """Return the model of a trial with random weights; `sizes` are its arguments besides its own options."""
-        return MODELS.get(trial.model)(trial.model, recipe.model, **sizes)
+        from torch import nn
+
+        model = MODELS.get(trial.model)(trial.model, recipe.model, **sizes)
+        if not isinstance(model, nn.Module):
+            raise InputError(f"model '{trial.model}': its function returned {model!r:.60}: expected a torch.nn.Module")
+        return model
 
     @classmethod
     @abstractmethod

@@ -52,7 +52,12 @@ class TaskRegistry(Registry["type[Task]"]):
         return decorate
 
 
-TASKS = TaskRegistry("task", "a Task with metrics", lambda item: hasattr(item, "metrics"), "tasks")
+def _has_metrics(item: Any) -> bool:
+    metrics = getattr(item, "metrics", None)
+    return bool(metrics) and isinstance(metrics, tuple | list) and all(isinstance(each, Metric) for each in metrics)
+
+
+TASKS = TaskRegistry("task", "a Task with `metrics = (Metric(…), …)`", _has_metrics, "tasks")
 """The fact `spec` names a task's spec, see `spec_of`."""
 for _name, _folder, _help in (
     ("image-classification", "images", "one label an image (DropKey 4.1)"),

@@ -12,7 +12,8 @@ from tests.docs.test_plug_ins import TEXT, write_data
 from tests.harness.trials.test_plugins import restored  # noqa: F401 - used by pytest
 
 [SUMS] = re.findall(r"^```python\n# sums.py\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-RUN = "run --task digit-sum --data sums --model summer --set epochs=1 --plugin sums.py --executor debug".split()
+RUN = ["run", "--task", "digit-sum", "--data", "sums", "--model", "summer", "--set", "epochs=1"]
+RUN += ["--plugin", "sums.py", "--executor", "debug"]
 
 
 @pytest.fixture
@@ -48,3 +49,35 @@ def test_a_trial_fails_with_the_method(
     code, error = printed(folder, replaced, by, capsys)
     assert code == 1
     assert message in error
+
+
+METRICS = '(Metric("mae", higher_is_better=False, unit=""),)'
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "message"),
+    [
+        (METRICS, '("mae",)', "task 'digit-sum': expected a Task with `metrics = (Metric(…), …)`, got "),
+        (METRICS, 'Metric("mae")', "task 'digit-sum': expected a Task with `metrics = (Metric(…), …)`, got "),
+        (
+            "    return Summer(digits)",
+            "    Summer(digits)",
+            "model 'summer': its function returned None: expected a",
+        ),
+        ("}:read", "}:raed", "data 'sums': cannot load dropbench_plugin_"),
+        ('    "licence": "CC0",\n', "", "sums.py:25: Dataset: licence: Field required\n"),
+        (
+            "licence",
+            "license",
+            "Dataset: licence: Field required; license: Extra inputs are not permitted\n",
+        ),
+    ],
+)
+def test_nothing_is_queued(
+    replaced: str, by: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, error = printed(folder, replaced, by, capsys)
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (folder / "runs").exists()
