@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from harness.deprecation import alias_renamed_methods, inherit_field, renamed_fields
-from harness.errors import InputError
+from harness.errors import InputError, unknown_name
 from harness.regularizers.schedules import Schedule, StepSchedule, step_factor
 from harness.validation import FiniteModel
 
@@ -129,6 +129,12 @@ class Regularizer(FiniteModel, ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         alias_renamed_methods(cls, RENAMED_METHODS)
+        if cls.stage not in STAGES:
+            raise unknown_name(f"stage of {cls.__name__}", str(cls.stage), STAGES)
+        sites: Any = cls.sites
+        for kind in () if isinstance(sites, property) else sites:
+            if kind not in get_args(SiteKind):
+                raise unknown_name(f"kind of site in {cls.__name__}.sites", str(kind), get_args(SiteKind))
         if Regularizer in cls.__bases__ and not cls.__module__.startswith(__name__.removesuffix("regularizers.base")):
             inherit_field(cls, "ratio", float, RATIO, see=__name__)
 

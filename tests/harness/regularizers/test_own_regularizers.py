@@ -95,3 +95,18 @@ def test_what_a_method_returns_has_the_shape_of_what_it_replaces(
     regularize(model, Composition(parts) if composed else own, quiet=True)
     with pytest.raises(InputError, match=message):
         model(torch.ones(2, 3, 8))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"stage": "value"}, "unknown stage of Own 'value': did you mean values"),
+        (
+            {"sites": frozenset({"feedforward"})},
+            r"unknown kind of site in Own\.sites 'feedforward': did you mean feed-f",
+        ),
+    ],
+)
+def test_a_class_has_known_sites_and_a_known_stage(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        type("Own", (PlainAttention,), {"__module__": __name__, **fields})
