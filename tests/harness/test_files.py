@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.errors import InputError
-from harness.files import MAX_BYTES, read_bytes, read_json, read_yaml, synced_together, write_atomic
+from harness.files import MAX_BYTES, MAX_LIBYAML_BYTES, read_bytes, read_json, read_yaml, synced_together, write_atomic
 
 
 def test_many_files_are_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +79,26 @@ def test_json_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path, text: 
     with pytest.raises(InputError, match=r"file.json: not valid JSON") as caught:
         read_json(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, MAX_LIBYAML_BYTES])
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: {b: 1, c: 2, b: 3}\n", "file.yaml:1: not valid YAML: second key 'b'"),
+        ("rows: []\ncolumns: [{x: 1}, {x: 1}]\nrows: []\n", "file.yaml:3: not valid YAML: second key 'rows'"),
+        ("a: &a {x: 1}\nb: {<<: *a, x: 2}\nc: [*a, *a]\n", None),
+        ("1: a\n'1': b\n", None),
+    ],
+)
+def test_a_key_has_one_value(size: int, text: str, error: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text + "#" * size)
+    if error is None:
+        assert read_yaml(path) == yaml.safe_load(text)
+        return
+    with pytest.raises(InputError, match=error):
+        read_yaml(path)
 
 
 def test_a_missing_file_is_no_damaged_file(tmp_path: Path) -> None:
