@@ -76,13 +76,20 @@ S = TypeVar("S", bound=LabeledSplit)
 
 @dataclass(frozen=True, eq=False)
 class ClassificationData(ThreeSplits[S]):
-    """A classification set; raise InputError for an empty split or a label without a class. Attributes as in `Data`."""
+    """A classification set; attributes as in `Data`.
+
+    Raises:
+        InputError: a split is empty, a label has no class, or all rows of train have the same one.
+    """
 
     def __post_init__(self) -> None:
-        self.require_rows("rows")
+        super().__post_init__()
         for name, split in self.splits().items():
             if not 0 <= np.min(split.labels) <= np.max(split.labels) < len(self.classes):
                 raise InputError(f"data '{self.name}': labels of {name}: expected 0 to {len(self.classes) - 1}")
+        if np.min(self.train.labels) == np.max(self.train.labels):
+            only = self.classes[self.train.labels[0]]
+            raise InputError(f"data '{self.name}': all rows of train are '{only}': expected two classes or more")
 
     def count_classes(self, split: S) -> list[int]:
         return cast(list[int], np.bincount(split.labels, minlength=len(self.classes)).tolist())

@@ -48,7 +48,10 @@ P = TypeVar("P", bound=Sized)
 
 @dataclass(frozen=True, eq=False)
 class ThreeSplits(Generic[P]):
-    """Base of the data classes that have the fields train, dev and test. The other attributes are as in `Data`."""
+    """Base of the data classes that have the fields train, dev and test; raise InputError if one of them is empty.
+
+    The other attributes are as in `Data`.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -56,6 +59,9 @@ class ThreeSplits(Generic[P]):
     dev: P
     test: P
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.require_rows("rows")
 
     def splits(self) -> dict[str, P]:
         """Return the three splits by name."""

@@ -114,12 +114,12 @@ def test_check_of_a_tagged_set_counts_tokens(folders: Path) -> None:
 def test_check_compares_published_sizes_that_include_excluded_rows(folders: Path) -> None:
     folder = folders / "data" / "snli"
     folder.mkdir()
-    rows = [{"gold_label": label, "sentence1": "a", "sentence2": "b"} for label in ("neutral", "-", "-")]
+    rows = [{"gold_label": label, "sentence1": "a", "sentence2": "b"} for label in ("neutral", "entailment", "-", "-")]
     for split in ("train", "dev", "test"):
         (folder / f"snli_1.0_{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     content = run_json("check", "snli")
-    assert content["rows"]["dev"] == 1
-    assert "dev: 3 rows, those left out among them, Bowman et al. (2015) has 10,000" in content["differences"]
+    assert content["rows"]["dev"] == 2
+    assert "dev: 4 rows, those left out among them, Bowman et al. (2015) has 10,000" in content["differences"]
     assert "10,000 dev (Bowman et al. (2015), including rows excluded here)" in run("fetch", "snli")
 
 

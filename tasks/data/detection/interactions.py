@@ -78,6 +78,9 @@ class InteractionData(ThreeSplits[InteractionSplit]):
     kind: ClassVar[str] = "interaction-detection"
     interactions: Interactions = field(kw_only=True)
 
+    def __post_init__(self) -> None:
+        """Accept empty splits."""
+
     def count_classes(self, split: InteractionSplit) -> list[int]:
         """Return the number of pairs of each interaction in a split."""
         return cast(list[int], self.interactions.count(split.images).tolist())

@@ -81,3 +81,19 @@ def test_nothing_is_queued(
     assert message in error
     assert error.count("\n") == 1
     assert not (folder / "runs").exists()
+
+
+def test_an_empty_set_does_not_pass_the_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "sums.py").write_text(SUMS)
+    (folder / "data/sums/rows.txt").write_text("")
+    assert run(["data", "check", "sums", "--plugin", "sums.py"]) == 2
+    assert "data 'sums': no rows for train: too few for train, dev and test" in capsys.readouterr().err
+
+
+def test_a_single_class_does_not_pass_the_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [reviews] = re.findall(r"^```python\n# reviews.py\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (folder / "reviews.py").write_text(reviews)
+    file = folder / "data/reviews/train.tsv"
+    file.write_text(file.read_text().replace("bad\t", "good\t"))
+    assert run(["data", "check", "reviews", "--plugin", "reviews.py"]) == 2
+    assert "data 'reviews': all rows of train are 'good': expected two classes or more" in capsys.readouterr().err

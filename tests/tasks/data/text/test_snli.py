@@ -104,6 +104,7 @@ TEXT = st.text(CHARACTERS, min_size=1, max_size=20).filter(lambda text: text.spl
 def test_what_is_written_is_read_from_both_layouts(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str, str]]
 ) -> None:
+    pairs += [(label, "a", "b") for label in CLASSES]
     expected = [(CLASSES.index(label), " ".join(a.split()), " ".join(b.split())) for label, a, b in pairs]
     for names, text in ((JSONL, jsonl(pairs)), (TABLE, table(pairs))):
         folder = tmp_path_factory.mktemp("pairs")
