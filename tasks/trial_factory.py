@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from harness.errors import InputError, unknown_name
 from harness.files import read_yaml
 from harness.models.catalog import MODELS
-from harness.registry import load_for
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.base import Site
 from harness.regularizers.schedules import SCHEDULES
@@ -180,9 +179,6 @@ class PresetTask(Task):
         from harness.training.monte_carlo import bind_trial
         from harness.training.objective import check_objective
 
-        if DATASETS.entry(trial.data.name).plugin:
-            for layout in DATASETS.get(trial.data.name).layouts:
-                load_for(f"data '{trial.data.name}'", layout.reader)
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):
             model = cls.make_model(trial, recipe, cls.sizes_for(recipe, DATASETS.get(trial.data.name).classes or 2))

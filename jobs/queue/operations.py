@@ -21,6 +21,7 @@ from jobs.slurm import client
 from jobs.submission.submission import job_name, revoke
 from jobs.worker import slots
 from jobs.worker.retry import EXHAUSTED
+from tasks.data.check import require_readable
 
 
 @dataclass
@@ -40,7 +41,7 @@ def enqueue(store: Store, settings: Settings, items: Sequence[tuple[Trial, str |
     Raises:
         InputError: the database or a run directory cannot be written, or a new trial is impossible.
     """
-    unsuitable = _check_new(store, items)
+    unsuitable = _check_new(store, settings, items)
     _report_earlier(store, [trial for trial, _ in items if trial.config_id not in unsuitable])
     directories = [(Runs(settings.runs)[trial.id], suite) for trial, suite in items]
     directories = [(directory, suite) for directory, suite in directories if directory.path.is_dir()]
@@ -64,7 +65,7 @@ def _report_earlier(store: Store, trials: Iterable[Trial]) -> None:
         warn(f"{count_of(count, 'trial')} {'was' if count == 1 else 'were'} {note}: they {kept}")
 
 
-def _check_new(store: Store, items: Sequence[tuple[Trial, str | None]]) -> dict[str, str]:
+def _check_new(store: Store, settings: Settings, items: Sequence[tuple[Trial, str | None]]) -> dict[str, str]:
     """Check the new and skipped trials; return why configurations are skipped, by their ids."""
     present = store.states([trial.id for trial, _ in items])
     new = [item for item in items if item[0].id not in present or present[item[0].id].state == "skipped"]
@@ -73,6 +74,7 @@ def _check_new(store: Store, items: Sequence[tuple[Trial, str | None]]) -> dict[
     for trial in {trial.config_id: trial for trial, _ in new}.values():  # seeds make no difference
         try:
             TASKS.get(trial.task).check(trial)
+            require_readable(trial, settings)
         except UnsuitableError as error:
             if trial.config_id in alone:
                 raise

@@ -10,8 +10,9 @@ from typing import Any
 from harness.errors import count_of
 from harness.settings import Settings
 from harness.trials.task import SUBSET
+from harness.trials.trial import Trial
 from tasks.data.dataset import DATASETS, Dataset, Published, Unit
-from tasks.data.locate import Source, default_folder, nearest_layout
+from tasks.data.locate import Source, default_folder, locate, nearest_layout
 from tasks.data.read import Data, read_any
 
 Counts = Mapping[Unit, Mapping[str, int]]
@@ -117,6 +118,23 @@ def check(
         data.verify(progress(sum(counts["rows"].values())) if progress else lambda: None)
     sizes, by_class, fingerprint = _compare_sizes(source, data, counts), data.class_rows(), source.fingerprint()
     return CheckReport(source, fingerprint, data.classes, counts["rows"], counts["tokens"], by_class, sizes, data.notes)
+
+
+def require_readable(trial: Trial, settings: Settings) -> None:
+    """Read the data of a trial if they are the user's own, once, so that no trial is queued on damaged files.
+
+    Raises:
+        InputError: as `check`, without decoding images.
+    """
+    name, key = trial.data.name, (trial.data, *sorted(trial.plugins.items()))
+    if name not in DATASETS or key in _readable:
+        return
+    if DATASETS.entry(name).plugin or DATASETS.get(name).card:
+        read_any(locate(name, settings.data, settings.folders))
+    _readable.add(key)
+
+
+_readable: set[tuple[Any, ...]] = set()
 
 
 def subset_notes(source: Source, data: Data) -> list[str]:

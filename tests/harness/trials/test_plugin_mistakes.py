@@ -83,11 +83,13 @@ def test_nothing_is_queued(
     assert not (folder / "runs").exists()
 
 
-def test_an_empty_set_does_not_pass_the_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", [["data", "check", "sums", "--plugin", "sums.py"], RUN])
+def test_an_empty_set_is_refused(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "sums.py").write_text(SUMS)
     (folder / "data/sums/rows.txt").write_text("")
-    assert run(["data", "check", "sums", "--plugin", "sums.py"]) == 2
-    assert "data 'sums': no rows for train: too few for train, dev and test" in capsys.readouterr().err
+    assert run(command) == 2
+    assert capsys.readouterr().err == "dropbench: data 'sums': no rows for train: too few for train, dev and test\n"
+    assert not (folder / "runs").exists()
 
 
 def test_a_single_class_does_not_pass_the_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,3 +99,11 @@ def test_a_single_class_does_not_pass_the_check(folder: Path, capsys: pytest.Cap
     file.write_text(file.read_text().replace("bad\t", "good\t"))
     assert run(["data", "check", "reviews", "--plugin", "reviews.py"]) == 2
     assert "data 'reviews': all rows of train are 'good': expected two classes or more" in capsys.readouterr().err
+
+
+def test_own_data_are_read_before_a_trial_is_queued(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "data/csv").mkdir()
+    (folder / "data/csv/all.csv").write_text("text,label\na b,x\nc d,x\n")
+    assert run(["run", "--task", "text-classification", "--data", "csv", "--model", "text-transformer"]) == 2
+    assert "all.csv: expected rows with text, and two classes or more, not 1\n" in capsys.readouterr().err
+    assert not (folder / "runs").exists()
