@@ -149,8 +149,9 @@ static void compute_block(const Product *block, const float *panels) {
 }
 
 static void multiply(const Product *product) {
-    static __thread float panels[DEPTH * COLUMNS] __attribute__((aligned(64)));
-    int64_t blocks = (product->k + DEPTH - 1) / DEPTH;
+    int64_t blocks = (product->k + DEPTH - 1) / DEPTH, depth = (product->k + blocks - 1) / blocks;
+    int64_t columns = (min(COLUMNS, product->n) + PANEL - 1) / PANEL * PANEL;
+    float panels[depth * columns] __attribute__((aligned(64))); /* at most 768 KiB of the stack */
     for (int64_t j0 = 0; j0 < product->n; j0 += COLUMNS)
         for (int64_t n = 0; n < blocks; n++) {
             Product block = *product;
