@@ -21,11 +21,7 @@ MAX_COMPILED = 4096
 _compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 
 
-# torch.compile treats the result as a constant.
-
-
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@cache
 def gpu_reason(index: int, *, wide_float32: bool) -> str | None:
     """Return why the kernels cannot run on a GPU, or None if they can; warn if Triton cannot compile there.
 
@@ -33,6 +29,11 @@ def gpu_reason(index: int, *, wide_float32: bool) -> str | None:
         index: the GPU's number.
         wide_float32: whether tensors are float32 with head dimensions above 128.
     """
+    return _gpu_reason(index, wide_float32)
+
+
+@cache  # inside of what torch.compile takes for a constant, as it would trace a cached function itself
+def _gpu_reason(index: int, wide_float32: bool) -> str | None:
     gpu: Any = torch.cuda.get_device_properties(index)
     if torch.version.hip is not None:
         return "its kernels have instructions of NVIDIA's GPUs"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harness.attention.kernels import triton_runtime
-from harness.attention.kernels.triton_runtime import gpu_reason, launch, warn_if_captured
+from harness.attention.kernels.triton_runtime import _gpu_reason, gpu_reason, launch, warn_if_captured
 
 GRID = 4, 2, 1
 
@@ -99,19 +99,28 @@ def test_kernels_are_refused_by_gpus_that_cannot_run_them(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(**H200 | gpu))
     monkeypatch.setattr(triton_runtime, "_compile_error", lambda index: None)
-    gpu_reason.cache_clear()
+    _gpu_reason.cache_clear()
     found = gpu_reason(0, wide_float32=wide_float32)
-    gpu_reason.cache_clear()
+    _gpu_reason.cache_clear()
     assert (found is None) if reason is None else (reason in (found or ""))
+
+
+def test_compilers_take_the_reason_for_a_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton_runtime, "_gpu_reason", lambda index, wide_float32: f"GPU {index} is old")
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if gpu_reason(x.dim(), wide_float32=x.dtype == torch.float32) == "GPU 1 is old" else x
+
+    assert torch.compile(call, fullgraph=True, backend="eager")(torch.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_a_gpu_for_which_triton_cannot_compile_is_refused_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Triton, or without a GPU, its first kernel cannot be compiled, as without a C compiler."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(**H200))
-    gpu_reason.cache_clear()
+    _gpu_reason.cache_clear()
     with pytest.warns(RuntimeWarning, match="on GPU 77: Triton cannot compile its kernels: .") as warned:
         reasons = {gpu_reason(77, wide_float32=wide_float32) for wide_float32 in (False, True, False)}
-    gpu_reason.cache_clear()
+    _gpu_reason.cache_clear()
     assert len(warned) == len(reasons) == 1
 
 
