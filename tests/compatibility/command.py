@@ -17,7 +17,7 @@ PRELOADED = (
     "pytest", "dropbench", "torch", "accelerate", "timm", "sqlalchemy", "alembic.command",
     "matplotlib.backends.backend_agg", "harness.cli.main", "harness.trials.plugins", "harness.training.engine",
     "harness.analysis.run", "jobs.cli.run_commands", "jobs.cli.report_commands", "jobs.queue.run_loop",
-    "db.store.store", "jobs.cli.query_commands", "tasks.trial_factory",
+    "db.store.store", "jobs.cli.query_commands", "tasks.preset_task",
 )  # fmt: skip
 """Modules imported once, by the process that all others are forked from. It only saves time: a missing one is ignored,
 and plug-ins are loaded by the forked processes alone."""

@@ -19,7 +19,7 @@ from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.trials.task import TASKS
 from harness.trials.trial import DataRef, Trial, TrialRequest
-from tasks.trial_factory import resolve_data
+from tasks.preset_task import resolve_data
 from tests.db.conftest import Call
 from tests.db.schema.test_migrations import migrate
 
