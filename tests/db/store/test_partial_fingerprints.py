@@ -17,8 +17,8 @@ from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.trials.task import TASKS
-from harness.trials.trial import Trial, TrialRequest
-from tasks.trial_factory import resolve_data
+from harness.trials.trial import DataRef, Trial, TrialRequest
+from tasks.preset_task import resolve_data
 from tests.db.conftest import Call
 
 REQUEST = TrialRequest(task="text-classification", data="mr", model="text-transformer")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adapters.text.text_transformer import Encoder, TextOptions
 from adapters.vision.t2t_vit import build_t2t_vit
-from harness.models import kept_heads
+from harness.models import head_skipping
 from harness.models.regularize import bind, watch
 
 Model = tuple[nn.Module, Callable[[nn.Module], Tensor]]
@@ -74,13 +74,13 @@ def passed(build: Callable[[], Model], name: str, seed: int, **params: Any) -> l
 def projected(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of heads that were projected."""
     counts: list[int] = []
-    project = kept_heads.KeptHeads.project
+    project = head_skipping.KeptHeads.project
 
-    def counting(self: kept_heads.KeptHeads, *args: Any) -> Tensor:
+    def counting(self: head_skipping.KeptHeads, *args: Any) -> Tensor:
         counts.append(len(self.index))
         return project(self, *args)
 
-    monkeypatch.setattr(kept_heads.KeptHeads, "project", counting)
+    monkeypatch.setattr(head_skipping.KeptHeads, "project", counting)
     return counts
 
 
@@ -97,12 +97,12 @@ def test_values_and_gradients_equal_those_of_all_projections(
     build: Callable[[], Model], name: str, params: dict[str, Any], projected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(3):
-        monkeypatch.setattr(kept_heads, "is_plain", lambda _: True)
+        monkeypatch.setattr(head_skipping, "is_plain", lambda _: True)
         ours = passed(build, name, seed, **params)
         assert projected
         assert max(projected) < 6
         projected.clear()
-        monkeypatch.setattr(kept_heads, "is_plain", lambda _: False)
+        monkeypatch.setattr(head_skipping, "is_plain", lambda _: False)
         whole = passed(build, name, seed, **params)
         assert not projected
         assert torch.equal(ours[1], whole[1])  # as many random numbers are drawn

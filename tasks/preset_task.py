@@ -176,8 +176,7 @@ class PresetTask(Task):
 
         from harness.models.regularize import sites
         from harness.regularizers.composition import Composition, same_stage
-        from harness.training.monte_carlo import bind_trial
-        from harness.training.objective import check_objective
+        from harness.training.regularization import bind_trial, check_objective
 
         recipe = cls.recipe_type.model_validate(trial.recipe)
         with torch.device("meta"):

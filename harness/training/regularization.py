@@ -1,4 +1,4 @@
-"""The loss of a micro-batch with a regularizer that changes it (`Regularizer.objective`)."""
+"""A trial's regularizer: bind it to the model, compute the loss that it changes, and turn it off."""
 
 from __future__ import annotations
 
@@ -8,9 +8,25 @@ from typing import Any
 from torch import Tensor, nn
 
 from harness.errors import UnsuitableError
+from harness.models.regularize import DEFAULT_KINDS, Report, bind, sites
 from harness.regularizers.base import Regularizer, Site
 from harness.regularizers.passes import Passes, loss_of_passes
 from harness.trials.task import Task
+from harness.trials.trial import Trial
+
+
+def bind_trial(model: nn.Module, trial: Trial) -> Report:
+    """Regularize a model as its trial defines; raises InputError as `regularize` does."""
+    kinds = trial.recipe.get("kinds") or DEFAULT_KINDS
+    params: dict[str, Any] = trial.regularizer.params
+    return bind(model, trial.regularizer.name, schedule=trial.schedule, kinds=kinds, **params)
+
+
+def drop_nothing(model: nn.Module) -> None:
+    """Turn regularization off permanently; the model's own attention dropout stays replaced."""
+    for site in sites(model):
+        for part in (site, *site.parts):
+            part.ratio = part.scheduled_ratio = 0.0
 
 
 def check_objective(regularizer: Regularizer, task: type[Task], name: str) -> None:
@@ -26,7 +42,7 @@ def regularized_loss(
     task: Task,
     model: nn.Module,
     batch: Any,
-    sites: Sequence[Site],
+    bound: Sequence[Site],
     progress: float | None,
     epoch: int,
 ) -> Tensor:
@@ -41,4 +57,4 @@ def regularized_loss(
     def forward(part: Any) -> tuple[Tensor, Tensor]:
         return task.loss_and_logits(model, part)
 
-    return loss_of_passes(regularizer, Passes(forward, batch, sites, progress, epoch), task.repeat)
+    return loss_of_passes(regularizer, Passes(forward, batch, bound, progress, epoch), task.repeat)

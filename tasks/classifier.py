@@ -9,7 +9,7 @@ from harness.predictions.recorder import LOSS_DECIMALS, PROBABILITY_DECIMALS, Re
 from harness.predictions.schema import Kind, Ratio
 from harness.trials.metric import Metric
 from harness.trials.task import Split
-from tasks.trial_factory import PresetTask
+from tasks.preset_task import PresetTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

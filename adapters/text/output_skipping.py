@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from harness.attention.kernels import cpu_feedforward
-from harness.models.kept_heads import is_plain, is_unobserved
+from harness.models.head_skipping import is_plain, is_unobserved
 
 MAX_SHARE = 0.5
 """Share of the outputs above which gathering their weights costs more than the outputs that are left out."""

@@ -15,7 +15,7 @@ from harness.settings import Settings
 from harness.suites.suite import SUITES
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
-from tasks.trial_factory import RECIPES, read_recipes, resolve_data
+from tasks.preset_task import RECIPES, read_recipes, resolve_data
 
 DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
 
@@ -119,7 +119,7 @@ def test_every_recipe_of_every_model_and_data_set_is_complete(task: str, preset:
     """Every pair of model and data set has a complete recipe without overrides."""
     from harness.trials.recipe import complete_recipe
     from tasks.data import DATASETS
-    from tasks.trial_factory import recipe_layers
+    from tasks.preset_task import recipe_layers
 
     kind = TASKS.get(task).recipe_type
     pairs = [
