@@ -138,7 +138,7 @@ def _check_revision(engine: Engine, name: str) -> None:
     if not upgrade.is_known(revision):
         raise InputError(f"{name}: made by a newer DropBench ({versions}): update DropBench")
     if revision != REVISION:
-        command = "run `dropbench db upgrade` with DROPBENCH_DB set to it first"
+        command = "run `dropbench status` with DROPBENCH_DB set to it first"
         raise InputError(f"{name}: {versions}; sources are never changed: {command}")
 
 
