@@ -1,4 +1,4 @@
-"""`dropbench predictions` on trained trials, and its statistics against those of the libraries."""
+"""Predictions by example on trained trials, and their statistics against those of the libraries."""
 
 from __future__ import annotations
 
@@ -54,11 +54,17 @@ def at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def call(*arguments: str) -> str:
-        assert run(["predictions", *arguments]) == 0, capsys.readouterr().err
+    def call(*arguments: str, split: str = "test") -> str:
+        assert run([*command(*arguments), "--examples", split]) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
     return call
+
+
+def command(*arguments: str) -> list[str]:
+    """`compare` for two sides before the first option, `results` for one."""
+    sides = next((number for number, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    return ["compare" if sides == 2 else "results", *arguments]
 
 
 def trial_of(words: str) -> Any:
@@ -83,7 +89,7 @@ def test_a_listing_has_a_row_for_each_example(call: Call) -> None:
     frame = trial.predictions("test")
     assert frame["prediction"].tolist() == [row["prediction"] for row in rows]
     assert frame["id"].tolist() == [row["id"] for row in rows]
-    assert len(json.loads(call(trial.id, "--json", "--split", "dev"))) == len(trial.predictions("dev"))
+    assert len(json.loads(call(trial.id, "--json", split="dev"))) == len(trial.predictions("dev"))
 
 
 def test_two_trials_disagree_where_their_predictions_differ(call: Call) -> None:
@@ -123,11 +129,13 @@ def test_rows_of_several_seeds_are_paired_by_seed(call: Call) -> None:
         (["ffffffffffff"], "no trial 'ffffffffffff'"),
         (["regularizer=none seed=7"], "no trained trial matches"),
         (["task=text-classification"], "matches 2 configurations: expected one"),
-        (["regularizer=none seed=0", "regularizer=dropkey seed=0", "--split", "train"], "train"),
+        (["regularizer=none seed=0", "regularizer=dropkey seed=0", "--examples", "train"], "train"),
+        (["regularizer=none seed=0", "--sort", "mean"], "--examples test: lists single examples: expected no --sort"),
+        (["regularizer=none seed=0", "--format", "md"], "--format md: expected table, json or csv with --examples"),
     ],
 )
 def test_invalid_arguments_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["predictions", *arguments]) == 2
+    assert run([*command(*arguments), *([] if "--examples" in arguments else ["--examples", "test"])]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
