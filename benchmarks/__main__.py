@@ -21,7 +21,6 @@ from benchmarks.gpu import instructions
 from benchmarks.gpu.trials import gpu_trials
 from benchmarks.learned_dropout import learned_dropout
 from benchmarks.measure import Measurement
-from benchmarks.products import products
 from benchmarks.quickstart import quickstart
 from benchmarks.startup import startup
 from benchmarks.training.class_token import class_token
@@ -40,7 +39,6 @@ BENCHMARKS: dict[str, Callable[[], list[Measurement]]] = {
     "startup": startup,
     "quickstart": quickstart,
     "campaign": campaign,
-    "products": products,
     "attention": attention,
     "gpu-attention": gpu.gpu_attention,
     "gpu-trials": gpu_trials,

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import Measurement, compare
-from harness.attention.fast_torch import fast_torch
 from harness.runs.run_directory import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
@@ -100,7 +99,7 @@ class Ours:
     def run(self) -> None:
         """Some more steps."""
         self.left = self.steps
-        with suppress(_EnoughError), fast_torch():  # as `run_trial`
+        with suppress(_EnoughError):
             self.engine.train_phase()
             raise AssertionError("it has ended")
 

@@ -16,7 +16,6 @@ from fairseq.trainer import Trainer
 
 from adapters.libraries.fairseq_models import ARCHITECTURES, TranslationOptions
 from benchmarks.measure import Measurement, compare
-from harness.attention.fast_torch import fast_torch
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training import trainer
@@ -78,9 +77,7 @@ def our_updates(run: trainer.Trainer) -> Iterator[float]:
     for step, batch in enumerate(prefetch(batches, range(run.steps), run.settings, run.accelerator.device)):
         run.state.step = step
         set_rate(run.optimizer, run.rate())
-        with fast_torch():  # as `run_trial`
-            loss = float(run.step(batch))
-        yield loss
+        yield float(run.step(batch))
 
 
 def command_line(task: Translation, folder: Path, *more: str) -> list[str]:
