@@ -199,7 +199,7 @@ def _start_slurm(
                 raise
             if not jobs.answered:
                 unknown = f"{error}; {len(packs)} jobs '{name}' may have been submitted"
-                raise InputError(f"{unknown}: run `dropbench collect` when SLURM answers again") from None
+                raise InputError(f"{unknown}: run `dropbench status` when SLURM answers again") from None
             if name not in jobs.job_ids:
                 raise client.SubmissionRefusedError(f"sbatch refuses: {error}") from None
             job_id = jobs.job_ids[name]

@@ -172,7 +172,7 @@ class ClusterPlace(Workplace):
             return None if status["submitted"] + status["running"] else status
 
         status: dict[str, Any] = wait(idle_status, "the end of all trials", pause=0.2)
-        assert self.call("collect").returncode == 0
+        assert self.call("status").returncode == 0
         collected = self.status()
         assert {**collected, "as_of": ""} == {**status, "as_of": ""}, "status and collect disagree"
         return status
