@@ -128,10 +128,3 @@ def test_a_model_that_predicts_from_all_patches_is_refused(tmp_path: Path) -> No
     trained = Trained(make_run(tmp_path, trial), CPU)
     with pytest.raises(InputError, match="predicts from its class token alone"):
         ANALYSES.get("occlusion")(trained, Options(samples=4))
-
-
-def test_a_model_without_a_class_token_is_refused(tmp_path: Path) -> None:
-    trial = make_trial(overrides={"model.global_pool": "avg", "model.class_token": False})
-    trained = Trained(make_run(tmp_path, trial), CPU)
-    with pytest.raises(InputError, match="predicts from its class token alone"):
-        ANALYSES.get("occlusion")(trained, Options(samples=4))

@@ -119,20 +119,6 @@ def test_true_boxes_match_the_image(tmp_path: Path, data: str) -> None:
     assert num_boxes > 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "data"),
-    [
-        ("interactions", "humbi-synthetic"),
-        ("predictions", "humbi-synthetic"),
-        ("predictions", "coco-synthetic"),
-        ("predictions", "hico-det-synthetic"),
-    ],
-)
-def test_texts_do_not_overlap(tmp_path: Path, kind: str, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not flaws(ANALYSES.get(kind)(make_trained(tmp_path, data), Options(samples=4)).draw(), monkeypatch)
-
-
 def test_legends_count_equal_labels_and_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     image = np.zeros((40, 60, 3), np.uint8)
     names = [f"a thing with a long name {number}" for number in range(9)]
