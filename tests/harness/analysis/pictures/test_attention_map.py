@@ -17,19 +17,8 @@ from harness.settings import Settings
 from harness.trials.samples import SampleView
 from harness.trials.task import Task
 from tests.harness.analysis.figure_flaws import flaws
-from tests.harness.analysis.trained_runs import make_run, make_trial
 
 CPU = Settings(device="cpu", threads=1)
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial()), CPU)
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial("trec-synthetic")), CPU)
 
 
 def probed(trained: Trained, index: int) -> torch.Tensor:
