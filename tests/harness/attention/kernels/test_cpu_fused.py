@@ -15,6 +15,7 @@ from harness.attention.kernels.c_library import load_function
 from harness.attention.kernels.cpu_masks import BUFFERS
 from harness.attention.reference.sdpa import attention_weights
 from harness.attention.reference.units import Rescale
+from tests.covering import each_pair
 from tests.harness.attention import attention_case
 from tests.harness.attention.attention_case import DROPS, MASKS, Case, Drop, needs_compiler
 
@@ -40,12 +41,11 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("mask_type", MASKS)
-@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize(("drop", "rescale"), DROPS_AND_RESCALES, ids=str)
+@each_pair(drop_and_rescale=DROPS_AND_RESCALES, causal=[False, True], mask_type=[*MASKS])
 def test_fused_matches_eager(
-    drop: Drop, rescale: Rescale, causal: bool, mask_type: str, monkeypatch: pytest.MonkeyPatch
+    drop_and_rescale: tuple[Drop, Rescale], causal: bool, mask_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    drop, rescale = drop_and_rescale
     # SDPA, on which eager is based, loses digits in rows of -1e4, because it stores the log-sum-exp.
     monkeypatch.setattr(attention_case, "MASKED", -200.0)
     Case(drop, rescale, mask_type, causal=causal).assert_matches_eager("cpu")
