@@ -95,7 +95,7 @@ def run(folder: Path, trials: int, nodes: int, every: float = EVERY, progress: b
     settings = Settings(runs=folder / "runs", database=f"sqlite:///{folder}/queue.db")
     settings.runs.mkdir(parents=True)
     cluster, report = Cluster(settings.runs, nodes), Report(trials, nodes)
-    plan = Plan("slurm", profile=Profile(time=60 * 24), trials_per_job=PACK)
+    plan = Plan("slurm", profile=Profile(time=60 * 24, trials_per_job=PACK))
     with _in_place(cluster, folder / "bin"), open_store(settings.database) as store:
         with _timed(report, "enqueue"):
             store.enqueue((trial, "campaign") for trial in campaign.trials(trials))
