@@ -16,7 +16,7 @@ from harness.regularizers.composition import Composition, Part
 from harness.regularizers.output import SiteModule, SiteModules, WeightModule
 from harness.seeding import derive, seed_all
 from harness.training.data_loading import StepBatches, to_device
-from harness.training.objective import regularized_loss
+from harness.training.regularization import regularized_loss
 from harness.training.trainer import Trainer
 
 DRAWS = 16

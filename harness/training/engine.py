@@ -20,7 +20,8 @@ from harness.settings import Settings
 from harness.training import checkpoint
 from harness.training.data_loading import SplitBatches
 from harness.training.effect import require_effect
-from harness.training.monte_carlo import drop_nothing, monte_carlo
+from harness.training.monte_carlo import monte_carlo
+from harness.training.regularization import drop_nothing
 from harness.training.train_state import TrainState
 from harness.training.trainer import Trainer
 from harness.trials.alignment import base_trial

@@ -26,6 +26,7 @@ from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import Suite, parse_suite
 from harness.trials.metric import Metric
 from harness.trials.trial import Trial
+from tests.patience import PATIENCE
 
 Values = dict[tuple[str, str], Sequence[Any]]
 STATES = ("queued", "submitted", "running", "cancelled")
@@ -202,7 +203,7 @@ class Reader:
         pixels: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         return pixels
 
-    def until(self, condition: str, seconds: float = 120.0) -> None:
+    def until(self, condition: str, seconds: float = PATIENCE) -> None:
         """Wait for a condition; Playwright's own method evaluates text in the page, which its policy forbids."""
         end = time.monotonic() + seconds
         while not self.page.evaluate(condition):

@@ -12,7 +12,7 @@ import pytest
 
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
-from tests.harness.training.test_objective import CERTAIN, COMPOSITION, VISION, make, run
+from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION, make, run
 from tests.patience import PATIENCE
 
 PROGRAM = """

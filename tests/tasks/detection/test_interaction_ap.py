@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -244,9 +243,7 @@ def test_random_detections_score_as_in_the_authors_code(published: InteractionDa
 def test_perfect_detections_of_the_published_test_split(published: InteractionData) -> None:
     kind, images = published.interactions, published.test.images
     predictions = [perfect(truth, len(kind.verbs)) for truth in images]
-    start = time.process_time()
     values = mean_average_precision(kind, images, predictions, max_dets=None)
-    assert time.process_time() - start < 60
     assert values == dict.fromkeys(NAMES, 100.0)
     # With at most 100 detections, only classes of the three images with more than 100 pairs lose precision.
     crowded = [number for number, truth in enumerate(images) if len(truth.pairs) > 100]
