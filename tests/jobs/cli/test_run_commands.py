@@ -58,7 +58,7 @@ def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
     assert count_states(place)["running"] == 1
     changed = {file for file, content in contents(place.folder).items() if before.get(file) != content}
     trained = {file for file in changed if place.runs in file.parents and ".submitit" not in file.parts}
-    assert changed == trained, "only the worker writes, and only to run directories"
+    assert changed - {place.folder / "bench.db"} == trained, "the worker writes only to run directories"
 
     id = place.running()[0].id
     place.pause.write_text("0.1")
