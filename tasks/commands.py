@@ -36,7 +36,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 @data.command("list", epilog=examples("data list", "data list --data cifar10=/scratch/cifar"))
 def list_data(folders: Folders = None, as_json: Json = False) -> None:
     """List every data set and the state of its files."""
-    from harness.cli.table import print_table
+    from harness.cli.table import TextTable, print_table
     from harness.settings import Settings
     from tasks.data.check import list_datasets
     from tasks.data.locate import parse_folders
@@ -48,11 +48,10 @@ def list_data(folders: Folders = None, as_json: Json = False) -> None:
         return
     rows = [(entry.dataset.name, entry.state, entry.dataset.kind, entry.dataset.help) for entry in entries]
     below = [
-        "",
         f"Searched {settings.data} (DROPBENCH_DATA). `dropbench data fetch NAME` prints how to obtain a set.",
         "NAME-synthetic is a small generated set in the same format.",
     ]
-    print_table(("name", "state", "task", "description"), rows, below=below)
+    print_table(TextTable.of_rows(("name", "state", "task", "description"), rows, below=below))
 
 
 @data.command("check", epilog=examples("data check trec", "data check cifar10=/scratch/cifar --quick"))
@@ -71,7 +70,7 @@ def check_data(
     from rich.console import Console
     from rich.progress import Progress
 
-    from harness.cli.table import print_table
+    from harness.cli.table import TextTable, print_table
     from harness.settings import Settings
     from tasks.data.check import check
     from tasks.data.locate import locate, parse_folders
@@ -104,7 +103,7 @@ def check_data(
             cells += [len(sizes), min(sizes, default=0), max(sizes, default=0)]
         lines.append([split, *(f"{cell:,}" for cell in cells)])
     typer.echo(f"{source.name}: {source.dataset.kind}, in {source.folder}")
-    print_table(columns, lines, range(1, len(columns)))
+    print_table(TextTable.of_rows(columns, lines))
     if checked.classes:
         names = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
         typer.echo(f"{count_of(len(checked.classes), 'class', 'classes')}: {names}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 from db.cli.completion import complete_filter
-from db.cli.output import Json, Output, With, emit, opened, split
+from db.cli.output import Json, Output, With, emit, opened, show, split
 from harness.cli.completion import complete_metric
 from harness.cli.examples import examples
 from harness.errors import InputError
@@ -20,9 +20,9 @@ from harness.settings import Settings
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from db.report.formats.listing import TextTable
     from db.report.view.choices import Choices
     from db.store.store import Store
+    from harness.cli.table import TextTable
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -81,7 +81,7 @@ def results(
     from db.queries.statistics import DEFAULT_AGGREGATES
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats import listing
+    from db.report.formats.listing import results_table
     from jobs.queue.reconcile import refresh
 
     if curve is not None and (metric or wide):
@@ -104,7 +104,11 @@ def results(
     dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
     below = ["submitted, running: at the last `dropbench collect` on the machine with their run directories"] * dated
     below += machines
-    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
+
+    def table() -> TextTable:
+        return replace(results_table(rows), below=below)
+
+    _print(rows, kind, output, table, empty)
 
 
 Side = Annotated[
@@ -147,8 +151,9 @@ def compare(
                 _open_side(new.split(), connection) as new_side,
             ):
                 rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
-    above, texts, below = comparison_table(rows)
-    _print(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
+    table = comparison_table(rows)
+    table.below = [*table.below, *machines]
+    _print(rows, kind, output, lambda: table, "no results on either side")
 
 
 @app.command(epilog=examples("rank", "rank preset=mini --by ratio --format md"))
@@ -170,8 +175,8 @@ def rank(
     from db.queries.rank import rank as rank_regularizers
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import ranking_legend, ranking_table
-    from db.report.formats.listing import to_json
+    from db.report.formats.comparison_tables import ranking_table
+    from db.report.formats.writers import to_json
     from jobs.queue.reconcile import refresh
 
     kind = _checked(kind, output, as_json)
@@ -190,8 +195,7 @@ def rank(
         return emit(critical_difference_diagram(ranking, kind), output)
     if kind == "json":
         return emit(to_json(asdict(ranking)), output)
-    notes = [*ranking_legend(ranking), *ranking.notes]
-    return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
+    return _print(ranking.rows, kind, output, lambda: ranking_table(ranking), "no results to rank")
 
 
 def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
@@ -237,21 +241,19 @@ def _print(
     rows: Sequence[Mapping[str, Any]],
     kind: RowsFormat,
     output: Path | None,
-    table: Callable[[], tuple[Sequence[str], TextTable, Sequence[str]]],
+    table: Callable[[], TextTable],
     empty: str,
 ) -> None:
-    """Print rows; `table` returns their readable form: lines above, header and texts, lines below."""
-    from db.report.formats import listing
+    """Print rows; `table` returns their readable form."""
+    from db.report.formats import writers
 
     if kind == "parquet":
-        return emit(listing.to_parquet(rows), output)
-    if kind in ("json", "csv"):
-        return emit(listing.to_json(rows) if kind == "json" else listing.to_csv(rows), output)
-    above, texts, below = table()
-    if kind in ("md", "tex"):
-        return emit((listing.to_markdown if kind == "md" else listing.to_latex)(texts, above, below), output)
-    if not rows:
-        return emit(empty, output)
-    if output is None:
-        return listing.print_listing(texts, above, below)
-    return emit(listing.to_text(texts, above, below), output)
+        emit(writers.to_parquet(rows), output)
+    elif kind in ("json", "csv"):
+        emit((writers.to_json if kind == "json" else writers.to_csv)(rows), output)
+    elif kind in ("md", "tex"):
+        emit((writers.to_markdown if kind == "md" else writers.to_latex)(table()), output)
+    elif not rows:
+        emit(empty, output)
+    else:
+        show(table(), output)

@@ -50,7 +50,8 @@ def predictions(
     Intervals and p-values are over the examples of the split: they say how far other examples could change the
     result. The deviation over seeds says how far other seeds could.
     """
-    from db.report.formats.listing import print_listing, to_csv, to_json, to_text
+    from db.report.formats.writers import to_csv, to_json
+    from harness.cli.table import print_table, to_text
     from jobs.predictions.comparison import align, compare_sides, describe_side
     from jobs.predictions.listing import list_disagreements, list_examples, metric_table, table_rows
     from jobs.predictions.sides import load_side
@@ -76,10 +77,11 @@ def predictions(
         content = rows if b is None else {"metrics": [asdict(test) for test in tests], "disagreements": rows}
         emit(to_json(content), output)
         return
-    tables = [table for table in (metric_table(tests), table_rows(rows)) if table[1]]
+    tables = [table for table in (metric_table(tests), table_rows(rows)) if table.lines]
     if output is not None:
         emit("\n\n".join([*map(to_text, tables), note]), output)
         return
     for table in tables:
-        print_listing(table, below=[""])
+        print_table(table)
+        typer.echo()
     typer.echo(note)
