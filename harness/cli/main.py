@@ -114,11 +114,10 @@ def dropbench(
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A file with regularizers, models, tasks, data sets or analyses. This and the next two options are "
+            help="A file with regularizers, models, tasks, data sets or analyses. This and the next option are "
             "allowed anywhere on the command line."
         ),
     ] = None,
-    accept_partial: Annotated[bool, typer.Option("--accept-partial", help="Identify data as version 0.1 did.")] = False,
     trust_cache: Annotated[bool, typer.Option("--trust-cache", help="Do not check data that were hashed.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -192,7 +191,7 @@ def run(arguments: list[str]) -> int:
     return 2
 
 
-SWITCHES = {"--accept-partial": "DROPBENCH_ACCEPT_PARTIAL", "--trust-cache": "DROPBENCH_TRUST_CACHE"}
+SWITCHES = {"--trust-cache": "DROPBENCH_TRUST_CACHE"}
 
 
 def hoist_plugins(arguments: list[str]) -> list[str]:

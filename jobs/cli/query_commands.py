@@ -200,8 +200,8 @@ def rank(
 
 def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
     """Return the choices of tuned presets in the user's database, and in a reference."""
+    from db.queries.recorded import NO_DATA
     from db.reference.load import open_reference
-    from db.report.view.beside import NO_DATA
     from db.report.view.choices import choices_of
 
     if location is None:

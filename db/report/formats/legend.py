@@ -12,7 +12,6 @@ from db.report.view.cells import CellResult
 from db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
 from db.report.view.view import View, baselines
 from harness.suites.search_space import RECIPE_PREFIX
-from harness.trials.trial import PARTIAL
 
 
 def incomplete(result: CellResult) -> str | None:
@@ -96,9 +95,7 @@ def _data_lines(results: Sequence[CellResult]) -> list[str]:
     if any(result.synthetic for result in results):
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
     subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
-    lines += [f"subset: {data}, {note}" for data, note in subsets]
-    fingerprints = dict.fromkeys((result.cell.request.data, result.fingerprint or "") for result in results)
-    return [*lines, *(f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL))]
+    return [*lines, *(f"subset: {data}, {note}" for data, note in subsets)]
 
 
 def _noises(view: View) -> list[Noise]:

@@ -18,7 +18,6 @@ from db.store.store import Store
 from harness.cli.table import TextTable, print_table
 from harness.errors import InputError
 from harness.regularizers.spec import complete_spec, spec_label, strengths
-from harness.trials.trial import PARTIAL
 
 NEVER_SHARED = {
     *("regularizer", "metric", "step", *AGGREGATES, "published", "state"),
@@ -41,9 +40,9 @@ def results_table(rows: Sequence[Row]) -> TextTable:
 
 
 def needs_fingerprint(rows: Sequence[Row]) -> bool:
-    """Return whether a data set of the rows has several fingerprints, or a partial one."""
-    labels = {(row.get("data"), row["fingerprint"]) for row in rows if row.get("fingerprint")}
-    return len({data for data, _ in labels}) < len(labels) or any(label.endswith(PARTIAL) for _, label in labels)
+    """Return whether a data set of the rows has several fingerprints."""
+    pairs = {(row.get("data"), row["fingerprint"]) for row in rows if row.get("fingerprint")}
+    return len({data for data, _ in pairs}) < len(pairs)
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> TextTable:

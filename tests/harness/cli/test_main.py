@@ -191,17 +191,11 @@ def test_plug_ins_are_taken_from_anywhere_but_behind_a_double_dash(monkeypatch: 
 
 
 def test_switches_for_data_are_taken_from_anywhere_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DROPBENCH_ACCEPT_PARTIAL", "DROPBENCH_TRUST_CACHE"):
-        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("DROPBENCH_TRUST_CACHE", "0")
     assert not Settings.from_environment().trust_cache
-    assert hoist_plugins(["run", "--trust-cache", "x", "--", "--accept-partial"]) == [
-        "run",
-        "x",
-        "--",
-        "--accept-partial",
-    ]
+    assert hoist_plugins(["run", "--trust-cache", "x", "--", "--trust-cache"]) == ["run", "x", "--", "--trust-cache"]
     settings = Settings.from_payload(Settings.from_environment().to_payload())
-    assert (settings.trust_cache, settings.accept_partial) == (True, False)
+    assert settings.trust_cache
 
 
 @pytest.mark.parametrize("kind", ["tasks", "models", "data", "regularizers", "schedules", "suites"])

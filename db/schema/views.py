@@ -1,14 +1,8 @@
-"""Views with stable names and columns, for programs that read the database themselves.
-
-A later migration that recreates one of their tables must drop the views first and create them again.
-"""
+"""Views with stable names and columns, for programs that read the database themselves."""
 
 from __future__ import annotations
 
-from alembic import op
-
-revision = "0004"
-down_revision = "0003"
+from sqlalchemy import Connection
 
 NUMBERS = {
     "sqlite": "CASE WHEN json_type(configs.params, '$.{0}') IN ('integer', 'real') "
@@ -39,33 +33,25 @@ METRIC = "CASE WHEN substr(metrics.name, 1, 5) = 'test/' THEN substr(metrics.nam
 """The metric as `dropbench results` prints it."""
 
 
-VIEWS = ("v_trials", "v_results", "v_curves")
-
-
-def upgrade() -> None:
-    """Create `VIEWS`."""
-    create_views()
-
-
-def create_views(last: str = "") -> None:
-    """Create `VIEWS`, with the columns `last` at the end."""
-    dialect = op.get_bind().dialect.name
+def create_views(connection: Connection) -> None:
+    """Create ``v_trials``, ``v_results`` and ``v_curves``."""
+    dialect = connection.dialect.name
     trial = f"""
         trials.id AS trial_id, trials.config_id, configs.task, configs.data, configs.model, configs.regularizer,
         coalesce({NUMBERS[dialect].format("ratio")}, ({LARGEST_RATIO[dialect]})) AS ratio,
         {NUMBERS[dialect].format("window")} AS window_size,
         configs.schedule, configs.align, configs.preset, configs.params, configs.overrides, trials.seed, trials.state
     """
-    joined = "FROM trials JOIN configs ON configs.id = trials.config_id"
-    last = f", {RESCALE[dialect]} AS rescale{last}"
-    _view("v_trials", f"SELECT {trial}, {_costs(dialect)}{last} {joined}")
-    measured = f"""
-        SELECT {trial}, {METRIC} AS metric, %s metrics.value{last} FROM metrics
-        JOIN trials ON trials.id = metrics.trial_id JOIN configs ON configs.id = trials.config_id
-        WHERE metrics.step %s
-    """
-    _view("v_results", measured % ("", "= -1"))
-    _view("v_curves", measured % ("metrics.step,", ">= 0"))
+    last = f"{RESCALE[dialect]} AS rescale, configs.fingerprint, trials.libraries, configs.result_versions"
+    configs = "JOIN configs ON configs.id = trials.config_id"
+    queries = {"v_trials": f"SELECT {trial}, {_costs(dialect)}, {last} FROM trials {configs}"}
+    for view, step, steps in (("v_results", "", "= -1"), ("v_curves", "metrics.step,", ">= 0")):
+        queries[view] = f"""
+            SELECT {trial}, {METRIC} AS metric, {step} metrics.value, {last} FROM metrics
+            JOIN trials ON trials.id = metrics.trial_id {configs} WHERE metrics.step {steps}
+        """
+    for view, query in queries.items():  # text() would take colons for parameters
+        connection.exec_driver_sql(f"CREATE VIEW {view} AS {' '.join(query.split())}")
 
 
 def _costs(dialect: str) -> str:
@@ -89,8 +75,3 @@ def _costs(dialect: str) -> str:
             "trials.updated_at",
         ]
     )
-
-
-def _view(name: str, query: str) -> None:
-    # text() would take colons for parameters.
-    op.get_bind().exec_driver_sql(f"CREATE VIEW {name} AS {' '.join(query.split())}")
