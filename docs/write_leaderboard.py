@@ -19,8 +19,8 @@ from db.report.figures.critical_difference import critical_difference_diagram
 from db.report.formats.escaping import markdown
 from db.report.formats.layout import column_label, metric_label
 from db.report.formats.legend import about
-from db.report.formats.listing import markdown_lines
 from db.report.formats.numbers import delta_text, mean_std
+from db.report.formats.writers import markdown_lines
 from db.report.view.beside import with_trials
 from db.report.view.build import build_view, choosing, resolve_cells
 from db.report.view.cells import CellResult

@@ -114,11 +114,13 @@ def sql(
 
     Tables: configs, trials, memberships, submissions, attempts, metrics.
     """
-    from db.report.formats import listing
+    from db.report.formats.listing import text_table
+    from db.report.formats.writers import to_json
     from db.transfer.export import query
+    from harness.cli.table import print_table
 
     names, rows = query(Settings.from_environment().database, statement)
     if as_json:
-        typer.echo(listing.to_json([dict(zip(names, row, strict=True)) for row in rows]))
+        typer.echo(to_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
-        listing.print_listing(listing.text_table(names, rows))
+        print_table(text_table(names, rows))

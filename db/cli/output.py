@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from db.report.view.view import View
     from db.store.store import Store
+    from harness.cli.table import TextTable
     from harness.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -24,6 +23,8 @@ With = Annotated[
         help="Also the results shipped with DropBench, or another such file, in rows of their own.",
     ),
 ]
+FILE_WIDTH = 120
+"""Width of the table of a suite in a file."""
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", help="Write to this file.")]
 
 
@@ -47,19 +48,21 @@ def split(values: list[str] | None) -> list[str]:
     return [part for value in values or () for part in value.split(",") if part]
 
 
-def show(draw: Callable[[Console], None], output: Path | None = None) -> None:
-    """Print a table on the terminal, or write it to a file."""
-    from rich.console import Console
-
-    class PipeConsole(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # `harness.cli.main` handles it; rich would exit with code 1
+def show(table: TextTable, output: Path | None = None, width: int | None = None) -> None:
+    """Print a table on the terminal, or write it to a file; `width` as for `to_text`."""
+    from harness.cli.table import print_table, to_text
 
     if output is None:
-        return draw(PipeConsole(highlight=False))
-    file = StringIO()
-    draw(Console(file=file, width=120, highlight=False))
-    return emit(file.getvalue().rstrip("\n"), output)
+        return print_table(table, width)
+    return emit(to_text(table, width), output)
+
+
+def show_suite_table(view: View, output: Path | None = None) -> None:
+    """Print the table of a suite in the layout that fits the terminal, or write it to a file."""
+    from db.report.formats.layout import fitting_grid
+
+    width = get_terminal_size().columns if output is None else FILE_WIDTH
+    show(fitting_grid(view, width), output, width)
 
 
 def emit(content: str | bytes, output: Path | None) -> None:

@@ -1,22 +1,182 @@
-"""Print rows of texts as a table: fitted to a terminal, or one line per row in a pipe or a file."""
+"""Tables of texts, printed by `harness.cli.terminal` on a terminal and as aligned lines in a pipe or a file.
+
+`db.report.formats.writers` writes the same tables as Markdown and LaTeX.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from itertools import zip_longest
-from typing import Any
-from unicodedata import combining, east_asian_width
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import typer
 
-SPACES = re.compile(r"(?<= )(?=[^ ])")
-HYPHENS = re.compile(r"(?<= )(?=[^ ])|(?<=[/,:])(?=\w)|(?<=\w-)(?<!\de-)(?=\w)")
-"""Places where a text may wrap, the latter also within names such as ``dropattention-e:window=2``, but not in 1e-05."""
+from harness.cli.plain_text import plain
+
+MAX_WORD = 20
+"""Longer words may break on a terminal, after hyphens if they have any."""
+GAP = "  "
+INDENT = "  "
+"""Before a text below a row."""
+_NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e[-+]?\d+)?%?( ± .*)?")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A text of a table; the best ones are bold."""
+
+    text: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: the heading of a section, a row, or details below the numbers of a row."""
+
+    kind: Literal["section", "row", "below"]
+    entries: tuple[Entry, ...]
+
+
+@dataclass
+class TextTable:
+    """A table of texts, which the writers of each format only escape and typeset.
+
+    Attributes:
+        header: the names of the columns.
+        lines: a line may have fewer entries than the header.
+        right: indices of the columns that are aligned right and never wrap.
+        title: a line above the table, or "".
+        above: lines above the table.
+        notes: numbered from 1, and cited as ``[1]`` in the entries.
+        below: lines below the table.
+    """
+
+    header: Sequence[str]
+    lines: list[Line] = field(default_factory=list)
+    right: Collection[int] = ()
+    title: str = ""
+    above: Sequence[str] = ()
+    notes: list[str] = field(default_factory=list)
+    below: Sequence[str] = ()
+
+    @classmethod
+    def of_rows(
+        cls, header: Sequence[str], rows: Iterable[Sequence[str]], above: Sequence[str] = (), below: Sequence[str] = ()
+    ) -> TextTable:
+        """Return a table of rows; columns of numbers are aligned right."""
+        lines = [Line("row", tuple(map(Entry, row))) for row in rows]
+        columns = ([line.entries[index].text for line in lines] for index in range(len(header)))
+        right = [index for index, texts in enumerate(columns) if all(map(_NUMBER.fullmatch, filter(None, texts)))]
+        return cls(header, lines, right if lines else (), above=above, below=below)
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The texts of each line."""
+        return [[entry.text for entry in line.entries] for line in self.lines]
+
+    def cite(self, note: str | None) -> str:
+        """Return the mark of a note, adding the note if it is new; "" for None."""
+        if not note:
+            return ""
+        if note not in self.notes:
+            self.notes.append(note)
+        return f" [{self.notes.index(note) + 1}]"
+
+    def columns(self, *, star: bool) -> list[list[str]]:
+        """Return the printable texts of each column after its name; `star` marks the best, for outputs without bold.
+
+        Texts below a row are indented, and numbers without ± are aligned with the means of the others.
+        """
+        columns = []
+        for index, name in enumerate(self.header):
+            entries = [line.entries[index] if index < len(line.entries) else Entry() for line in self.lines]
+            texts = [plain(entry.text) for entry in entries]
+            if index == 0:
+                texts = [INDENT * (line.kind == "below") + text for line, text in zip(self.lines, texts, strict=True)]
+            if index in self.right:
+                tail = max((len(text) - text.index(" ± ") for text in texts if " ± " in text), default=0)
+                texts = [text + " " * tail if text[-1:].isdigit() and " " not in text else text for text in texts]
+            if star and any(entry.best for entry in entries):
+                texts = [text + (" *" if entry.best else "  ") for text, entry in zip(texts, entries, strict=True)]
+            columns.append([plain(name), *texts])
+        return columns
+
+    def fits(self, width: int, *, wrapped: bool) -> bool:
+        """Return whether a terminal of this width holds the table, its texts wrapped between words or whole."""
+        columns = self.columns(star=True)
+        return fit(columns, self.right if wrapped else range(len(columns)), width) is not None
+
+    def numbered_notes(self) -> list[str]:
+        """Return the printable notes, each with its number."""
+        return [f"[{number}] {plain(note)}" for number, note in enumerate(self.notes, 1)]
+
+
+def print_table(table: TextTable, width: int | None = None) -> None:
+    """Print a table, fitted to the terminal if standard output is one; other arguments as for `to_text`."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from harness.cli.terminal import draw_table
+
+        draw_table(table, Console(highlight=False))
+    else:
+        typer.echo(to_text(table, width))
+
+
+def to_text(table: TextTable, width: int | None = None) -> str:
+    """Return one aligned line per line of the table, as wide as its texts; lines around it wrap at `width`."""
+    from rich.cells import cell_len
+
+    columns = table.columns(star=True)
+    widths = [max(map(cell_len, texts)) for texts in columns]
+    rows = []
+    for texts in zip(*columns, strict=True):
+        cells = []
+        for index, (text, size) in enumerate(zip(texts, widths, strict=True)):
+            padding = " " * (size - cell_len(text))
+            cells.append(padding + text if index in table.right else text + padding)
+        rows.append(GAP.join(cells).rstrip())
+    rows.insert(1, "─" * (sum(widths) + len(GAP) * (len(widths) - 1)))
+    for number, line in enumerate(table.lines):
+        if number and line.kind == "section":
+            rows[number + 2] = f"\n{rows[number + 2]}"
+    above = [plain(line) for line in (table.title, *table.above) if line]
+    below = [*table.numbered_notes(), *(plain(line).replace("bold: best", "*: best") for line in table.below)]
+    above, below = ([wrap(line, width or sys.maxsize) for line in lines] for lines in (above, below))
+    return "\n".join([*above, *rows, *([""] if below else []), *below])
+
+
+def fit(columns: Sequence[Sequence[str]], right: Collection[int], width: int) -> tuple[int, list[int]] | None:
+    """Return the gap between columns and their widths on a terminal; None if their words need more than `width`.
+
+    The widest columns are narrowed first, and those of numbers never. (rich narrows columns below their words.)
+    """
+    from rich.cells import cell_len
+
+    natural = [max(map(cell_len, texts)) for texts in columns]
+    words = (max(map(cell_len, " ".join(texts).split()), default=0) for texts in columns)
+    least = [
+        size if index in right else min(size, MAX_WORD, longest if index else longest + len(INDENT))
+        for index, (size, longest) in enumerate(zip(natural, words, strict=True))
+    ]
+    for gap in (2, 1):
+        widths, room = [*natural], width - gap * (len(columns) - 1)
+        while sum(widths) > room and widths != least:
+            spare = (index for index, size in enumerate(widths) if size > least[index])
+            widths[max(spare, key=widths.__getitem__)] -= 1
+        if sum(widths) <= room:
+            return gap, widths
+    return None
+
+
+def wrap(text: str, width: int, indent: str = "") -> str:
+    """Return a text broken between words into lines, all but the first with an indent; longer words stay whole."""
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def print_items(items: Sequence[Mapping[str, Any]], as_json: bool) -> None:
@@ -25,135 +185,15 @@ def print_items(items: Sequence[Mapping[str, Any]], as_json: bool) -> None:
         typer.echo(json.dumps(items, ensure_ascii=False, indent=1))
         return
     keys = sorted(dict.fromkeys(key for item in items for key in item), key="help".__eq__)  # the longest text last
-    numbers = [index for index, key in enumerate(keys) if all(isinstance(item.get(key), int | float) for item in items)]
-    print_table(keys, [[_text(item.get(key)) for key in keys] for item in items], numbers)
-
-
-def print_table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    right: Collection[int] = (),
-    *,
-    rule: bool = False,
-    above: Sequence[str] = (),
-    below: Sequence[str] = (),
-) -> None:
-    """Print a table of texts without control characters, between the lines `above` and `below`.
-
-    On a terminal the table fits the width; names wrap between words only. `right` are the indices of the columns that
-    are aligned right, and `rule` draws a line below the header.
-    """
-    if not sys.stdout.isatty():
-        typer.echo("\n".join([*above, *table_lines(header, rows, right, rule=rule), *below]))
-        return
-    width = shutil.get_terminal_size().columns
-    styled = os.environ.get("TERM") != "dumb"
-    above, below = (
-        [typer.style(part, dim=styled) for line in lines for part in wrap(line, width)] for lines in (above, below)
-    )
-    typer.echo("\n".join([*above, *fitted_lines(header, rows, width, right, rule=rule, bold=styled), *below]))
-
-
-def fitted_lines(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    width: int,
-    right: Collection[int] = (),
-    *,
-    rule: bool = False,
-    bold: bool = False,
-) -> list[str]:
-    """Return the lines of a table within `width`: cells wrap at spaces, or if that is not enough after hyphens.
-
-    If the columns need more even so, return each row as ``column: text; column: text``. Other arguments as for
-    `print_table`.
-    """
-    columns = [[name, *texts] for name, *texts in zip(header, *rows, strict=True)]
-    for gap, breaks in ((3 if rule else 2, SPACES), (2, SPACES), (2, HYPHENS)):
-        room = width - gap * (len(columns) - 1)
-        if (widths := _fit(columns, room, right, breaks)) is not None:
-            cells = [[wrap(text, widths[index], breaks) for index, text in enumerate(row)] for row in (header, *rows)]
-            lines = [_joined(row, widths, right, " " * gap) for row in cells]
-            head = [typer.style(line, bold=True) for line in lines[0]] if bold else lines[0]
-            ruled = ["─" * (sum(widths) + gap * (len(widths) - 1))] if rule else []
-            return [*head, *ruled, *(line for row in lines[1:] for line in row)]
-    records = ("; ".join(f"{name}: {text}" for name, text in zip(header, row, strict=True) if text) for row in rows)
-    return [("  " if number else "") + line for text in records for number, line in enumerate(_fill(text, width - 2))]
+    print_table(TextTable.of_rows(keys, [[_text(item.get(key)) for key in keys] for item in items]))
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Print labels and texts, indented; on a terminal the texts wrap."""
     indent = max(len(label) for label, _ in facts) + 4
-    width = shutil.get_terminal_size().columns - indent
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     for label, text in facts:
-        for number, line in enumerate(wrap(text, width) if sys.stdout.isatty() else [text]):
-            typer.echo(f"  {'' if number else label:<{indent - 2}}{line}")
-
-
-def _fill(text: str, width: int) -> list[str]:
-    """Return the lines of a text, broken within names only if a name is longer than a line."""
-    lines = wrap(text, width)
-    return lines if max(map(_width, lines)) <= width else wrap(text, width, HYPHENS)
-
-
-def _fit(
-    columns: Sequence[Sequence[str]], room: int, right: Collection[int], breaks: re.Pattern[str]
-) -> list[int] | None:
-    """Return widths of columns that sum up to `room` at most; None if words need more.
-
-    The widest columns are narrowed first, and those of numbers last.
-    """
-    widths = [max(map(_width, texts)) for texts in columns]
-    least = [max(_width(piece.rstrip()) for text in texts for piece in breaks.split(text)) for texts in columns]
-    while sum(widths) > room:
-        spare = [index for index, width in enumerate(widths) if width > least[index]]
-        if not spare:
-            return None
-        widths[max(spare, key=lambda index: (index not in right, widths[index]))] -= 1
-    return widths
-
-
-def wrap(text: str, width: int, breaks: re.Pattern[str] = SPACES) -> list[str]:
-    """Return a text as lines of at most `width` columns, broken at `breaks` only; longer pieces stay whole."""
-    lines, line = [], ""
-    for piece in breaks.split(text):
-        if line and _width((line + piece).rstrip()) > width:
-            lines.append(line.rstrip())
-            line = ""
-        line += piece
-    return [*lines, line.rstrip()]
-
-
-def _joined(cells: Sequence[Sequence[str]], widths: Sequence[int], right: Collection[int], gap: str) -> list[str]:
-    """Return the lines of a row of wrapped cells."""
-    lines = []
-    for parts in zip_longest(*cells, fillvalue=""):
-        texts = []
-        for index, (text, width) in enumerate(zip(parts, widths, strict=True)):
-            padding = " " * (width - _width(text))
-            texts.append(padding + text if index in right else text + padding)
-        lines.append(gap.join(texts).rstrip())
-    return lines
-
-
-def table_lines(
-    header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = (), *, rule: bool = False
-) -> list[str]:
-    """Return the lines of a table as wide as its texts; arguments as for `print_table`."""
-    columns = [*zip(header, *rows, strict=True)]
-    gap = "   " if rule else "  "
-    widths = [max(map(_width, texts)) for texts in columns]
-    lines = [line for row in (header, *rows) for line in _joined([[text] for text in row], widths, right, gap)]
-    if rule:
-        lines.insert(1, "─" * (sum(widths) + len(gap) * (len(widths) - 1)))
-    return lines
-
-
-def _width(text: str) -> int:
-    """Return the number of terminal columns of a text."""
-    if text.isascii():
-        return len(text)
-    return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
+        typer.echo(wrap(f"  {label:<{indent - 2}}{text}", width, " " * indent))
 
 
 def _text(value: Any) -> str:

@@ -120,8 +120,9 @@ def _compare(
                 _open_side(new.split(), connection) as new_side,
             ):
                 rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
-    above, texts, below = comparison_table(rows)
-    print_rows(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
+    table = comparison_table(rows)
+    table.below = [*table.below, *machines]
+    print_rows(rows, kind, output, lambda: table, "no results on either side")
 
 
 def _rank(
@@ -131,8 +132,8 @@ def _rank(
     from db.queries.rank import rank as rank_regularizers
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import ranking_legend, ranking_table
-    from db.report.formats.listing import to_json
+    from db.report.formats.comparison_tables import ranking_table
+    from db.report.formats.writers import to_json
     from jobs.queue.reconcile import refresh
 
     if limit is not None:
@@ -153,14 +154,13 @@ def _rank(
     elif kind == "json":
         emit(to_json(asdict(ranking)), output)
     else:
-        notes = [*ranking_legend(ranking), *ranking.notes]
-        print_rows(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
+        print_rows(ranking.rows, kind, output, lambda: ranking_table(ranking), "no results to rank")
 
 
 def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
     """Return the choices of tuned presets in the user's database, and in a reference."""
+    from db.queries.recorded import NO_DATA
     from db.reference.load import open_reference
-    from db.report.view.beside import NO_DATA
     from db.report.view.choices import choices_of
 
     if location is None:

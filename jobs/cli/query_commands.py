@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from db.cli.completion import complete_filter
-from db.cli.output import Json, Output, With, emit, opened, split
+from db.cli.output import Json, Output, With, emit, opened, show, split
 from harness.cli.completion import complete_metric
 from harness.cli.examples import examples
 from harness.errors import InputError
@@ -17,7 +18,7 @@ from harness.settings import Settings
 from jobs.predictions.examples import Split, print_examples
 
 if TYPE_CHECKING:
-    from db.report.formats.listing import TextTable
+    from harness.cli.table import TextTable
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -82,7 +83,7 @@ def results(
     from db.queries.statistics import DEFAULT_AGGREGATES
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats import listing
+    from db.report.formats.listing import results_table
     from jobs.queue.reconcile import refresh
 
     if curve is not None and (metric or wide):
@@ -111,7 +112,7 @@ def results(
     dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
     below = ["submitted, running: at the last `dropbench status` on the machine with their run directories"] * dated
     below += machines
-    print_rows(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
+    print_rows(rows, kind, output, lambda: replace(results_table(rows), below=below), empty)
 
 
 def checked_format(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
@@ -127,21 +128,19 @@ def print_rows(
     rows: Sequence[Mapping[str, Any]],
     kind: RowsFormat,
     output: Path | None,
-    table: Callable[[], tuple[Sequence[str], TextTable, Sequence[str]]],
+    table: Callable[[], TextTable],
     empty: str,
 ) -> None:
-    """Print rows; `table` returns their readable form: lines above, header and texts, lines below."""
-    from db.report.formats import listing
+    """Print rows; `table` returns their readable form."""
+    from db.report.formats import writers
 
     if kind == "parquet":
-        return emit(listing.to_parquet(rows), output)
-    if kind in ("json", "csv"):
-        return emit(listing.to_json(rows) if kind == "json" else listing.to_csv(rows), output)
-    above, texts, below = table()
-    if kind in ("md", "tex"):
-        return emit((listing.to_markdown if kind == "md" else listing.to_latex)(texts, above, below), output)
-    if not rows:
-        return emit(empty, output)
-    if output is None:
-        return listing.print_listing(texts, above, below)
-    return emit(listing.to_text(texts, above, below), output)
+        emit(writers.to_parquet(rows), output)
+    elif kind in ("json", "csv"):
+        emit((writers.to_json if kind == "json" else writers.to_csv)(rows), output)
+    elif kind in ("md", "tex"):
+        emit((writers.to_markdown if kind == "md" else writers.to_latex)(table()), output)
+    elif not rows:
+        emit(empty, output)
+    else:
+        show(table(), output)

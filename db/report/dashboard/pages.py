@@ -14,7 +14,7 @@ from db.queries.marks import flatten
 from db.queries.results import results
 from db.report.dashboard import overview
 from db.report.dashboard.live import Live
-from db.report.formats import listing
+from db.report.formats.listing import results_table
 from db.report.page.analyses import ANALYSES
 from db.report.page.charts import Group, band_chart
 from db.report.page.details import differences, run_details
@@ -109,8 +109,9 @@ def _suite_regions(live: Live, suite: Suite, variant: Variant) -> Mapping[str, s
 def _plain_results(live: Live, name: str) -> str:
     """Return the results of a suite whose file or task is missing on this machine."""
     rows = [row for row in results(live.base, [f"suite={name}"]) if row["suite"] == name]
-    above, (header, lines) = listing.results_table(rows)
-    return _region("listing", above=above, header=header, rows=lines[:1000], omitted=max(0, len(lines) - 1000))
+    table = results_table(rows)
+    shown, omitted = table.texts[:1000], max(0, len(table.lines) - 1000)
+    return _region("listing", above=table.above, header=table.header, rows=shown, omitted=omitted)
 
 
 def trial_page(live: Live, id: str) -> Page:

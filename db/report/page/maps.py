@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from db.report.formats.escaping import cut, plain
+from db.report.formats.escaping import cut
+from harness.cli.plain_text import plain
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

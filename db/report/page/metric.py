@@ -9,7 +9,7 @@ from typing import Any
 from db.queries.blocks import BASELINE
 from db.queries.statistics import MIN_PAIRS
 from db.report.figures.critical_difference import critical_difference_diagram
-from db.report.formats.comparison_tables import ranking_legend, ranking_table
+from db.report.formats.comparison_tables import ranking_table
 from db.report.formats.layout import column_label
 from db.report.formats.numbers import delta_text, mean_std
 from db.report.page.charts import (
@@ -184,12 +184,12 @@ def ranks_chart(view: View) -> Group | None:
     ranking = ranking_of(view)
     if ranking.blocks < MIN_PAIRS or len(ranking.rows) < 2:
         return None
-    header, rows = ranking_table(ranking)
-    group = Group("ranks", "Ranks over the columns", header=tuple(header), rows=[tuple(row) for row in rows])
+    table = ranking_table(ranking)
+    group = Group("ranks", "Ranks over the columns", header=tuple(table.header), rows=[*map(tuple, table.texts)])
     bases = dict.fromkeys(cell.row for cell in view.cells.values() if cell.cell.baseline)
     if {*bases} - {BASELINE}:
         group.lead.append(f"{BASELINE}: the baseline, {', '.join(bases)}.")
-    group.lead += [f"{line}." for line in (*ranking_legend(ranking), *ranking.notes)]
+    group.lead += [f"{line}." for line in table.below]
     if ranking.critical_difference is not None:
         uri = f"data:image/png;base64,{b64encode(critical_difference_diagram(ranking, 'png')).decode()}"
         description = "mean ranks on an axis, with a bar over each group of rows that do not differ"

@@ -1,0 +1,71 @@
+"""A table on a terminal: fitted to its width, with the best in bold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Literal
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from harness.cli.plain_text import plain
+from harness.cli.table import fit, wrap
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.cli.table import TextTable
+
+STYLES = {"section": "bold italic", "row": "", "below": "dim"}
+
+
+def draw_table(table: TextTable, console: Console) -> None:
+    """Print a table: texts wrap between words, and numbers do not.
+
+    If the columns need more than the width of the console, print each row as ``column: text; column: text``.
+    """
+    if table.title:
+        console.print(Text(plain(table.title), style="bold"))
+    for line in table.above:
+        console.print(Text(plain(line), style="dim"))
+    columns = table.columns(star=False)
+    if fitted := fit(columns, table.right, console.width):
+        console.print(_grid(table, columns, *fitted))
+    else:
+        for row in list(zip(*columns, strict=True))[1:]:
+            console.print(Text(_record(table, row, console.width)), soft_wrap=True)
+    if table.notes or table.below:
+        console.print()
+    for line in table.numbered_notes():
+        console.print(Text(line))
+    for line in table.below:
+        console.print(Text(plain(line), style="dim"))
+
+
+def _grid(table: TextTable, columns: Sequence[Sequence[str]], gap: int, widths: Sequence[int]) -> Table:
+    # The box adds one space to the padding.
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+    for index, (texts, width) in enumerate(zip(columns, widths, strict=True)):
+        justify: Literal["right", "left"] = "right" if index in table.right else "left"
+        grid.add_column(Text(texts[0], style="bold"), justify=justify, width=width, overflow="fold")
+    for number, line in enumerate(table.lines, 1):
+        if number > 1 and line.kind == "section":
+            grid.add_section()
+        bold = [index for index, entry in enumerate(line.entries) if entry.best]
+        # rich would break long words anywhere; textwrap prefers hyphens.
+        cells = (
+            texts[number] if index in table.right else fill(texts[number], widths[index])
+            for index, texts in enumerate(columns)
+        )
+        styled = (Text(cell, "bold" if index in bold else "") for index, cell in enumerate(cells))
+        grid.add_row(*styled, style=STYLES[line.kind])
+    return grid
+
+
+def _record(table: TextTable, row: Sequence[str], width: int) -> str:
+    """Return a row as a paragraph; numbers do not wrap."""
+    texts = (text.replace(" ", "\xa0") if index in table.right else text for index, text in enumerate(row))
+    parts = (f"{plain(name)}: {text}" for name, text in zip(table.header, texts, strict=True) if text.strip())
+    return wrap("; ".join(parts), width, "  ").replace("\xa0", " ")
