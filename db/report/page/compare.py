@@ -11,15 +11,11 @@ from db.queries.marks import flatten
 from db.report.formats.escaping import cut
 from db.report.formats.numbers import format_metric
 from db.report.page.charts import Group, band_chart, rounded
+from db.report.page.limits import points_per_curve
 from db.report.page.records import Curve, load_configs
 from db.report.page.training import Training
 from db.report.view.view import View
 from db.store.store import Store
-
-MAX_POINTS = 60
-"""Points per curve."""
-MAX_PAGE_POINTS = 12_000
-"""Points of all curves of a page, about 150 kB."""
 
 
 def comparison(view: View, training: Training, store: Store) -> Group | None:
@@ -32,7 +28,7 @@ def comparison(view: View, training: Training, store: Store) -> Group | None:
     configs = {id: flatten(config) for id, config in load_configs(store, [id for id in first.values() if id]).items()}
     keys = sorted({key for config in configs.values() for key in config})
     differing = [key for key in keys if len({config.get(key) for config in configs.values()}) > 1]
-    points = min(MAX_POINTS, max(2, MAX_PAGE_POINTS // sum(map(len, training.curves.values()))))
+    points = points_per_curve(sum(map(len, training.curves.values())))
     cells: list[dict[str, Any]] = []
     for position, ids in training.trials.items():
         result = view.cells[position]
