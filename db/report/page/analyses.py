@@ -69,18 +69,18 @@ def _histograms(kind: str, view: View, cells: list[CellResult], runs: Path) -> G
     group = Group(kind, title, ["The last layer, over all analyzed seeds."], [(row, legend[row]) for row in plotted])
     group.header = ("column", "row", "seeds", "layer", "mean")
     for column in view.columns:
-        column_seeds = {rows.index(row): seeds for (row, label), seeds in seeds_of.items() if label == column}
+        column_seeds = {row: seeds for (row, label), seeds in seeds_of.items() if label == column}
         if not column_seeds or len(group.charts) == Limits.charts:
             continue
         points = [
             {"r": rows.index(outline.row), "x": rounded(x), "y": rounded(y)}
-            for outline in distributions({rows[row]: seeds for row, seeds in column_seeds.items()}, "last")
+            for outline in distributions(column_seeds, "last")
             for x, y in zip(outline.edges, [*outline.shares, outline.shares[-1]], strict=True)
         ]
         if points:
             group.charts.append(histogram_chart(column, f"{title}, last layer: {column}", legend, points, axis))
         group.rows += [
-            (column, legend[row], str(len(seeds)), cut(layer, 80), f"{mean:.4g}")
+            (column, legend[rows.index(row)], str(len(seeds)), cut(layer, 80), f"{mean:.4g}")
             for row, seeds in column_seeds.items()
             for layer, mean in _layer_means(kind, seeds).items()
         ]
