@@ -34,7 +34,6 @@ SUITE_CACHE_S = 6.0
 """Lifetime of the table and charts of a suite with running trials."""
 TRIAL_CACHE_S = 2.0
 """Lifetime of the curves of a running trial."""
-MAX_CURVES = 6
 CHARTS = ("over", "metric", "delta", "curves", "compare", "layers", *ANALYSES)
 """Ids of all groups of charts that a suite may have, in order."""
 
@@ -146,7 +145,7 @@ def _curves(live: Live, record: Record) -> Group:
     curves = load_curves(live.store, live.runs, [record.id], None).get(record.id, {})
     names = sorted(name for name in curves if name.startswith("dev/") or name == "train/loss")
     group = Group("curves", "Learning curves", ["Values reported by the run so far."])
-    for name in names[:MAX_CURVES]:
+    for name in names[: Limits.curves]:
         band = merge_seeds([curves[name]], Limits.points)
         if band is not None:
             caption = name.replace("/", " ")

@@ -1,10 +1,10 @@
-"""Limits on what a page shows, so that it stays small and fast. A page that omits something says so."""
+"""Limits on what a page shows, so that it stays small and fast."""
 
 from __future__ import annotations
 
 
 class Limits:
-    """The largest numbers on a page of a suite or a trial."""
+    """The largest numbers on a page of a suite and on the dashboard."""
 
     table_cells = 1500
     file_length = 500_000
@@ -35,6 +35,9 @@ class Limits:
     """Cells whose analyses are read, and seeds of each."""
     pictures, samples = 12, 3
     """Pictures or rows of attention maps per group, and samples of each map."""
+
+    running, latest, curves = 60, 12, 6
+    """On the dashboard: running trials, trials that changed last, and curves of a trial."""
 
 
 def points_per_curve(curves: int) -> int:
