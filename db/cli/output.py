@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
+
+from harness.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from db.report.formats.listing import TextTable
     from db.store.store import Store
     from harness.settings import Settings
+
+RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
+"""The formats of rows of results."""
+Kind = TypeVar("Kind", bound=str)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 With = Annotated[
@@ -64,7 +71,6 @@ def show(draw: Callable[[Console], None], output: Path | None = None) -> None:
 
 def emit(content: str | bytes, output: Path | None) -> None:
     """Print text, or write a file atomically."""
-    from harness.errors import InputError
     from harness.files import write_atomic
 
     if output is None:
@@ -75,3 +81,36 @@ def emit(content: str | bytes, output: Path | None) -> None:
         write_atomic(output, content if isinstance(content, bytes) else (content + "\n").encode())
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}: expected a file in a writable folder") from None
+
+
+def checked_format(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
+    """Return the format of the output; raise InputError for a binary one without a file."""
+    if as_json:
+        return "json"
+    if kind in ("parquet", "png") and output is None:
+        raise InputError(f"--format {kind}: expected a file: `-o PATH`")
+    return kind
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    kind: RowsFormat,
+    output: Path | None,
+    table: Callable[[], tuple[Sequence[str], TextTable, Sequence[str]]],
+    empty: str,
+) -> None:
+    """Print rows; `table` returns their readable form: lines above, header and texts, lines below."""
+    from db.report.formats import listing
+
+    if kind == "parquet":
+        return emit(listing.to_parquet(rows), output)
+    if kind in ("json", "csv"):
+        return emit(listing.to_json(rows) if kind == "json" else listing.to_csv(rows), output)
+    above, texts, below = table()
+    if kind in ("md", "tex"):
+        return emit((listing.to_markdown if kind == "md" else listing.to_latex)(texts, above, below), output)
+    if not rows:
+        return emit(empty, output)
+    if output is None:
+        return listing.print_listing(texts, above, below)
+    return emit(listing.to_text(texts, above, below), output)
