@@ -30,7 +30,7 @@ class Target(NamedTuple):
 
 COMMANDS = {
     "run": Target("jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table.", True),
-    "enqueue": Target("jobs.cli.run_commands:app", "Enqueue the trials of suites.", True),
+    "enqueue": Target("jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration.", True),
     "submit": Target("jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM.", True),
     "status": Target("jobs.cli.queue_commands:app", "Count the trials by state, or follow them."),
     "logs": Target("jobs.cli.queue_commands:app", "Show a trial's log."),
@@ -150,6 +150,7 @@ def run(arguments: list[str]) -> int:
         message = str(error)
     except TyperException as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
+        message = message.replace("Value error, ", "")  # of pydantic
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("interrupted", err=True)
         return 130

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from db.store.store import Enqueued, Store
     from harness.settings import Settings
     from jobs.queue.run_loop import RunSummary
-    from jobs.queue.search import Searches
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -121,19 +120,21 @@ def enqueue(
 
     settings = RuntimeOptions().to_settings(options.data)
     with open_store(settings.database) as store:
-        searches = _enqueue(store, settings, suites or [], options)
-        enqueued = searches.enqueued
+        enqueued, remaining = _enqueue(store, settings, suites or [], options)
         queued = store.counts([*enqueued.added, *enqueued.present])["queued"]
         reasons = [row.reason for row in store.states(enqueued.skipped).values()]
     if as_json:
-        typer.echo(json.dumps({**asdict(enqueued), "unasked": searches.remaining}))
+        typer.echo(json.dumps({**asdict(enqueued), "unasked": remaining}))
         return
     lines = [f"{_describe(enqueued)} {queued} queued; run `dropbench submit`.", *explain_skipped(reasons)]
-    typer.echo("\n".join([*lines, *_remaining(searches, "enqueue")]))
+    typer.echo("\n".join([*lines, *_describe_remaining(remaining, "enqueue")]))
 
 
-def _enqueue(store: Store, settings: Settings, suites: list[str], options: TrialOptions) -> Searches:
-    """Enqueue the trials of suites, or of one configuration if there are none, and the next candidates of searches."""
+def _enqueue(store: Store, settings: Settings, suites: list[str], options: TrialOptions) -> tuple[Enqueued, int]:
+    """Enqueue the trials of suites, or of one configuration if there are none, and the next candidates of searches.
+
+    Return the ids, and the number of candidates of searches that are still to come.
+    """
     from jobs.cli.last_request import remember_request
     from jobs.cli.trial_request import resolve_request
     from jobs.queue.reconcile import collect
@@ -149,19 +150,17 @@ def _enqueue(store: Store, settings: Settings, suites: list[str], options: Trial
     if searched:
         collect(store, settings)
         searches.ask()
-    return searches
+    return searches.enqueued, searches.remaining
 
 
 def _describe(enqueued: Enqueued) -> str:
     return f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)."
 
 
-def _remaining(searches: Searches, command: str) -> list[str]:
+def _describe_remaining(remaining: int, command: str) -> list[str]:
     """Return a line on the candidates of searches that depend on the results of the enqueued ones, if there are any."""
-    if not searches.remaining:
-        return []
-    remaining = f"{count_of(searches.remaining, 'candidate')} of searches remaining"
-    return [f"{remaining}: run the same `dropbench {command}` again when these trials are done."]
+    again = f"run the same `dropbench {command}` again when these trials are done."
+    return [f"{count_of(remaining, 'candidate')} of searches remaining: {again}"] if remaining else []
 
 
 def _profiles(word: str) -> list[Item]:
@@ -229,10 +228,10 @@ def submit(
         if not dry_run:
             collect(store, settings)
         if suites:
-            searches = _enqueue(store, settings, suites, options)
-            requested = {id for ids in vars(searches.enqueued).values() for id in ids}
+            enqueued, remaining = _enqueue(store, settings, suites, options)
+            requested = {id for listed in vars(enqueued).values() for id in listed}
             ids = [id for id in store.find("queued") if id in requested]
-            lines = [_describe(searches.enqueued), *_remaining(searches, "submit")]
+            lines = [_describe(enqueued), *_describe_remaining(remaining, "submit")]
             typer.echo("\n".join(lines), err=as_json)
         else:
             ids = store.find(" ".join(["queued", *(words or [])]))
