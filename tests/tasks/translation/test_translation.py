@@ -7,7 +7,6 @@ import math
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import torch
 from fairseq.optim.lr_scheduler.inverse_square_root_schedule import InverseSquareRootSchedule
 
-from harness.errors import InputError, Interrupted
+from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training.engine import run_trial
@@ -25,6 +24,7 @@ from harness.trials.task import Split
 from harness.trials.trial import TrialRequest
 from tasks.translation.bleu import Scorer
 from tasks.translation.translation import Translation
+from tests.training import assert_resumes
 
 SIZE = {"encoder_layers": 1, "decoder_layers": 2, "dim": 32, "feedforward": 64, "dropout": 0.0}
 SMALL = {f"model.{name}": value for name, value in SIZE.items()}
@@ -151,12 +151,7 @@ def test_training_learns_the_synthetic_language(tmp_path: Path) -> None:
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     more: dict[str, Any] = {"model.dropout": 0.1, "epochs": 2, "max_tokens": 500, "accumulate": 2, "beam": 1}
     task = make(regularizer="dropattention-c", max_len_b=10, average_last=2, **more)
-    whole = run_trial(RunDirectory.create(tmp_path / "whole", task.trial), task.settings)
-    directory = RunDirectory.create(tmp_path / "parts", task.trial)
-    for stop in (3, 5):  # before and after the end of an epoch
-        with pytest.raises(Interrupted):
-            run_trial(directory, task.settings, partial(next, iter([False] * (stop - 1) + [True])))
-    assert run_trial(directory, task.settings) == whole
+    whole = assert_resumes(tmp_path, task.trial, stops=(3, 5))  # before and after the end of an epoch
     assert whole["steps"] > 8
 
 
