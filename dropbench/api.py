@@ -38,8 +38,8 @@ from harness.trials.plugins import load_plugins
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial
 from jobs.cli.last_request import remember_request
-from jobs.cli.options import RuntimeOptions, TrialOptions
-from jobs.cli.run_commands import failure_lines, make_plan, runtime_settings
+from jobs.cli.options import RuntimeOptions, TrialOptions, make_plan, runtime_settings
+from jobs.cli.run_commands import failure_lines
 from jobs.cli.suite_analysis import analyze_suite
 from jobs.cli.trial_request import resolve_request
 from jobs.queue.progress_bar import ProgressBar
@@ -72,7 +72,6 @@ def run(
     compile: bool = False,
     threads: int | None = None,
     checkpoint_seconds: float = 300.0,
-    track: Texts | None = None,
     plugin: Texts | None = None,
 ) -> Table:
     """Train a suite or one configuration on this machine, as ``dropbench run`` does. Finished trials are not repeated.
@@ -99,7 +98,6 @@ def run(
         compile: compile models with `torch.compile`.
         threads: CPU threads per trial; more change the last digits. None: 1, and with GPUs the cores per worker.
         checkpoint_seconds: time between two checkpoints, in seconds.
-        track: experiment trackers to log to.
         plugin: files that register regularizers, models or tasks, besides those of `DROPBENCH_PLUGINS`. Entries
             registered in the program itself are refused: workers do not have them.
 
@@ -129,7 +127,7 @@ def run(
         search=None if search is None else _text("search", search),
     )
     plan = make_plan(executor, parallel, ("local", "debug"), threads=threads, device=device)
-    runtime = RuntimeOptions(device, backend, compile, threads, checkpoint_seconds, _texts("track", track))
+    runtime = RuntimeOptions(device, backend, compile, threads, checkpoint_seconds)
     settings = runtime_settings(runtime, options.data, executor)
     settings = replace(settings, plugins=(*settings.plugins, *map(Path, _texts("plugin", plugin) or ())))
     load_plugins(settings.plugins)

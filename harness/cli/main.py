@@ -30,15 +30,15 @@ class Target(NamedTuple):
 
 COMMANDS = {
     "run": Target("jobs.cli.run_commands:app", "Train a suite or one configuration here, and print its table.", True),
-    "enqueue": Target("jobs.cli.run_commands:app", "Enqueue the trials of suites.", True),
-    "submit": Target("jobs.cli.submit_command:app", "Submit trials to workers, on this machine or on SLURM.", True),
+    "enqueue": Target("jobs.cli.run_commands:app", "Enqueue the trials of suites or of one configuration.", True),
+    "submit": Target("jobs.cli.run_commands:app", "Submit trials to workers, on this machine or on SLURM.", True),
     "status": Target("jobs.cli.queue_commands:app", "Count the trials by state, or follow them."),
     "logs": Target("jobs.cli.queue_commands:app", "Show a trial's log."),
     "cancel": Target("jobs.cli.queue_commands:app", "Cancel trials."),
     "retry": Target("jobs.cli.queue_commands:app", "Queue failed or cancelled trials again."),
     "gc": Target("jobs.cli.queue_commands:app", "Delete files that no trial needs any more."),
     "results": Target("jobs.cli.query_commands:app", "Query metrics averaged over seeds, curves or predictions."),
-    "compare": Target("jobs.cli.compare_command:app", "Compare two sides, or rank regularizers.", True),
+    "compare": Target("jobs.cli.query_commands:app", "Compare two sides, or rank regularizers.", True),
     "report": Target("jobs.cli.report_commands:app", "Print a suite's table next to the published one.", True),
     "freeze": Target("jobs.cli.report_commands:app", "Write down a suite's plan before its test scores are read."),
     "dashboard": Target("jobs.cli.report_commands:app", "Serve live web pages of the database to this machine.", True),
@@ -116,7 +116,7 @@ def dropbench(
     """Benchmark attention regularizers: train a paper's table, keep every metric, print it next to the published one.
 
     Environment: DROPBENCH_DATA (./data), DROPBENCH_RUNS (./runs), DROPBENCH_DB (sqlite:///dropbench.db),
-    DROPBENCH_PLUGINS.
+    DROPBENCH_PLUGINS, DROPBENCH_TRACKERS (tensorboard, wandb, mlflow).
     """
 
 
@@ -150,6 +150,7 @@ def run(arguments: list[str]) -> int:
         message = str(error)
     except TyperException as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
+        message = message.replace("Value error, ", "")  # of pydantic
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("interrupted", err=True)
         return 130

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from db.cli.completion import complete_filter
 from harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
+from harness.errors import InputError, unknown_name
 from harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from tasks.completion import complete_data
+
+if TYPE_CHECKING:
+    from jobs.submission.dispatch import Plan
 
 SELECTION = "Selection by the dev score"
 RUNTIME = "How trials run, which changes no trial"
@@ -125,15 +130,6 @@ class RuntimeOptions:
         float,
         typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.", rich_help_panel=RUNTIME),
     ] = 300.0
-    track: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Also log to tensorboard, wandb or mlflow.",
-            autocompletion=one_of("tensorboard", "wandb", "mlflow"),
-            rich_help_panel=RUNTIME,
-        ),
-    ] = None
 
     def to_settings(self, data: list[str] | None = None) -> Settings:
         """Return the settings of the environment with these options, and with the folders of ``--data NAME=PATH``.
@@ -145,9 +141,44 @@ class RuntimeOptions:
 
         options = {name: getattr(self, name) for name in ("device", "checkpoint_seconds", "compile")}
         settings = Settings.from_environment(**options, **({} if self.backend is None else {"backend": self.backend}))
-        names = [name for text in self.track or () for name in text.split(",") if name]
-        settings = replace(settings, trackers=checked_trackers([*settings.trackers, *names]))
+        settings = replace(settings, trackers=checked_trackers(settings.trackers))
         return with_folders(settings, data)[0]
+
+
+def runtime_settings(runtime: RuntimeOptions, data: list[str] | None, executor: str) -> Settings:
+    """Return the settings, checked against this machine unless trials run on a cluster, where each checks its node."""
+    settings = runtime.to_settings(data)
+    if executor != "slurm" and (settings.device == "cuda" or settings.backend != "auto"):
+        from harness.attention.backends import check_backend
+
+        check_backend(settings.backend, cuda=settings.uses_cuda())
+    return settings
+
+
+def make_plan(
+    executor: str,
+    parallel: int | None,
+    executors: tuple[str, ...],
+    *,
+    threads: int | None = None,
+    device: str = "auto",
+) -> Plan:
+    """Return the workers and the CPU threads of each.
+
+    The default number of threads does not depend on that of the workers: on a CPU, it changes the last digits. With
+    GPUs it does, because threads only prepare the data.
+    """
+    from jobs.submission.dispatch import Plan, local_devices
+
+    if executor not in executors:
+        raise unknown_name("executor", executor, executors)
+    if executor == "slurm":
+        if threads is not None:
+            raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
+        return Plan(executor, throttle=parallel)
+    cores, gpus = len(os.sched_getaffinity(0)), len(local_devices(device))
+    workers = parallel or gpus or max(1, cores // (threads or 1))
+    return Plan(executor, workers, threads or (max(1, cores // workers) if gpus else 1))
 
 
 def with_folders(settings: Settings, data: list[str] | None) -> tuple[Settings, list[str]]:

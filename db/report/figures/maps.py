@@ -10,7 +10,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from db.report.formats.escaping import plain
 from harness.analysis.pictures.attention_figure import (
     MAX_WORDS,
     SCALE,
@@ -20,6 +19,7 @@ from harness.analysis.pictures.attention_figure import (
     draw_words,
     short,
 )
+from harness.cli.plain_text import plain
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

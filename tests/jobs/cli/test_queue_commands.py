@@ -70,7 +70,7 @@ def test_filters_are_completed_from_the_database(place: Workplace) -> None:
     assert offered("gc", "tin") == []
     assert offered("results", "suite", "=", "t") == ["tiny"]
     assert offered("cancel", first[:6]) == [first]
-    assert [id for id in added if id.startswith(first[0])] == [
+    assert sorted(id for id in added if id.startswith(first[0])) == [
         word for word in offered("cancel", first[0]) if word in added
     ]
 
@@ -79,3 +79,21 @@ def test_a_completion_creates_no_database(place: Workplace) -> None:
     environment = {"_DROPBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "dropbench cancel fai", "COMP_CWORD": "2"}
     assert place.call(env={**place.environment, **environment}).stdout.split() == ["failed"]
     assert not (place.folder / "bench.db").exists()
+
+
+def test_submit_enqueues_a_suite_first_and_submits_nothing_else(place: Workplace) -> None:
+    other = printed(place, "enqueue", "tiny.yaml")["added"]
+    (preview,) = printed(place, "submit", "tiny.yaml", "--preset", "one", "--dry-run")
+    assert preview["trials"] == 2
+    done = place.call("submit", "tiny.yaml", "--preset", "one", "--executor", "debug")
+    assert done.stdout.startswith("Added 0 trials (2 already present).\n"), done.stderr
+    counts = printed(place, "status")
+    assert (counts["queued"], counts["succeeded"]) == (len(other), 2)
+
+
+def test_one_configuration_is_enqueued(place: Workplace) -> None:
+    configuration = ("--task", "tiny", "--data", "tiny", "--model", "tiny", "--regularizer", "dropkey:ratio=0.5")
+    assert len(printed(place, "enqueue", *configuration, "--seeds", "2")["added"]) == 2
+    refused = place.call("enqueue")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "nothing to run: pass a SUITE" in refused.stderr

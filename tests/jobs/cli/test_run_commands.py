@@ -263,7 +263,7 @@ def test_a_missing_log_and_an_ambiguous_id(place: Workplace, tiny: Callable[...,
 
 
 def test_the_number_of_workers_changes_the_threads_of_a_trial_only_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobs.cli.run_commands import make_plan
+    from jobs.cli.options import make_plan
 
     def plan(parallel: int | None, **options: Any) -> tuple[int, int]:
         made = make_plan("local", parallel, ("local",), **options)
