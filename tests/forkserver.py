@@ -46,6 +46,7 @@ READ_LATE = (
     "SLURM_",
     "SUBMITIT_",
     "_DROPBENCH_COMPLETE",
+    "_TYPER_COMPLETE",
     "COMP_",
     "COLUMNS",
     "PATH",
