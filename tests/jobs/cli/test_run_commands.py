@@ -105,7 +105,7 @@ def test_a_run_is_cancelled_by_another_process(place: Workplace) -> None:
 
 @pytest.mark.slow
 def test_collect_after_all_processes_were_killed(place: Workplace) -> None:
-    place.pause.write_text("2")
+    place.pause.write_text("0.5")
     process = place.start("run", "tiny.yaml", "--parallel", "1")
     wait(place.running, "a trial in training")
     process.kill()
