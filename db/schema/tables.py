@@ -1,7 +1,7 @@
 """The tables: the queue, and an index of the run directories, which are the source of truth.
 
-Start-up time decides two things. PostgreSQL's two partial indexes appear only in the migrations, because declaring them
-would load its dialect at every start. SQLAlchemy's ORM, a quarter of the start-up time, is not used.
+Start-up time decides two things. The migration makes partial indexes partial on PostgreSQL, too, because declaring that
+here would load its dialect at every start. SQLAlchemy's ORM, a quarter of the start-up time, is not used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.types import TypeEngine
 
-REVISION = "0008"
+REVISION = "0001"
 """The newest migration in `db.schema.migrations`; opening a database of this revision does not load Alembic."""
 
 FINAL = -1

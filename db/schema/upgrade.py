@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
@@ -22,7 +20,7 @@ def ensure_current(engine: Engine) -> bool:
     """Bring the database to the current schema, creating the tables if it is empty; return whether it changed.
 
     Raises:
-        InputError: the database has a newer schema, belongs to another program, or cannot be opened or written.
+        InputError: the database has another schema, belongs to another program, or cannot be opened or written.
     """
     with reading(engine) as connection:
         if schema_revision(connection) == REVISION:
@@ -32,7 +30,7 @@ def ensure_current(engine: Engine) -> bool:
         _enable_wal(engine)
     with translate_errors(engine), engine.connect() as connection:
         connection = connection.execution_options(dropbench_immediate=True)
-        with _without_foreign_keys(connection), connection.begin():
+        with connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(72707)"))
             _check_upgradable(connection, engine)  # another process may have upgraded it meanwhile
@@ -52,7 +50,7 @@ def check_current(engine: Engine) -> None:
     with reading(engine) as connection:
         revision = schema_revision(connection)
     if revision != REVISION:
-        raise InputError(f"{database_name(engine)}: schema {revision}, expected {REVISION}: run `dropbench db upgrade`")
+        raise InputError(f"{database_name(engine)}: schema {revision}, expected {REVISION}: run `dropbench status`")
 
 
 def schema_revision(connection: Connection) -> str | None:
@@ -63,39 +61,14 @@ def schema_revision(connection: Connection) -> str | None:
     return str(revisions[0]) if revisions else None
 
 
-def is_known(revision: str) -> bool:
-    """Return whether `revision` has a migration here; a newer version's schema has none."""
-    return revision in {file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py")}
-
-
 def _check_upgradable(connection: Connection, engine: Engine) -> None:
     revision = schema_revision(connection)
     if revision is None:
         other_tables = sorted(set(inspect(connection).get_table_names()) - {"alembic_version"})
         if other_tables:
             raise damaged(engine, f"contains other tables ({other_tables[0]})")
-    elif not revision.isdecimal():
-        raise damaged(engine, f"schema {revision!a:.60}, expected {REVISION}")
-    elif not is_known(revision):
-        versions = f"schema {revision}, expected {REVISION}"
-        raise InputError(f"{database_name(engine)}: made by a newer DropBench ({versions}): update DropBench")
-
-
-@contextlib.contextmanager
-def _without_foreign_keys(connection: Connection) -> Iterator[None]:
-    """Suspend SQLite's foreign keys: it alters a table by copying it, and references dangle until the copy is done.
-
-    The pragma has no effect inside a transaction, and any statement of SQLAlchemy's begins one.
-    """
-    if connection.dialect.name != "sqlite":
-        yield
-        return
-    raw: Any = connection.connection.driver_connection
-    raw.execute("PRAGMA foreign_keys = OFF")
-    try:
-        yield
-    finally:
-        raw.execute("PRAGMA foreign_keys = ON")
+    elif revision != REVISION:
+        raise damaged(engine, f"schema {revision!a:.60} of another version of DropBench, expected {REVISION}")
 
 
 def _enable_wal(engine: Engine) -> None:

@@ -14,7 +14,7 @@ from harness.cli.table import print_items
 from harness.errors import EXTRAS, install_commands
 from harness.settings import Settings
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False)
 
 LIBRARIES = ("torch", "torchvision", "timm", "accelerate", "submitit", "sqlalchemy", "transformers", "mmdet", "fairseq")
 

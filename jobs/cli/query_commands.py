@@ -1,10 +1,8 @@
-"""The query commands ``dropbench results``, ``compare`` and ``rank``."""
+"""The command ``dropbench results``, and what it shares with ``dropbench compare``."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -16,20 +14,16 @@ from harness.cli.completion import complete_metric
 from harness.cli.examples import examples
 from harness.errors import InputError
 from harness.settings import Settings
+from jobs.predictions.examples import Split, print_examples
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from db.report.formats.listing import TextTable
-    from db.report.view.choices import Choices
-    from db.store.store import Store
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
 Kind = TypeVar("Kind", bound=str)
-RankingFormat = Literal["table", "json", "md", "csv", "tex", "parquet", "png", "svg"]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -47,6 +41,11 @@ Metric = Annotated[
     ),
 ]
 Format = Annotated[RowsFormat, typer.Option("--format", help="Output format.")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")]
+Examples = Annotated[
+    Split | None,
+    typer.Option("--examples", help="Instead: stored predictions for each example of this split of the data."),
+]
 
 
 @app.command(
@@ -54,6 +53,7 @@ Format = Annotated[RowsFormat, typer.Option("--format", help="Output format.")]
         "results dropkey/table1 regularizer=dropkey 'ratio<0.3'",
         "results --group-by regularizer --metric accuracy --format md",
         "results 3fa9 --curve train/loss --every 100",
+        "results 3fa9 --examples test --limit 20",
     )
 )
 def results(
@@ -69,7 +69,8 @@ def results(
     every: Annotated[int, typer.Option(min=1, metavar="N", help="Print every N-th point of a curve and the last.")] = 1,
     wide: Annotated[bool, typer.Option("--wide", help="Print one column per metric instead of one row.")] = False,
     sort: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Sort by a column; -KEY: descending.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print only the first N rows.")] = None,
+    limit: Limit = None,
+    example_split: Examples = None,
     beside: With = None,
     kind: Format = "table",
     output: Output = None,
@@ -88,7 +89,13 @@ def results(
         raise InputError(f"--curve {curve}: prints the points of one curve: expected no --metric or --wide")
     if every > 1 and curve is None:
         raise InputError("--every: expected --curve NAME, too")
-    kind = _checked(kind, output, as_json)
+    kind = checked_format(kind, output, as_json)
+    if example_split is not None:
+        others = {"metric": metric, "curve": curve, "wide": wide, "group-by": group_by, "aggregate": aggregate}
+        if option := next((name for name, value in {**others, "sort": sort}.items() if value), None):
+            raise InputError(f"--examples {example_split}: lists single examples: expected no --{option}")
+        print_examples(" ".join(words or ()), None, example_split, kind, output, beside=beside, limit=limit)
+        return
     options = {"group_by": split(group_by), "aggregates": split(aggregate) or DEFAULT_AGGREGATES}
     settings = Settings.from_environment()
     with opened(settings) as own:
@@ -102,130 +109,13 @@ def results(
             machines = describe(store, settings.runs)
     rows = sort_rows(pivot(rows) if wide else rows, split(sort), limit)
     dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
-    below = ["submitted, running: at the last `dropbench collect` on the machine with their run directories"] * dated
+    below = ["submitted, running: at the last `dropbench status` on the machine with their run directories"] * dated
     below += machines
-    _print(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
+    print_rows(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
 
 
-Side = Annotated[
-    str,
-    typer.Argument(
-        help="A filter in quotes; or a database or exported folder, and a filter for it.",
-        autocompletion=complete_filter,
-    ),
-]
-
-
-@app.command(
-    epilog=examples(
-        "compare regularizer=none 'regularizer=dropkey ratio=0.3'",
-        "compare colleague.db dropkey/table1 --metric accuracy",
-    )
-)
-def compare(
-    old: Side, new: Side, metric: Metric = None, beside: With = None, kind: Format = "table", output: Output = None,
-    as_json: Json = False,
-) -> None:  # fmt: skip
-    """Compare two filters, suites or databases: old, new, and the change, paired by seed if possible."""
-    from db.queries.compare import compare as compare_sides
-    from db.queries.compare import read_sides
-    from db.reference.describe import describe
-    from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import comparison_table
-    from db.schema.connection import reading
-    from jobs.queue.reconcile import refresh
-
-    kind = _checked(kind, output, as_json)
-    settings = Settings.from_environment()
-    with opened(settings) as own:
-        refresh(own, settings)
-        with opened_with(own, beside) as store:
-            machines = describe(store, settings.runs)
-            with (
-                reading(store.engine) as connection,
-                _open_side(old.split(), connection) as old_side,
-                _open_side(new.split(), connection) as new_side,
-            ):
-                rows = compare_sides(*read_sides((old_side, new_side), split(metric)))
-    above, texts, below = comparison_table(rows)
-    _print(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
-
-
-@app.command(epilog=examples("rank", "rank preset=mini --by ratio --format md"))
-def rank(
-    words: Words = None,
-    metric: Metric = None,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="Split regularizers by a parameter, such as ratio, or by schedule or align."),
-    ] = None,
-    beside: With = None,
-    kind: Annotated[
-        RankingFormat, typer.Option("--format", help="Output format; png and svg: a critical-difference diagram.")
-    ] = "table",
-    output: Output = None,
-    as_json: Json = False,
-) -> None:
-    """Rank regularizers over tasks, data and models, with their improvement over none."""
-    from db.queries.rank import rank as rank_regularizers
-    from db.reference.describe import describe
-    from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import ranking_legend, ranking_table
-    from db.report.formats.listing import to_json
-    from jobs.queue.reconcile import refresh
-
-    kind = _checked(kind, output, as_json)
-    settings = Settings.from_environment()
-    with opened(settings) as own:
-        refresh(own, settings)
-        with opened_with(own, beside) as store:
-            choices = _choices(own, settings, beside)
-            ranking = rank_regularizers(
-                store, words or (), split(metric), split(by), chosen=choices.chosen, left_out=choices.others
-            )
-            ranking.notes += [*choices.notes, *describe(store, settings.runs)]
-    if kind == "png" or kind == "svg":
-        from db.report.figures.critical_difference import critical_difference_diagram
-
-        return emit(critical_difference_diagram(ranking, kind), output)
-    if kind == "json":
-        return emit(to_json(asdict(ranking)), output)
-    notes = [*ranking_legend(ranking), *ranking.notes]
-    return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
-
-
-def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
-    """Return the choices of tuned presets in the user's database, and in a reference."""
-    from db.reference.load import open_reference
-    from db.report.view.beside import NO_DATA
-    from db.report.view.choices import choices_of
-
-    if location is None:
-        return choices_of([(own, "own", settings)])
-    with open_reference(location) as reference:
-        apart = replace(settings, data=NO_DATA, folders={})
-        return choices_of([(own, "own", settings), (reference, "reference", apart)])
-
-
-@contextlib.contextmanager
-def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[Connection, Sequence[str]]]:
-    """Yield the connection of a side and the words of its filter; the first word may name another database."""
-    from db.transfer.source import open_source
-
-    if words and _is_source(words[0]):
-        with open_source(words[0], "sqlite://") as source:
-            yield source.connection, words[1:]
-    else:
-        yield connection, words
-
-
-def _is_source(word: str) -> bool:
-    path = Path(word)
-    exported = any((path / f"trials.{kind}").is_file() for kind in ("csv", "parquet"))
-    return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
-
-
-def _checked(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
+def checked_format(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
+    """Return the format of the output; raise InputError for a binary one without a file."""
     if as_json:
         return "json"
     if kind in ("parquet", "png") and output is None:
@@ -233,7 +123,7 @@ def _checked(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["
     return kind
 
 
-def _print(
+def print_rows(
     rows: Sequence[Mapping[str, Any]],
     kind: RowsFormat,
     output: Path | None,

@@ -16,9 +16,9 @@ from harness.registry import load
 from harness.seeding import random_subset
 from harness.trials.task import Split
 from harness.trials.trial import Trial
+from tasks.classifier import Classifier
 from tasks.data.fingerprint import fingerprint
 from tasks.data.read import Data
-from tasks.metrics import Classifier
 from tasks.text.features import WordFeatures, mask_features, pad_features
 from tasks.text.spec import TextRecipe, TextSpec
 from tasks.text.tokenizer import Tokenizer, WordTokenizer, split_words

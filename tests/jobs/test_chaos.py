@@ -114,7 +114,7 @@ def test_killed_command_lines(
         if dice.random() < 0.6:  # so that there is something to dispatch
             for worker in place.processes():
                 kill(worker)
-        command = dice.choices([["run", *COMMAND, *WORKERS], ["collect"]], [4, 1])[0]
+        command = dice.choices([["run", *COMMAND, *WORKERS], ["status"]], [4, 1])[0]
         file, line = dice.choice(FILES), dice.randint(1, 100)
         process = place.start(file, str(line), *command, program=[str(Path(__file__).with_name("killed_cli.py"))])
         try:

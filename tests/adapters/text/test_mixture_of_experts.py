@@ -34,7 +34,7 @@ def tokens() -> torch.Tensor:
 def test_the_models_of_small_recipes_have_similar_sizes(preset: str) -> None:
     from adapters.text.decoder import Decoder
     from tasks.language.language_modelling import count_parameters
-    from tasks.trial_factory import read_recipes
+    from tasks.preset_task import read_recipes
 
     options = {name: entry[preset]["model"] for name, entry in read_recipes("language-modelling")["models"].items()}
     with torch.device("meta"):

@@ -35,6 +35,8 @@ def test_migrations_make_what_the_models_say(store: Store) -> None:
     with reading(store.engine) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
+        query = "SELECT indexdef FROM pg_indexes WHERE indexname = 'ix_metrics_final'"
+        assert "WHERE (step = " in str(connection.exec_driver_sql(query).scalar())
 
 
 def test_from_the_queue_to_results(
@@ -116,8 +118,8 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_newer_version(url: str, store: Store) -> None:
+def test_another_version(url: str, store: Store) -> None:
     with store.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(InputError, match="made by a newer DropBench"):
+    with pytest.raises(InputError, match="of another version of DropBench"):
         open_store(url)

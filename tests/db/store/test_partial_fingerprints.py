@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 
 from db.queries.results import results
-from db.schema.connection import connect
 from db.store.run_record import RunRecord
-from db.store.store import Store, open_store
+from db.store.store import Store
 from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.trials.task import TASKS
-from harness.trials.trial import DataRef, Trial, TrialRequest
-from tasks.trial_factory import resolve_data
+from harness.trials.trial import Trial, TrialRequest
+from tasks.preset_task import resolve_data
 from tests.db.conftest import Call
-from tests.db.schema.test_migrations import migrate
 
 REQUEST = TrialRequest(task="text-classification", data="mr", model="text-transformer")
 MARK = "(partial fingerprint)"
@@ -98,35 +96,3 @@ def test_small_data_keep_their_trials_and_lose_their_mark(
     store.record([RunRecord(read, "succeeded", None, [], [], [("test/accuracy", -1, 1.0)])])
     assert results(store)[0]["fingerprint"] == new.data.fingerprint
     assert not store.trials([new.id])[new.id].data.partial
-
-
-def test_the_migration_marks_what_may_be_partial(tmp_path: Path, make_trial: Callable[..., Trial]) -> None:
-    url = f"sqlite:///{tmp_path}/old.db"
-    migrate(url, "0005")
-    names = ("trec", "digits", "trec-synthetic", "cifar10-synthetic")
-    trials = [make_trial(0).model_copy(update={"data": DataRef(name=name, fingerprint="f" * 12)}) for name in names]
-    columns = ("task", "data", "fingerprint", "model", "regularizer", "params", "schedule", "align", "preset")
-    with connect(url).begin() as connection:
-        for trial in trials:
-            config: dict[str, Any] = trial.config()
-            assert "partial" not in config["data"]
-            row = {**config, "data": trial.data.name, "fingerprint": "f" * 12, "regularizer": "dropkey", "params": {}}
-            values = [row[name] if isinstance(row[name], str) else json.dumps(row[name]) for name in columns]
-            rest = [trial.config_id, "{}", json.dumps(config)]
-            connection.exec_driver_sql(
-                f"INSERT INTO configs ({', '.join(columns)}, id, overrides, config) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-                (*values, *rest),
-            )
-            connection.exec_driver_sql(
-                "INSERT INTO trials (id, config_id, seed, state, created_at, updated_at) "
-                "VALUES (?, ?, 0, 'queued', '', '')",
-                (trial.id, trial.config_id),
-            )
-    with open_store(url) as store:
-        labels = {row["data"]: row["fingerprint"] for row in results(store)}
-        stored = store.trials([trial.id for trial in trials])
-    marked, plain = f"{'f' * 12} {MARK}", "f" * 12
-    assert labels == dict(zip(names, (marked, plain, plain, marked), strict=True))
-    assert {trial.id: trial.data.partial for trial in stored.values()} == {
-        trial.id: trial.data.name in ("trec", "cifar10-synthetic") for trial in trials
-    }

@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.analysis import ANALYSES, Findings
 from harness.analysis.options import Options
 from harness.analysis.sparsity import BINS, GrowingHistogram
-from harness.analysis.statistics import Recorder
+from harness.analysis.statistics import AttentionRecorder
 from harness.analysis.trained import Trained
 from harness.attention.reference.sdpa import attention_weights
 from harness.errors import InputError
@@ -139,7 +139,7 @@ def test_a_histogram_grows_and_keeps_every_value() -> None:
 
 
 def test_windows_of_one_image_are_one_sample(digits: Trained) -> None:
-    recorder = Recorder(digits, lambda weights: weights[:, 0, :, 0])
+    recorder = AttentionRecorder(digits, lambda weights: weights[:, 0, :, 0])
     site = Site("windows", "cross", 0, 1, 1)
     before = digits.batch_size
     digits.batch_size = 2

@@ -12,7 +12,7 @@ import pytest
 
 from harness.runs.run_directory import RunDirectory
 from harness.trials.trial import Trial
-from tests.harness.training.test_objective import CERTAIN, COMPOSITION, VISION, make
+from tests.harness.training.test_regularization import CERTAIN, COMPOSITION, VISION, make
 from tests.patience import PATIENCE
 from tests.training import run
 

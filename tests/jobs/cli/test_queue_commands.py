@@ -29,12 +29,12 @@ def test_every_command_on_the_queue_prints_json(place: Workplace) -> None:
     (submitted,) = printed(place, "submit", "--executor", "debug")
     assert submitted == {"executor": "debug", "trials": 4, "workers": 4, "queued": 0, "refusal": None}
     assert printed(place, "submit") == []
-    assert printed(place, "collect") == {}
+    assert printed(place, "status")["succeeded"] == 4
 
 
 def test_watch_prints_a_line_of_counts_per_change(place: Workplace) -> None:
     printed(place, "enqueue", "tiny.yaml", "--preset", "one")
-    watched = place.call("watch", "--json")
+    watched = place.call("status", "--watch", "--json")
     assert watched.returncode == 0
     counts = [json.loads(line) for line in watched.stdout.splitlines()]
     assert [(line["queued"], line["running"]) for line in counts] == [(2, 0)]
@@ -64,7 +64,7 @@ def test_filters_are_completed_from_the_database(place: Workplace) -> None:
 
     assert offered("cancel", "regularizer", "=") == ["dropkey", "none"]
     assert offered("results", "regularizer", "=", "none,dr") == ["none,dropkey"]
-    assert offered("rank", "model!", "=") == ["tiny"]
+    assert offered("compare", "--rank", "model!", "=") == ["tiny"]
     assert offered("retry", "mod") == ["model=", "model=tiny"]
     assert offered("submit", "suc") == ["succeeded"]
     assert offered("gc", "tin") == []

@@ -1,4 +1,4 @@
-"""`dropbench watch`: counts, trials that end, and the running trials."""
+"""`dropbench status --watch`: counts, trials that end, and the running trials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_trials_that_end_are_named_with_their_model_loss_and_rate(place: Workpla
     assert place.call("enqueue", "tiny.yaml", "--preset", "one").returncode == 0
     assert place.call("submit", "--parallel", "1").returncode == 0
     wait(place.running, "a trial in training")
-    watching = place.start("watch", "--interval", "0.2")
+    watching = place.start("status", "--watch")
     assert watching.stdout is not None
     first = watching.stdout.readline()
     place.pause.write_text("0")

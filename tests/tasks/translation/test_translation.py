@@ -16,7 +16,7 @@ from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training.engine import run_trial
-from harness.training.monte_carlo import bind_trial
+from harness.training.regularization import bind_trial
 from harness.trials.task import Split
 from harness.trials.trial import TrialRequest
 from tasks.translation.bleu import Scorer

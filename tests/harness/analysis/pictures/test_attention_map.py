@@ -14,7 +14,7 @@ from harness.analysis.pictures.attention_map import _word_map
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.settings import Settings
-from harness.trials.samples import SampleView
+from harness.trials.sample_view import SampleView
 from harness.trials.task import Task
 from tests.harness.analysis.figure_flaws import flaws
 

@@ -16,7 +16,7 @@ from harness.analysis.pictures import predictions
 from harness.analysis.trained import Trained
 from harness.errors import InputError
 from harness.settings import Settings
-from harness.trials.samples import Overlay, Overlays, SampleView
+from harness.trials.sample_view import Overlay, Overlays, SampleView
 from tasks.detection.overlays import box_line, joined_boxes, mesh_line
 from tests.harness.analysis.figure_flaws import flaws
 from tests.harness.analysis.trained_runs import train_small

@@ -13,7 +13,6 @@ from harness.attention.backends import backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.c_library import load_function
 from harness.attention.kernels.cpu_masks import BUFFERS
-from harness.attention.kernels.cpu_sgemm import sgemm
 from harness.attention.reference.sdpa import attention_weights
 from harness.attention.reference.units import Rescale
 from tests.covering import each_pair
@@ -25,10 +24,7 @@ DROPS_AND_RESCALES = [
     (drop, rescale) for drop in DROPS for rescale in RESCALES if (drop.unit, rescale) != ("column", "inverse")
 ]
 
-pytestmark = [
-    needs_compiler,
-    pytest.mark.skipif(sgemm() is None, reason="torch's BLAS has no function sgemm_"),
-]
+pytestmark = needs_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -138,12 +134,13 @@ def test_expanded_inputs_match_eager() -> None:
     case.assert_matches_eager("cpu")
 
 
-def test_without_a_blas_function_the_others_compute_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_fused, "sgemm", lambda: None)
-    Case(DROPS[0], "renormalize").assert_matches_eager("cpu")
-    Case(DROPS[0], "inverse").assert_matches_eager("eager")
-    Case(DROPS[0], "detached").assert_matches_eager("eager")
-    Case(DROPS[0], "renormalize", top=3).assert_matches_eager("eager")
+@pytest.mark.parametrize("rescale", RESCALES)
+def test_the_blas_of_scipy_matches_eager(rescale: Rescale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is used where torch is built without one."""
+    monkeypatch.setattr(cpu_fused, "SGEMM", cpu_fused.scipy_sgemm())
+    monkeypatch.setattr(cpu_fused, "SET_BLAS_THREADS", None)
+    Case(DROPS[0], rescale).assert_matches_eager("cpu")
+    Case(DROPS[0], rescale, causal=True, seqlen_q=200).assert_matches_eager("cpu")
 
 
 @pytest.mark.usefixtures("blocks")

@@ -1,0 +1,150 @@
+"""Extend a file of reference results by new trials; equal trials give an equal file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import delete, insert, not_, select
+
+from db.reference.archive import CROISSANT, LICENCES, archive_bytes
+from db.reference.load import load, private_database
+from db.reference.predictions import add
+from db.schema.connection import reading
+from db.schema.reference import TABLES, Details, Examples, Predicted
+from db.schema.tables import METADATA, Attempts, Configs, Memberships, Metrics, Trials
+from db.store.rows import add_memberships, finals_of, in_list
+from db.store.run_record import RunRecord
+from db.store.store import Store
+from db.transfer.export import export, write_table
+from docs.reference.collect import Candidate, collect, refuse_unrequested
+from docs.reference.metadata import croissant, licences
+from harness.errors import InputError
+from harness.settings import Settings
+from harness.suites.suite import Suite
+from harness.trials.result_versions import version_note
+from harness.trials.trial import Trial
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Changes by an extension.
+
+    Attributes:
+        added: ids of the new trials.
+        present: number of trials that the file had already.
+        conflicts: ids of trials whose results differ from those in the file, which are kept.
+        refused: number of trials that may not be reference results, by reason.
+        removed: number of trials that the file no longer has, as their result versions are earlier ones.
+        total: number of trials of the file.
+    """
+
+    added: list[str]
+    present: int
+    conflicts: list[str]
+    refused: Counter[str]
+    removed: int
+    total: int
+
+
+def extend(
+    path: Path, runs: Sequence[Path], suites: Sequence[Suite], settings: Settings, commit: str, *, plugins: bool
+) -> tuple[bytes, Extension]:
+    """Return the content of a file after it is extended, without writing it.
+
+    Args:
+        path: the file, which may not exist yet.
+        runs: folders of run directories.
+        suites: the suites whose trials are taken.
+        settings: paths of the data.
+        commit: the commit of the code, for runs that did not record it.
+        plugins: whether trials of plug-ins are taken.
+
+    Raises:
+        InputError: the file is damaged, or a folder of runs does not exist.
+    """
+    collected = collect(runs, [suite.name for suite in suites], commit, plugins=plugins)
+    with ExitStack() as stack:
+        store = stack.enter_context(editable(path))
+        removed = remove_earlier(store)
+        known = set(store.states())
+        with _scratch([candidate.record for candidate in collected.candidates.values()]) as found:
+            refuse_unrequested(collected, suites, found, settings)
+        candidates = collected.candidates
+        with reading(store.engine) as connection:
+            finals = finals_of(connection, known & candidates.keys())
+        conflicts = [id for id, values in finals.items() if values != _finals(candidates[id])]
+        added = [id for id in candidates if id not in known]
+        store.record([candidates[id].record for id in added])
+        with store.engine.begin() as connection:
+            add_memberships(connection, [(suite, id) for id in candidates for suite in candidates[id].record.suites])
+            if added:
+                connection.execute(insert(Details), [candidates[id].details for id in added])
+            add(connection, (row for id in candidates if id not in conflicts for row in candidates[id].predictions))
+        total = len(known) + len(added)
+        extension = Extension(added, len(finals), conflicts, collected.refused, removed, total)
+        return packed(store), extension
+
+
+def remove_earlier(store: Store) -> int:
+    """Remove the trials that have earlier result versions; return their number."""
+    earlier = [id for id, trial in store.trials(list(store.states())).items() if _is_earlier(trial)]
+    with store.engine.begin() as connection:
+        for table in (Metrics, Attempts, Memberships, Details, Predicted):
+            connection.execute(delete(table).where(in_list(connection, table.c.trial_id, earlier)))
+        connection.execute(delete(Trials).where(in_list(connection, Trials.c.id, earlier)))
+        for table, column in ((Configs, Trials.c.config_id), (Examples, Predicted.c.examples_id)):
+            (key,) = table.primary_key.columns
+            connection.execute(delete(table).where(not_(key.in_(select(column)))))
+    return len(earlier)
+
+
+def _is_earlier(trial: Trial) -> bool:
+    try:
+        return version_note(trial) is not None
+    except InputError:  # of a plug-in that is not loaded
+        return False
+
+
+@contextmanager
+def editable(path: Path) -> Iterator[Store]:
+    """Open a copy of a file's content for changes; an empty one if there is no file."""
+    if path.exists():
+        engine = load(path.read_bytes(), str(path))
+    else:
+        engine = private_database()
+        METADATA.create_all(engine)
+        Details.metadata.create_all(engine)
+    with Store(engine) as store:
+        yield store
+
+
+@contextmanager
+def _scratch(records: Sequence[RunRecord]) -> Iterator[Store]:
+    engine = private_database()
+    METADATA.create_all(engine)
+    with Store(engine) as store:
+        store.record(records)
+        yield store
+
+
+def packed(store: Store) -> bytes:
+    """Return the file of a store's content."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        export(store, folder, "csv")
+        with reading(store.engine) as connection:
+            for table in TABLES:
+                write_table(connection, table, folder / f"{table.name}.csv", "csv")
+        files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    files[LICENCES] = licences(store).encode()
+    files[CROISSANT] = croissant(store, files).encode()
+    return archive_bytes(files)
+
+
+def _finals(candidate: Candidate) -> dict[str, float | None]:
+    return {name: value for name, _, value in candidate.record.metrics}

@@ -1,0 +1,188 @@
+"""The command ``dropbench compare``: two sides, their predictions by example, or a ranking of regularizers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from db.cli.completion import complete_filter
+from db.cli.output import Json, Output, With, emit, opened, split
+from harness.cli.completion import Item, complete_run
+from harness.cli.examples import examples
+from harness.errors import InputError
+from harness.settings import Settings
+from jobs.cli.query_commands import Examples, Limit, Metric, checked_format, print_rows
+from jobs.predictions.examples import print_examples
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from db.report.view.choices import Choices
+    from db.store.store import Store
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+CompareFormat = Literal["table", "json", "md", "csv", "tex", "parquet", "png", "svg"]
+
+
+def _complete_side(incomplete: str) -> list[Item]:
+    """Complete the id of a trial, or a word of a filter."""
+    return list({**dict(complete_run(incomplete)), **dict(complete_filter(incomplete))}.items())
+
+
+@app.command(
+    epilog=examples(
+        "compare regularizer=none 'regularizer=dropkey ratio=0.3'",
+        "compare colleague.db dropkey/table1 --metric accuracy",
+        "compare 3fa9 81c0 --examples test",
+        "compare --rank preset=mini --by ratio",
+    )
+)
+def compare(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="OLD NEW",
+            help="Filters in quotes, trials, or databases or exported folders, each with a filter; with --rank: FILTER",
+            autocompletion=_complete_side,
+        ),
+    ] = None,
+    metric: Metric = None,
+    example_split: Examples = None,
+    rank: Annotated[
+        bool, typer.Option("--rank", help="Instead: rank regularizers over tasks, data and models, against none.")
+    ] = False,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="With --rank: split regularizers by a parameter, schedule or align."),
+    ] = None,
+    limit: Limit = None,
+    beside: With = None,
+    kind: Annotated[
+        CompareFormat, typer.Option("--format", help="Output format; with --rank, png or svg: a diagram.")
+    ] = "table",
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two filters, trials or databases: old, new, and the change, paired by seed if possible.
+
+    With --examples, the two are tested on the same examples, and those that they predict differently are listed.
+    Intervals and p-values are over the examples of the split: they say how far other examples could change the
+    result. The deviation over seeds says how far other seeds could.
+    """
+    kind = checked_format(kind, output, as_json)
+    if rank:
+        if example_split is not None:
+            raise InputError(f"--examples {example_split}: expected no --rank")
+        _rank(words or (), metric, by, limit, beside, kind, output)
+        return
+    if by:
+        raise InputError(f"--by {by[0]}: expected --rank, too")
+    sides = words or []
+    if len(sides) != 2:
+        raise InputError(f"compare: expected two sides, OLD and NEW, or --rank, not {len(sides)}")
+    old, new = sides
+    if example_split is not None:
+        if metric:
+            raise InputError(f"--examples {example_split}: compares every metric: expected no --metric")
+        print_examples(old, new, example_split, kind, output, beside=beside, limit=limit)
+    elif kind == "png" or kind == "svg":
+        raise InputError(f"--format {kind}: expected --rank, too")
+    else:
+        _compare(old, new, metric, limit, beside, kind, output)
+
+
+def _compare(
+    old: str, new: str, metric: list[str] | None, limit: int | None, beside: str | None,
+    kind: Literal["table", "json", "md", "csv", "tex", "parquet"], output: Path | None,
+) -> None:  # fmt: skip
+    from db.queries.compare import compare as compare_sides
+    from db.queries.compare import read_sides
+    from db.reference.describe import describe
+    from db.reference.merge import opened_with
+    from db.report.formats.comparison_tables import comparison_table
+    from db.schema.connection import reading
+    from jobs.queue.reconcile import refresh
+
+    settings = Settings.from_environment()
+    with opened(settings) as own:
+        refresh(own, settings)
+        with opened_with(own, beside) as store:
+            machines = describe(store, settings.runs)
+            with (
+                reading(store.engine) as connection,
+                _open_side(old.split(), connection) as old_side,
+                _open_side(new.split(), connection) as new_side,
+            ):
+                rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
+    above, texts, below = comparison_table(rows)
+    print_rows(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
+
+
+def _rank(
+    words: Sequence[str], metric: list[str] | None, by: list[str] | None, limit: int | None, beside: str | None,
+    kind: CompareFormat, output: Path | None,
+) -> None:  # fmt: skip
+    from db.queries.rank import rank as rank_regularizers
+    from db.reference.describe import describe
+    from db.reference.merge import opened_with
+    from db.report.formats.comparison_tables import ranking_legend, ranking_table
+    from db.report.formats.listing import to_json
+    from jobs.queue.reconcile import refresh
+
+    if limit is not None:
+        raise InputError(f"--limit {limit}: a ranking is of all regularizers: pass a FILTER")
+    settings = Settings.from_environment()
+    with opened(settings) as own:
+        refresh(own, settings)
+        with opened_with(own, beside) as store:
+            choices = _choices(own, settings, beside)
+            ranking = rank_regularizers(
+                store, words, split(metric), split(by), chosen=choices.chosen, left_out=choices.others
+            )
+            ranking.notes += [*choices.notes, *describe(store, settings.runs)]
+    if kind == "png" or kind == "svg":
+        from db.report.figures.critical_difference import critical_difference_diagram
+
+        emit(critical_difference_diagram(ranking, kind), output)
+    elif kind == "json":
+        emit(to_json(asdict(ranking)), output)
+    else:
+        notes = [*ranking_legend(ranking), *ranking.notes]
+        print_rows(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
+
+
+def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
+    """Return the choices of tuned presets in the user's database, and in a reference."""
+    from db.reference.load import open_reference
+    from db.report.view.beside import NO_DATA
+    from db.report.view.choices import choices_of
+
+    if location is None:
+        return choices_of([(own, "own", settings)])
+    with open_reference(location) as reference:
+        apart = replace(settings, data=NO_DATA, folders={})
+        return choices_of([(own, "own", settings), (reference, "reference", apart)])
+
+
+@contextlib.contextmanager
+def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[Connection, Sequence[str]]]:
+    """Yield the connection of a side and the words of its filter; the first word may name another database."""
+    from db.transfer.source import open_source
+
+    if words and _is_source(words[0]):
+        with open_source(words[0], "sqlite://") as source:
+            yield source.connection, words[1:]
+    else:
+        yield connection, words
+
+
+def _is_source(word: str) -> bool:
+    path = Path(word)
+    exported = any((path / f"trials.{kind}").is_file() for kind in ("csv", "parquet"))
+    return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
