@@ -135,7 +135,7 @@ def _run_in_fork(module: str, arguments: list[str], cwd: str, env: dict[str, str
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
         os.close(handle)
-    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
+    multiprocessing.set_start_method(None, force=True)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
