@@ -122,10 +122,7 @@ def test_gradients(unit: Unit, rescale: Rescale, mask: str) -> None:
         torch.testing.assert_close(product.double(), (up - down) / (2 * STEP), rtol=1e-3, atol=1e-3)
 
 
-@each_unit
-@each_rescale
-@pytest.mark.parametrize("mask", ["none", "padding", "bias and -inf"])
-@pytest.mark.parametrize("randomness", ["same", "different"])
+@each_pair(unit=UNITS, rescale=OTHERS, mask=["none", "padding", "bias and -inf"], randomness=["same", "different"])
 def test_gradients_per_sample(unit: Unit, rescale: Rescale, mask: str, randomness: str) -> None:
     """`vmap` of `grad` equals a loop over the samples, with one seed for all or one for each."""
     site = site_of(unit, rescale)

@@ -144,9 +144,7 @@ def test_the_blas_of_scipy_matches_eager(rescale: Rescale, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("mask_type", ["none", "padding", "rows"])
-@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize("top", [1, 5, 64, 100])
+@each_pair(mask_type=["none", "padding", "rows"], causal=[False, True], top=[1, 5, 64, 100])
 def test_the_largest_logits_become_0_as_in_eager(top: int, causal: bool, mask_type: str) -> None:
     """Rows with fewer allowed keys than `top` included."""
     case = Case(Drop("element"), "renormalize", mask_type, causal=causal, top=top)
