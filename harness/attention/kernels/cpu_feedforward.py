@@ -7,8 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from harness.attention.kernels.c_library import load_function, load_library
-from harness.attention.kernels.cpu_masks import gomp_parallel, struct_fields
+from harness.attention.kernels.c_library import gomp_parallel, load_function, load_library, struct_fields
 from harness.attention.reference.sdpa import is_transformed
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention import dispatch
+from harness.attention import gathered
 from harness.attention.backends import backend
 from harness.attention.reference.units import Rescale, Unit
 from harness.models.attention import attend
@@ -97,23 +97,21 @@ def check(
 
 
 @pytest.mark.parametrize(
-    ("unit", "rescale", "storage"),
+    ("unit", "rescale", "name"),
     [
-        pytest.param(*drop, storage, marks=() if storage == "eager" else needs_compiler)
+        pytest.param(*drop, name, marks=() if name == "eager" else needs_compiler)
         for drop in DROPS
-        for storage in (("eager",) if drop[0] is None else ("eager", "stored", "recomputed"))
+        for name in (("eager",) if drop[0] is None else ("eager", "cpu"))
     ],
 )
 @each_mask
 @each_dtype
 def test_training_is_exact_up_to_rounding(
-    dtype: torch.dtype, mask_dtype: torch.dtype | None, unit: Unit | None, rescale: Rescale, storage: str,
+    dtype: torch.dtype, mask_dtype: torch.dtype | None, unit: Unit | None, rescale: Rescale, name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    if storage == "recomputed":
-        monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
-        monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
-    with backend("eager" if storage == "eager" else "cpu"):
+    monkeypatch.setattr(gathered, "MIN_SEQLEN", 0)
+    with backend(name):
         check(dtype, mask_dtype, unit, rescale)
 
 
