@@ -1,4 +1,4 @@
-"""Write ``generated/leaderboard.md`` and its diagrams from the shipped reference results: `python docs/write_leaderboard.py`."""
+"""Write ``generated/leaderboard.md`` and its diagrams from the reference: `python docs/write_leaderboard.py`."""
 
 from __future__ import annotations
 

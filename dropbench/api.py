@@ -62,7 +62,6 @@ def run(
     regularizer: Texts | None = None,
     set: Mapping[str, Scalar] | Texts | None = None,
     task: str | None = None,
-    schedule: str | None = None,
     weights: Text | None = None,
     sweep: Texts | None = None,
     search: str | None = None,
@@ -90,7 +89,6 @@ def run(
         regularizer: such as ``"dropkey:ratio=0.3,schedule=decreasing"``; of a suite, additional rows.
         set: changed hyperparameters, such as ``{"steps": 100}`` or ``"steps=100"``.
         task: the task, without a suite.
-        schedule: the schedule of the ratio over layers, without a suite.
         weights: the path of initial weights.
         sweep: values to select by dev score, such as ``"ratio=0.1,0.2"``.
         search: a search instead of a grid, such as ``"sampler=tpe,candidates=20"``.
@@ -126,7 +124,6 @@ def run(
         regularizer=_texts("regularizer", regularizer),
         overrides=_texts("set", pairs),
         task=None if task is None else _text("task", task),
-        schedule=None if schedule is None else _text("schedule", schedule),
         weights=None if weights is None else _text("weights", weights),
         sweep=_texts("sweep", sweep),
         search=None if search is None else _text("search", search),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations, product
 from typing import Any, TypeVar
 
+import pytest
+
 Case = TypeVar("Case")
 
 
@@ -27,3 +29,8 @@ def cover(cases: Iterable[Case], aspects: Callable[[Case], Iterable[Hashable]]) 
 def pairwise(*values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return combinations of one value per parameter, among which every two values of two parameters meet."""
     return cover(product(*values), lambda case: combinations(enumerate(case), 2))
+
+
+def each_pair(**values: Sequence[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test, by the names of its parameters, so that every two values of two parameters meet."""
+    return pytest.mark.parametrize(tuple(values), pairwise(*values.values()), ids=lambda value: str(value))

@@ -98,7 +98,7 @@ def simulate(folder: Path, trials: int, nodes: int) -> Report:
     settings = Settings(runs=folder / "runs", database=f"sqlite:///{folder}/queue.db")
     settings.runs.mkdir(parents=True)
     slurm, report = Cluster(settings.runs, nodes), Report()
-    plan = Plan("slurm", profile=Profile(time=60 * 24), trials_per_job=TRIALS_PER_JOB)
+    plan = Plan("slurm", profile=Profile(time=60 * 24, trials_per_job=TRIALS_PER_JOB))
     with _installed(slurm, folder / "bin"), open_store(settings.database) as store:
         with _timed(report, "enqueue"):
             store.enqueue((trial, "campaign") for trial in campaign.trials(trials))

@@ -121,7 +121,7 @@ def unsupported_reason(
     if top and k.shape[-2] > cpu_fused.MAX_TOP_KEYS:
         return f"{k.shape[-2]} keys are more than {cpu_fused.MAX_TOP_KEYS}"
     if (rescale != "renormalize" or top) and not cpu_fused.supports(q):
-        return "its softmax needs float32 or half precision, and the function sgemm_ of torch's BLAS"
+        return "its softmax needs float32 or half precision"
     if q.shape[-1] != v.shape[-1] or not q.dtype == k.dtype == v.dtype:
         return "torch's kernel needs one head dimension and dtype"
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from harness.attention import masked
 from harness.attention.backends import Backend, select_backend
-from harness.attention.kernels import cpu_fused, cpu_sgemm
+from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.cpu_columns import GatheredAttention, should_gather
 from harness.attention.kernels.cpu_masks import BUFFERS, MaskFiller, lse_dtype
 from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
@@ -110,7 +110,7 @@ def _select_kernel(
         return TRITON
     if shares_rows and should_gather(q.shape[2], k.shape[2]):
         return GATHERED
-    is_short = q.shape[2] * k.shape[2] < MIN_FUSED_PAIRS and not cpu_sgemm.is_used()
+    is_short = q.shape[2] * k.shape[2] < MIN_FUSED_PAIRS
     if drops_keys and (is_short or not cpu_fused.supports(q)):
         return STORED if is_small else MASKED
     return FUSED

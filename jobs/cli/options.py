@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from db.cli.completion import complete_filter
-from harness.cli.completion import complete_model, complete_regularizer, complete_schedule, complete_task, one_of
+from harness.cli.completion import complete_model, complete_regularizer, complete_task, one_of
 from harness.settings import BACKENDS, DEVICES, MAX_SEEDS, Settings
 from tasks.completion import complete_data
 
+SELECTION = "Selection by the dev score"
+RUNTIME = "How trials run, which changes no trial"
+"""Groups of options in a command's help."""
+
 Seeds = Annotated[int | None, typer.Option(min=1, max=MAX_SEEDS, metavar="N", help="Seeds 0 to N-1, or the preset's.")]
-Data = Annotated[
-    list[str] | None,
-    typer.Option("--data", metavar="NAME=PATH", help="Folder of a data set.", autocompletion=complete_data),
-]
 Filter = Annotated[
     list[str],
     typer.Argument(
@@ -67,22 +67,24 @@ class TrialOptions:
     task: Annotated[
         str | None, typer.Option(metavar="NAME", help="Task, without a SUITE.", autocompletion=complete_task)
     ] = None
-    schedule: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Schedule of the ratio, without a SUITE.", autocompletion=complete_schedule),
-    ] = None
     weights: Annotated[
         str | None, typer.Option(metavar="PATH", help="Initial weights: a file, or a transformers folder.")
     ] = None
     sweep: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUES", help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3; none."
+            metavar="KEY=VALUES",
+            help="Select by dev score: ratio=0.1,0.2, window=1..3, set.lr=1e-4,1e-3; none.",
+            rich_help_panel=SELECTION,
         ),
     ] = None
     search: Annotated[
         str | None,
-        typer.Option(metavar="KEY=VALUE,…", help="Search instead of a grid: sampler, candidates, pruner, seed, batch."),
+        typer.Option(
+            metavar="KEY=VALUE,…",
+            help="Search instead of a grid: sampler, candidates, pruner, seed, batch.",
+            rich_help_panel=SELECTION,
+        ),
     ] = None
     fingerprint: Annotated[
         list[str] | None,
@@ -94,22 +96,34 @@ class TrialOptions:
 class RuntimeOptions:
     """The options that do not change what a trial is."""
 
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=one_of(*DEVICES))] = "auto"
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda.", autocompletion=one_of(*DEVICES), rich_help_panel=RUNTIME)
+    ] = "auto"
     backend: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             help="Backend of attention with dropout: auto, eager, cpu or triton.",
             autocompletion=one_of(*BACKENDS),
+            rich_help_panel=RUNTIME,
         ),
     ] = None
-    compile: Annotated[bool, typer.Option("--compile", help="Compile models with torch.compile.")] = False
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile models with torch.compile.", rich_help_panel=RUNTIME)
+    ] = False
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=4096, metavar="N", help="CPU threads per trial; default: 1, with GPUs cores/workers."),
+        typer.Option(
+            min=1,
+            max=4096,
+            metavar="N",
+            help="CPU threads per trial; default: 1, with GPUs cores/workers.",
+            rich_help_panel=RUNTIME,
+        ),
     ] = None
     checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.")
+        float,
+        typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time between two checkpoints.", rich_help_panel=RUNTIME),
     ] = 300.0
     track: Annotated[
         list[str] | None,
@@ -117,6 +131,7 @@ class RuntimeOptions:
             metavar="NAME",
             help="Also log to tensorboard, wandb or mlflow.",
             autocompletion=one_of("tensorboard", "wandb", "mlflow"),
+            rich_help_panel=RUNTIME,
         ),
     ] = None
 

@@ -167,7 +167,7 @@ def gc(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILTER…]",
+            metavar="FILTER",
             help="Only the run directories of these trials.",
             autocompletion=complete_filter,
         ),

@@ -1,4 +1,4 @@
-"""The commands that enqueue and start trials: `dropbench run`, `enqueue`, `submit`."""
+"""The commands `dropbench run` and `enqueue`, and what they share with `submit`."""
 
 from __future__ import annotations
 
@@ -9,44 +9,41 @@ import shlex
 import sys
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from db.cli.completion import complete_filter
 from db.cli.output import Json, With
-from harness.cli.completion import Item, complete_suite, completer, one_of
+from harness.cli.completion import complete_suite, one_of
 from harness.cli.examples import examples
+from harness.cli.option_groups import GroupedCommand
 from harness.errors import InputError, count_of, unknown_name
-from jobs.cli.options import Data, RuntimeOptions, TrialOptions, expand_options
+from jobs.cli.options import RuntimeOptions, TrialOptions, expand_options
 
 if TYPE_CHECKING:
+    from db.store.store import Enqueued, Store
     from harness.settings import Settings
     from jobs.queue.run_loop import RunSummary
+    from jobs.queue.search import Searches
     from jobs.submission.dispatch import Plan
 
 app = typer.Typer(no_args_is_help=True)
 
 
-def _profiles(word: str) -> list[Item]:
-    from jobs.slurm.profile import profile_names
-
-    return [(name, "") for name in profile_names()]
-
-
 @app.command(
+    cls=GroupedCommand,
     epilog=examples(
         "run quickstart",
         "run dropkey/table1 --data cifar100 --seeds 3 --set steps=200",
         "run quickstart --regularizer dropkey:ratio=0.2,schedule=increasing",
         "run --task image-classification --data digits --model vit-digits",
-    )
+    ),
 )
 @expand_options("fingerprint")
 def run(
     suite: Annotated[
         str | None,
-        typer.Argument(metavar="[SUITE]", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
+        typer.Argument(metavar="SUITE", help="A suite, or your own .yaml file.", autocompletion=complete_suite),
     ] = None,
     *,
     options: TrialOptions,
@@ -80,7 +77,7 @@ def run(
         request, line = without_reference(request, settings, beside)
         typer.echo(line, err=True)
     with open_store(settings.database) as store:
-        with _only_json(as_json):
+        with only_json(as_json):
             summary = run_trials(
                 store, settings, request.items, plan, request.searched,
                 on_enqueued=partial(remember_request, settings, [suite] if suite else [], options),
@@ -105,133 +102,71 @@ def run(
     raise typer.Exit(bool(failures) or not complete)
 
 
-@app.command(epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"))
-@expand_options("task", "schedule", "fingerprint")
+@app.command(
+    cls=GroupedCommand,
+    epilog=examples("enqueue quickstart", "enqueue dropkey/table1 dropkey/table2 --preset paper --seeds 3"),
+)
+@expand_options("fingerprint")
 def enqueue(
     suites: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SUITE…", help="Suites by name, or your own .yaml files.", autocompletion=complete_suite
-        ),
-    ],
+        list[str] | None,
+        typer.Argument(metavar="SUITE", help="Suites by name, or your own .yaml files.", autocompletion=complete_suite),
+    ] = None,
+    *,
     options: TrialOptions,
     as_json: Json = False,
 ) -> None:
-    """Enqueue the trials of suites for `dropbench submit`; of a search, its next candidates."""
+    """Enqueue the trials of suites or of one configuration for `dropbench submit`; of a search, its next candidates."""
     from db.store.store import open_store
-    from jobs.cli.last_request import remember_request
-    from jobs.cli.trial_request import resolve_request
-    from jobs.queue.reconcile import collect
-    from jobs.queue.search import Searches
     from jobs.queue.status import explain_skipped
 
     settings = RuntimeOptions().to_settings(options.data)
-    requests = [resolve_request(name, options, settings) for name in suites]
-    items = [item for request in requests for item in request.items]
-    searched = [cell for request in requests for cell in request.searched]
     with open_store(settings.database) as store:
-        searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
-        searches.enqueue(items)
-        remember_request(settings, suites, options)
-        if searched:
-            collect(store, settings)
-            searches.ask()
+        searches = enqueue_request(store, settings, suites or [], options)
         enqueued = searches.enqueued
         queued = store.counts([*enqueued.added, *enqueued.present])["queued"]
         reasons = [row.reason for row in store.states(enqueued.skipped).values()]
     if as_json:
         typer.echo(json.dumps({**asdict(enqueued), "unasked": searches.remaining}))
         return
-    counts = f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)"
-    typer.echo("\n".join([f"{counts}. {queued} queued; run `dropbench submit`.", *explain_skipped(reasons)]))
-    if searches.remaining:
-        typer.echo(
-            f"{count_of(searches.remaining, 'candidate')} of searches remaining: "
-            "run the same `dropbench enqueue` again when these trials are done."
-        )
+    lines = [f"{describe_enqueued(enqueued)} {queued} queued; run `dropbench submit`.", *explain_skipped(reasons)]
+    typer.echo("\n".join([*lines, *describe_remaining(searches, "enqueue")]))
 
 
-@app.command(
-    epilog=examples(
-        "submit --parallel 2",
-        "submit --executor slurm --dry-run",
-        "submit preset=paper --executor slurm --profile a100 --parallel 16",
-    )
-)
-@expand_options()
-def submit(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILTER…]", help="Only queued trials that match.", autocompletion=complete_filter),
-    ] = None,
-    executor: Annotated[
-        str, typer.Option(help="local, slurm or debug.", autocompletion=one_of("local", "slurm", "debug"))
-    ] = "local",
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A [profiles.NAME] of dropbench.toml; default: the first that matches a trial.",
-            autocompletion=completer(_profiles),
-        ),
-    ] = None,
-    parallel: Annotated[
-        int | None,
-        typer.Option("--parallel", "--max-parallel", min=1, metavar="N", help="Maximum workers; on SLURM: per array."),
-    ] = None,
-    trials_per_job: Annotated[
-        int, typer.Option(min=1, max=10**9, metavar="N", help="On a cluster: trials per job, one after another.")
-    ] = 1,
-    *,
-    runtime: RuntimeOptions,
-    data: Data = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be submitted.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Submit queued trials to workers and return at once; no process needs to keep running here."""
-    from db.store.store import open_store
+def enqueue_request(store: Store, settings: Settings, suites: list[str], options: TrialOptions) -> Searches:
+    """Enqueue the trials of suites, or of one configuration if there are none, and the next candidates of searches."""
+    from jobs.cli.last_request import remember_request
+    from jobs.cli.trial_request import resolve_request
     from jobs.queue.reconcile import collect
-    from jobs.slurm.profile import FILE
-    from jobs.submission.submit import describe_defaults, group_by_profile, preview
-    from jobs.submission.submit import submit as submit_trials
+    from jobs.queue.search import Searches
 
-    plan = make_plan(
-        executor,
-        parallel,
-        ("local", "slurm", "debug"),
-        threads=runtime.threads,
-        device=runtime.device,
-        trials_per_job=trials_per_job,
-    )
-    settings = runtime_settings(runtime, data, executor)
-    listed: list[dict[str, Any]] = []
-    with open_store(settings.database) as store:
-        if not dry_run:
-            collect(store, settings)
-        ids = store.find(" ".join(["queued", *(words or [])]))
-        groups = list(group_by_profile(store, ids, plan, profile))
-        if settings.device == "cuda" and any(plan.profile and not plan.profile.gpus for _, plan in groups):
-            raise InputError(f"--device cuda: the cluster profile requests no GPU: set `gpus` in {FILE}")
-        if not groups and not as_json:
-            typer.echo("Nothing is queued: run `dropbench enqueue SUITE` or `dropbench retry failed`.")
-        for group, plan in groups:
-            if dry_run:
-                text = preview(settings, group, plan)
-                listed.append({"executor": executor, "trials": len(group), "preview": text})
-            else:
-                with _only_json(as_json):
-                    done = submit_trials(store, settings, group, plan)
-                text = done.render()
-                listed.append(done.to_json())
-            if not as_json:
-                typer.echo(text)
-    if groups and groups[0][1].profile and profile is None and not FILE.exists():
-        typer.echo(describe_defaults(groups[0][1].profile), err=True)
-    if as_json:
-        typer.echo(json.dumps(listed, ensure_ascii=False))
+    names: list[str | None] = [*suites] or [None]
+    requests = [resolve_request(name, options, settings) for name in names]
+    items = [item for request in requests for item in request.items]
+    searched = [cell for request in requests for cell in request.searched]
+    searches = Searches(store, settings, searched, {trial.id for trial, _ in items})
+    searches.enqueue(items)
+    remember_request(settings, suites, options)
+    if searched:
+        collect(store, settings)
+        searches.ask()
+    return searches
 
 
-def _only_json(as_json: bool) -> contextlib.AbstractContextManager[object]:
+def describe_enqueued(enqueued: Enqueued) -> str:
+    """Return a sentence with the numbers of new and present trials."""
+    return f"Added {count_of(len(enqueued.added), 'trial')} ({len(enqueued.present)} already present)."
+
+
+def describe_remaining(searches: Searches, command: str) -> list[str]:
+    """Return a line on the candidates of searches that depend on the results of the enqueued ones, if there are any."""
+    if not searches.remaining:
+        return []
+    remaining = f"{count_of(searches.remaining, 'candidate')} of searches remaining"
+    return [f"{remaining}: run the same `dropbench {command}` again when these trials are done."]
+
+
+def only_json(as_json: bool) -> contextlib.AbstractContextManager[object]:
     """Send what a trial in this process prints to standard error, if standard output is for JSON."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
@@ -253,7 +188,6 @@ def make_plan(
     *,
     threads: int | None = None,
     device: str = "auto",
-    trials_per_job: int = 1,
 ) -> Plan:
     """Return the workers and the CPU threads of each.
 
@@ -267,7 +201,7 @@ def make_plan(
     if executor == "slurm":
         if threads is not None:
             raise InputError("--threads: not with --executor slurm: set `cpus` in the cluster profile")
-        return Plan(executor, throttle=parallel, trials_per_job=trials_per_job)
+        return Plan(executor, throttle=parallel)
     cores, gpus = len(os.sched_getaffinity(0)), len(local_devices(device))
     workers = parallel or gpus or max(1, cores // (threads or 1))
     return Plan(executor, workers, threads or (max(1, cores // workers) if gpus else 1))

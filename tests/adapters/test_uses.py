@@ -15,14 +15,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
-from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from dropbench import regularize, sites, unregularize
 from harness.models.regularize import bind, watch
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
-from tests.adapters.test_regularize import Stack
 from tests.patience import PATIENCE
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
@@ -32,26 +30,6 @@ CHOSEN = ("torch-encoder", "timm-vit", "timm-volo", "transformers-bert", "transf
 @pytest.fixture(params=CHOSEN)
 def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
-
-
-def test_a_deep_copy_is_equal_and_independent(family: Family) -> None:
-    model = drop(family.model()).train()
-    copied = copy.deepcopy(model)
-    assert torch.equal(family.run(model), family.run(copied))
-    unregularize(model)
-    assert sites(copied)
-    assert not sites(model)
-    copied.eval()
-    assert torch.equal(family.run(copied), family.run(model.eval())) or family.name == "timm-volo"
-
-
-def test_state_dicts_are_compatible_in_both_directions(family: Family) -> None:
-    plain, model = family.model(), drop(family.model())
-    buffer = io.BytesIO()
-    torch.save(model.state_dict(), buffer)
-    buffer.seek(0)
-    plain.load_state_dict(torch.load(buffer, weights_only=True))
-    model.load_state_dict(plain.state_dict())
 
 
 def test_autocast(family: Family) -> None:
@@ -82,37 +60,6 @@ def test_compilation_to_one_graph(family: Family) -> None:
     inputs = family.inputs()
     assert torch.equal(family.run(compiled, inputs), family.run(model, inputs))
     torch.compiler.reset()
-
-
-def test_checkpointing_recomputes_the_same_draws() -> None:
-    model = drop(Stack()).train()
-    gradients = []
-    for wrap in (False, True):
-        torch.manual_seed(0)
-        x = torch.ones(2, 5, 8, requires_grad=True)
-        out = checkpoint(model, x, use_reentrant=False) if wrap else model(x)
-        model.zero_grad()
-        out.square().sum().backward()
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-    assert all(map(torch.equal, *gradients))
-
-
-def test_checkpointing_by_the_libraries() -> None:
-    for name, switch in (
-        ("transformers-bert", "activation_checkpointing_enable"),
-        ("timm-vit", "set_grad_checkpointing"),
-    ):
-        family = FAMILIES[name]
-        outputs = []
-        for on in (False, True):
-            model = drop(family.model()).train()
-            if on:
-                getattr(model, switch)()
-            out = family.run(model)
-            out.square().mean().backward()
-            outputs.append([out, *(p.grad for p in model.parameters() if p.grad is not None)])
-        for plain, checkpointed in zip(*outputs, strict=True):
-            torch.testing.assert_close(checkpointed, plain)
 
 
 def encoder() -> nn.TransformerEncoder:

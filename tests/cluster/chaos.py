@@ -31,7 +31,7 @@ from tests.cluster.conftest import ClusterPlace, running
 PAUSE = "0.2"
 """Seconds per step, so that faults hit running workers."""
 
-SUBMIT = ("submit", "--executor=slurm", "--max-parallel=6", "--trials-per-job=5", "--checkpoint-seconds=2")
+SUBMIT = ("submit", "--executor=slurm", "--profile=packed", "--parallel=6", "--checkpoint-seconds=2")
 END_TIMEOUT_S = 1500.0
 """Seconds that the trials have to end after the last fault."""
 

@@ -28,6 +28,13 @@ time = 5
 memory = 0.9
 signal_delay = 10
 
+[profiles.packed]
+partition = "main"
+time = 5
+memory = 0.9
+signal_delay = 10
+trials_per_job = 5
+
 [profiles.abrupt]
 partition = "abrupt"
 time = 5

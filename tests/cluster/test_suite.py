@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_forty_trials_as_one_array_with_a_throttle(clustered: ClusterPlace) -> None:
-    clustered.submit("tiny.yaml", "--max-parallel=8", seeds=20)
+    clustered.submit("tiny.yaml", "--parallel=8", seeds=20)
     # The process that submitted them has ended.
     running_jobs: list[int] = []
 

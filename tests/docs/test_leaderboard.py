@@ -25,7 +25,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_is_what_its_script_writes() -> None:
     text, pictures = write_leaderboard.page()
-    assert text == (DOCS / "generated" / "leaderboard.md").read_text(encoding="utf-8"), "python docs/write_leaderboard.py"
+    assert text == (DOCS / "generated" / "leaderboard.md").read_text(encoding="utf-8"), (
+        "python docs/write_leaderboard.py"
+    )
     folder = DOCS / "generated" / "images" / "leaderboard"
     assert {path.name: path.read_bytes() for path in folder.glob("*")} == pictures
 

@@ -73,7 +73,7 @@ def limited(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"more than {seconds} s")
 
     previous = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:

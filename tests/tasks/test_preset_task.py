@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from harness.errors import InputError
-from harness.files import read_yaml
 from harness.models.catalog import MODELS
 from harness.settings import Settings
-from harness.suites.suite import SUITES
 from harness.trials.task import TASKS
 from harness.trials.trial import Trial, TrialRequest
-from tasks.preset_task import RECIPES, read_recipes, resolve_data
+from tasks.preset_task import read_recipes, resolve_data
 
 DIGITS = {"task": "image-classification", "data": "digits", "model": "vit-digits"}
 
@@ -151,11 +148,3 @@ def test_recipes_name_only_models_and_data_that_exist(task: str) -> None:
     named = (notes for group in set(deviations) - {"all"} for notes in deviations[group].values())
     for notes in (deviations.get("all", []), *named):
         assert notes == [sentence for sentence in notes if isinstance(sentence, str) and sentence[-1] != "."]
-
-
-@pytest.mark.parametrize(
-    "file", [*RECIPES.glob("*.yaml"), *SUITES.rglob("*.yaml")], ids=lambda file: f"{file.parent.name}-{file.stem}"
-)
-def test_libyaml_reads_as_pyyaml_does(file: Path) -> None:
-    read = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert repr(read_yaml(file)) == repr(read) != "None"

@@ -1,7 +1,5 @@
 """C kernels, compiled on first use and cached; without a compiler, torch operations do the work.
 
-Some replace torch's kernel of an operation.
-
 The compiler is ``$CC``, else ``cc``, ``gcc`` or ``clang``. Libraries are cached in ``$XDG_CACHE_HOME/dropbench``
 (default ``~/.cache/dropbench``) under a hash of sources, flags, compiler and CPU: nodes of a cluster that share a home
 directory each use their own.
@@ -16,13 +14,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-
-import torch
 
 from harness.files import cache_folder
 
@@ -61,25 +54,6 @@ def build_error(name: str) -> str:
     return ""
 
 
-@contextmanager
-def overridden(operation: str, function: Callable[..., object]) -> Iterator[None]:
-    """Let a function compute an operation of torch on CPUs, such as ``mm``, in all threads.
-
-    The function gets torch's own kernel before the operation's arguments.
-    """
-    kernel = torch.library.get_kernel(f"aten::{operation}", "CPU")
-    torchs = partial(kernel.call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
-    library = torch.library.Library("aten", "IMPL")
-    try:
-        with warnings.catch_warnings():
-            # Torch warns that its own kernel is overridden, which is meant.
-            warnings.simplefilter("ignore", UserWarning)
-            library.impl(operation, partial(function, torchs), "CPU", allow_override=True)
-        yield
-    finally:
-        library._destroy()
-
-
 class _BuildError(Exception):
     """No compiler, or it failed; the message gives the reason."""
 
@@ -91,7 +65,7 @@ def _build(name: str) -> Path:
         raise _BuildError("no C compiler: install cc, gcc or clang")
     source = SOURCE_DIR / f"{name}.c"
     contents = [file.read_bytes() for file in (source, *sorted(SOURCE_DIR.glob("*.h")))]
-    hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), cpu_model()]
+    hashed = [*contents, " ".join(FLAGS).encode(), compiler.encode(), _compiler_version(compiler), _cpu_model()]
     folder = cache_folder()
     library = folder / f"{name}-{hashlib.sha256(bytes(1).join(hashed)).hexdigest()[:16]}.so"
     if library.exists():
@@ -117,7 +91,7 @@ def _compiler_version(compiler: str) -> bytes:
 
 
 @cache
-def cpu_model() -> bytes:
+def _cpu_model() -> bytes:
     """Return the lines of /proc/cpuinfo that `-march=native` depends on, or what else names the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().split(b"\n\n")[0].splitlines()

@@ -9,13 +9,36 @@ from torch import Tensor
 
 from harness.attention.kernels import cpu_masks
 from harness.attention.kernels.c_library import load_function
-from harness.attention.kernels.cpu_sgemm import TORCH, function_address, sgemm
 from harness.attention.reference.drop_masks import DropSpec
 
 MAX_ROWS, MAX_KEYS = 128, 512
 """Queries and keys whose logits a thread holds: 256 KiB in float32, twice for the gradients."""
 NUM_TENSORS = 8
-SET_BLAS_THREADS = function_address(TORCH, "MKL_Set_Num_Threads_Local")
+TORCH = ctypes.CDLL(torch._C.__file__)
+
+
+TORCH = ctypes.CDLL(torch._C.__file__)
+
+
+def torch_function(name: str) -> int | None:
+    """Return the address of a C function of torch and the libraries that it is linked to; None if there is none."""
+    return ctypes.cast(getattr(TORCH, name, 0), ctypes.c_void_p).value
+
+
+def scipy_sgemm() -> int | None:
+    """Return the address of the function ``sgemm`` of the BLAS of scipy."""
+    from scipy.linalg.cython_blas import __pyx_capi__ as functions
+
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    address: int | None = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))(
+        functions["sgemm"], name(functions["sgemm"])
+    )
+    return address
+
+
+SGEMM = torch_function("sgemm_") or scipy_sgemm()
+SET_BLAS_THREADS = torch_function("MKL_Set_Num_Threads_Local")
 """The function that sets the number of MKL's threads; None without MKL."""
 
 
@@ -53,7 +76,7 @@ class FusedAttention:
         self.blocks = -(-seqlen_q // min(MAX_ROWS, MAX_ROWS * MAX_KEYS // keys))
         rows = -(-seqlen_q // self.blocks)
         self.args = _FusedArgs(
-            spec=cpu_masks.drop_bits(spec, seqlen_k), mask=view, sgemm=sgemm(), set_blas_threads=SET_BLAS_THREADS,
+            spec=cpu_masks.drop_bits(spec, seqlen_k), mask=view, sgemm=SGEMM, set_blas_threads=SET_BLAS_THREADS,
             num_bh=batch * heads, num_heads=heads, seqlen_q=seqlen_q, head_dim=head_dim, head_dim_v=v.shape[-1],
             rows_per_block=rows, keys_per_block=keys,
             logits_numel=_align(rows * keys), bits_numel=_align(rows * -(-seqlen_k // 8) // 4 + 16),
@@ -119,7 +142,7 @@ MAX_TOP_KEYS = MAX_ROWS * MAX_KEYS
 
 def supports(q: Tensor) -> bool:
     """Return whether `FusedAttention` can compute a call with queries like these, in keys and values of their dtype."""
-    return q.dtype != torch.float64 and sgemm() is not None
+    return q.dtype != torch.float64
 
 
 def _align(numel: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import torch
 import transformers as tf
 from torch import Tensor, nn
 
-from adapters.libraries.transformers_attention import InterfaceSite
-from dropbench import InputError, Site, regularize, sites, unregularize
+from dropbench import InputError, Site, regularize, unregularize
 from harness.models.regularize import bind, watch
 from tests.adapters.families import tokens
 from tests.adapters.libraries.transformers_families import BART, BERT, FAMILIES, LLAMA, VIT, build_model
@@ -31,18 +29,6 @@ def implementations(model: nn.Module) -> set[str]:
         for value in vars(module).values()
         if isinstance(value, tf.PreTrainedConfig)
     }
-
-
-def test_names_kinds_and_layers_of_an_encoder_and_decoder() -> None:
-    layers = {site.name: (site.kind, site.layer, site.depth) for site in bind(FAMILY["t5"].model(), "none").bound}
-    assert layers == {
-        **{f"encoder.block.{layer}.layer.0.SelfAttention": ("encoder-self", layer, 2) for layer in range(2)},
-        **{f"decoder.block.{layer}.layer.0.SelfAttention": ("decoder-self", layer, 3) for layer in range(3)},
-        **{f"decoder.block.{layer}.layer.1.EncDecAttention": ("cross", layer, 3) for layer in range(3)},
-    }
-    kinds = {site.name: site.kind for site in bind(FAMILY["detr-sdpa"].model(), "none").bound}
-    assert kinds["detr.decoder.layers.1.self_attn"] == "decoder-self"
-    assert kinds["detr.decoder.layers.1.encoder_attn"] == "cross"
 
 
 def test_bert_as_a_decoder_with_cross_attention() -> None:
@@ -219,16 +205,6 @@ def test_unsupported_options_are_refused_in_the_forward_pass() -> None:
     hidden = torch.randn(2, 3, 8)
     with pytest.raises(InputError, match=r"^encoder.layer.0.attention.self: BertSelfAttention uses 's_aux'"):
         module(hidden, s_aux=torch.zeros(2))
-
-
-def test_a_copy_is_independent() -> None:
-    model: Any = drop(bert())
-    copied = copy.deepcopy(model)
-    unregularize(copied)
-    assert sites(copied) == []
-    assert [type(site) for site in sites(model)] == [InterfaceSite] * 2
-    assert implementations(model) == {"dropbench-sdpa"}
-    assert implementations(copied) == {"sdpa"}
 
 
 def test_probes_receive_masked_weights() -> None:

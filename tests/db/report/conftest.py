@@ -190,7 +190,7 @@ class Reader:
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(**options)
-        self.context.set_default_timeout(120_000)
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.page = self.context.new_page()
         self.page.add_init_script(script)
         self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)

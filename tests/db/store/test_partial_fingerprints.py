@@ -17,7 +17,7 @@ from harness.errors import InputError
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.trials.task import TASKS
-from harness.trials.trial import DataRef, Trial, TrialRequest
+from harness.trials.trial import Trial, TrialRequest
 from tasks.preset_task import resolve_data
 from tests.db.conftest import Call
 

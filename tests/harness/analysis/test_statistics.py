@@ -22,14 +22,14 @@ from harness.regularizers.base import Site
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.trials.alignment import num_mc_samples
-from tests.harness.analysis.trained_runs import make_run, make_trial
+from tests.harness.analysis.trained_runs import make_run, make_trial, train_small
 
 CPU = Settings(device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return Trained(make_run(tmp_path_factory.mktemp("runs"), make_trial(schedule="decreasing")), CPU)
+    return train_small(tmp_path_factory.mktemp("runs"), schedule="decreasing")
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +168,7 @@ def test_evaluation_equals_that_at_the_end_of_the_trial(digits: Trained) -> None
 
 def test_a_monte_carlo_trial_is_analyzed_with_its_mean_weights(tmp_path: Path) -> None:
     plain, aligned = (
-        Trained(make_run(tmp_path, make_trial(params={"ratio": 0.6}, align=align)), CPU)
-        for align in ("none", "monte-carlo-300")
+        train_small(tmp_path, params={"ratio": 0.6}, align=align) for align in ("none", "monte-carlo-300")
     )
     assert num_mc_samples(aligned.trial.align) == 300
     sharp, smooth = (run_analysis("entropy", trained, samples=30).scalars["mean"] for trained in (plain, aligned))

@@ -12,7 +12,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.attention import dispatch, masked
 from harness.attention.backends import backend
-from harness.attention.kernels import cpu_sgemm
 from harness.attention.reference.drop_masks import drop_mask
 from harness.attention.reference.eager import merge_keep_mask
 from harness.attention.reference.sdpa import fit_mask, sdpa, with_causal
@@ -25,7 +24,6 @@ MAKERS = [pytest.param("cpu", marks=needs_compiler), "eager"]
 def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masked, "MAX_MASK_NUMEL", request.param)
     monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 2**62)
-    monkeypatch.setattr(cpu_sgemm, "is_used", lambda: False)
     monkeypatch.setattr(dispatch, "should_gather", lambda *_: False)
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from harness.cli.main import COMMANDS, hoist_plugins, run
 from harness.registry import load
-from harness.settings import Settings
 from tests import forkserver
 from tests.paths import ROOT
 
@@ -112,7 +111,12 @@ def test_every_command_of_the_table_exists(name: str, capsys: pytest.CaptureFixt
         (["run", "quickstart", "--sweep", f"window=1..{'9' * 4000}"], "finite number"),
         (["status", "--watch", "--usage", "user"], "--usage: expected no --watch"),
         (["gc", "--older-than", "1e300"], "--older-than"),
-        (["submit", "--trials-per-job", "9" * 23], "--trials-per-job"),
+        (["submit", "--preset", "paper"], "--preset: expected a SUITE to enqueue"),
+        (["submit", "--data", "trec"], "--data trec: expected NAME=PATH, or a SUITE to enqueue"),
+        (["submit", "quickstart", "ratio=0.3"], "write suite=quickstart as a filter"),
+        (["compare", "none"], "expected two sides, OLD and NEW, or --rank, not 1"),
+        (["compare", "--by", "ratio"], "--by ratio: expected --rank, too"),
+        (["compare", "--rank", "--examples", "test"], "--examples test: expected no --rank"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -188,20 +192,6 @@ def test_plug_ins_are_taken_from_anywhere_but_behind_a_double_dash(monkeypatch: 
         "--plugin",
     ]
     assert os.environ["DROPBENCH_PLUGINS"].split(os.pathsep) == ["/a.py", "/b.py", "/c.py"]
-
-
-def test_switches_for_data_are_taken_from_anywhere_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DROPBENCH_ACCEPT_PARTIAL", "DROPBENCH_TRUST_CACHE"):
-        monkeypatch.setenv(name, "0")
-    assert not Settings.from_environment().trust_cache
-    assert hoist_plugins(["run", "--trust-cache", "x", "--", "--accept-partial"]) == [
-        "run",
-        "x",
-        "--",
-        "--accept-partial",
-    ]
-    settings = Settings.from_payload(Settings.from_environment().to_payload())
-    assert (settings.trust_cache, settings.accept_partial) == (True, False)
 
 
 @pytest.mark.parametrize("kind", ["tasks", "models", "data", "regularizers", "schedules", "suites"])

@@ -7,22 +7,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from harness.errors import InputError, Interrupted
+from harness.errors import InputError
 from harness.regularizers.spec import parse_spec
 from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
-from harness.training.engine import run_trial
 from harness.training.trainer import Trainer
 from harness.trials.task import TASKS, Task
 from harness.trials.trial import Trial, TrialRequest
 from tests.patience import PATIENCE
+from tests.training import assert_resumes, curve, run
 
 COMPOSITION = "dropkey:ratio=0.3 + drophead:ratio=0.1 + r-drop:alpha=1"
 CERTAIN = "ad-drop:ratio=0.999999999,alternate=false"
@@ -67,20 +66,6 @@ def make(
 def small(regularizer: str) -> Trial:
     """A trial of a few steps whose model has dropout, which makes the passes differ."""
     return make(regularizer, **SHORT)
-
-
-def settings(runs: Path, **changes: Any) -> Settings:
-    return Settings(**{"runs": runs, "device": "cpu", "threads": 1, **changes})
-
-
-def run(runs: Path, trial: Trial, stop: Callable[[], bool] = lambda: False, **changes: Any) -> dict[str, Any]:
-    return run_trial(RunDirectory.create(runs, trial), settings(runs, **changes), stop)
-
-
-def curve(runs: Path, trial: Trial) -> list[dict[str, Any]]:
-    """The train and evaluate events, without their times."""
-    events = RunDirectory(runs / trial.id).events()
-    return [{k: v for k, v in e.items() if k != "time"} for e in events if e["event"] in ("train", "evaluate")]
 
 
 KILLED = """
@@ -135,14 +120,8 @@ def test_a_schedule_over_steps_is_followed_in_a_run_and_after_a_stop(
 
     monkeypatch.setattr(Trainer, "step", noted)
     trial = small(regularizer)
-    result = run(tmp_path / "whole", trial)
-    assert ratios == pytest.approx([0.4 * factor for factor in factors])
-    for calls in (3, 2):  # stops after steps 3 and 5
-        counted = iter(range(10**6))
-        with pytest.raises(Interrupted):
-            run(tmp_path / "stopped", trial, lambda counted=counted, calls=calls: next(counted) == calls - 1)  # type: ignore[misc]
-    assert run(tmp_path / "stopped", trial) == result
-    assert curve(tmp_path / "stopped", trial) == curve(tmp_path / "whole", trial)
+    assert_resumes(tmp_path, trial, stops=(3, 2))  # after steps 3 and 5
+    assert ratios[:8] == pytest.approx([0.4 * factor for factor in factors])
     assert ratios[8:] == ratios[:8]
 
 

@@ -58,7 +58,7 @@ def test_enqueue_submit_watch_and_logs(place: Workplace) -> None:
     assert count_states(place)["running"] == 1
     changed = {file for file, content in contents(place.folder).items() if before.get(file) != content}
     trained = {file for file in changed if place.runs in file.parents and ".submitit" not in file.parts}
-    assert changed == trained, "only the worker writes, and only to run directories"
+    assert changed - {place.folder / "bench.db"} == trained, "the worker writes only to run directories"
 
     id = place.running()[0].id
     place.pause.write_text("0.1")
@@ -106,7 +106,7 @@ def test_a_run_is_cancelled_by_another_process(place: Workplace) -> None:
 
 @pytest.mark.slow
 def test_states_after_all_processes_were_killed(place: Workplace) -> None:
-    place.pause.write_text("0.5")
+    place.pause.write_text("2")
     process = place.start("run", "tiny.yaml", "--parallel", "1")
     wait(place.running, "a trial in training")
     process.kill()

@@ -68,7 +68,7 @@ def test_preemption_is_forwarded_to_submitit_after_the_checkpoint(
 def test_the_stop_file_ends_the_worker_and_cancelling_only_the_trial(
     place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:
-    trials = tiny(3, overrides={"steps": 4000})
+    trials = tiny(3, overrides={"steps": 199})  # with an event at each step
     worker = work(trials)
 
     def cancel_then_stop() -> None:

@@ -12,15 +12,13 @@ from torch import Tensor, nn
 
 import adapters.vision.volo
 from harness.errors import InputError
-from harness.runs.run_directory import RunDirectory
 from harness.seeding import seed_all
 from harness.settings import Settings
-from harness.training.engine import run_trial
 from harness.trials.trial import Trial, TrialRequest
 from tasks.images.image_classification import ImageClassification
 from tasks.images.spec import ImageRecipe
 from tasks.images.token_labels import labels_from_maps, roi_align_weights, token_label_loss
-from tests.resume import check_resume
+from tests.training import assert_resumes, run
 
 SMALL = {"model.layers": "1,1", "model.embed_dim": 16, "model.num_heads": 2, "model.stem_dim": 4, "model.mlp_ratio": 1}
 SETTINGS = Settings(device="cpu", threads=1)
@@ -146,10 +144,9 @@ def test_labels_of_maps_are_smoothed_as_in_the_authors_code() -> None:
 
 def test_a_run_with_token_labels_resumes_bit_for_bit(tmp_path: Path) -> None:
     labeled = trial("digits", image_size=8, channels=1, token_labels="image", steps=4, batch_size=16, evaluate_every=4)
-    whole = check_resume(tmp_path, labeled, 2)
+    whole = assert_resumes(tmp_path, labeled)
     plain = labeled.model_copy(update={"recipe": {k: v for k, v in labeled.recipe.items() if k != "token_labels"}})
-    settings = Settings(runs=tmp_path / "plain", device="cpu", threads=1)
-    plain_result = run_trial(RunDirectory.create(tmp_path / "plain", plain), settings)
+    plain_result = run(tmp_path / "plain", plain)
     assert plain_result["metrics"]["train/loss"] != whole["metrics"]["train/loss"]
 
 

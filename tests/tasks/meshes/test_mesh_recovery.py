@@ -21,7 +21,7 @@ from harness.trials.trial import Trial, TrialRequest
 from tasks.meshes.mesh_recovery import MeshRecovery
 from tasks.meshes.metrics import Body, mesh_losses
 from tasks.meshes.person_crop import PersonCrop, rotate_body
-from tests.resume import check_resume
+from tests.training import assert_resumes
 
 SMALL: dict[str, Any] = {
     "image_size": 64, "batch_size": 8, "model.hidden": "32,16", "model.between": "16", "model.layers": 1,
@@ -180,7 +180,8 @@ def test_interrupted_training_resumes_bit_for_bit(tmp_path: Path) -> None:
         task="mesh-recovery", data="humbi-synthetic", model="metro", regularizer="dropkey", params={"ratio": 0.3},
         overrides={**SMALL, "image_size": 32, "steps": 4, "evaluate_every": 4, "rotate": 30, "noise": 0.4},
     )  # fmt: skip
-    whole = check_resume(tmp_path, MeshRecovery.trial_for(request, Settings.from_environment()), 2)
+    trial = MeshRecovery.trial_for(request, Settings.from_environment())
+    whole = assert_resumes(tmp_path, trial)
     assert set(whole["metrics"]) >= {"test/mpve", "test/mpjpe", "test/pa-mpjpe", "dev/mpve"}
 
 

@@ -24,7 +24,7 @@ from harness.trials.task import Split
 from harness.trials.trial import TrialRequest
 from tasks.translation.bleu import Scorer
 from tasks.translation.translation import Translation
-from tests.resume import check_resume
+from tests.training import assert_resumes
 
 SIZE = {"encoder_layers": 1, "decoder_layers": 2, "dim": 32, "feedforward": 64, "dropout": 0.0}
 SMALL = {f"model.{name}": value for name, value in SIZE.items()}
@@ -151,7 +151,7 @@ def test_training_learns_the_synthetic_language(tmp_path: Path) -> None:
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     more: dict[str, Any] = {"model.dropout": 0.1, "epochs": 2, "max_tokens": 500, "accumulate": 2, "beam": 1}
     task = make(regularizer="dropattention-c", max_len_b=10, average_last=2, **more)
-    whole = check_resume(tmp_path, task.trial, 3, 5)  # before and after the end of an epoch
+    whole = assert_resumes(tmp_path, task.trial, stops=(3, 5))  # before and after the end of an epoch
     assert whole["steps"] > 8
 
 

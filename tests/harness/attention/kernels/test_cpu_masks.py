@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from harness.attention import dispatch
-from harness.attention.kernels import cpu_sgemm
 from harness.attention.kernels.cpu_masks import BufferPool
 from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, MASKS, Case, Drop, needs_compiler
 
@@ -14,7 +13,6 @@ from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, MASKS, C
 @pytest.fixture(params=["columns masked", "columns gathered"])
 def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 2**62)
-    monkeypatch.setattr(cpu_sgemm, "is_used", lambda: False)
     if request.param == "columns gathered":
         monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
 

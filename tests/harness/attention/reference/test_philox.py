@@ -16,6 +16,7 @@ from harness.attention.reference.drop_masks import DropSpec, drop_mask, sample_s
 from harness.attention.reference.eager import merge_keep_mask
 from harness.attention.reference.philox import UINT32_MAX, philox, random_uint16
 from harness.attention.reference.units import Unit
+from tests.covering import each_pair
 from tests.harness.attention.attention_case import needs_compiler
 
 VECTORS = [
@@ -122,9 +123,7 @@ def filled(
 
 
 @needs_compiler
-@pytest.mark.parametrize("kind", masks(4, 4))
-@pytest.mark.parametrize("drop", DROPS, ids=str)
-@pytest.mark.parametrize("ratio", [0.05, 0.6, 0.97])
+@each_pair(kind=[*masks(4, 4)], drop=DROPS, ratio=[0.05, 0.6, 0.97])
 def test_the_kernel_equals_torch_operations(
     drop: tuple[Unit, int, tuple[int, int] | None, int, int], kind: str, ratio: float
 ) -> None:

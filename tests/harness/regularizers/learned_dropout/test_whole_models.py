@@ -12,7 +12,7 @@ from adapters.libraries.timm_models import build_vit
 from adapters.text.text_transformer import build_text_transformer
 from harness.errors import InputError
 from harness.models.mask_recorder import mask_statistics, mean_statistics
-from harness.models.regularize import bind, sites, unregularize
+from harness.models.regularize import bind, sites
 from harness.regularizers.auxiliary_loss import penalty
 from harness.regularizers.learned_dropout.mask import EmbeddingAttention
 from tests.harness.regularizers.learned_dropout.tiny_decoder import (
@@ -68,30 +68,6 @@ def test_it_takes_the_place_of_the_models_own_dropout() -> None:
     assert torch.equal(model(tokens()), model(tokens()))  # nothing is left that draws
     bind(model, "learned-dropout", mask_rounding="none")
     assert not torch.equal(model(tokens()), model(tokens()))  # the other dropouts are the model's again
-
-
-def test_its_parameters_are_the_models_and_go_with_it() -> None:
-    plain = decoder()
-    keys, before = set(plain.state_dict()), plain.eval()(tokens())
-    report = bind(plain, "learned-dropout", shift_init=3.14159)
-    added = {f"{site.name}.regularization.{name}" for site in report.bound for name in ("qkv.weight", "shift")}
-    assert set(plain.state_dict()) == keys | added
-    assert added <= {name for name, _ in plain.named_parameters()}
-    assert not torch.equal(plain(tokens()), before)
-    bind(plain, "dropkey", ratio=0.3)
-    assert set(plain.state_dict()) == keys
-    assert torch.equal(plain(tokens()), before)
-    bind(plain, "learned-dropout")
-    unregularize(plain)
-    assert set(plain.state_dict()) == keys
-    assert torch.equal(plain(tokens()), before)
-
-
-def test_it_takes_the_models_dtype_and_mode() -> None:
-    model = decoder().double().eval()
-    bind(model, "learned-dropout", where="everywhere")
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
-    assert not any(module.training for module in model.modules())
 
 
 def test_a_copy_stands_on_its_own() -> None:
@@ -156,22 +132,6 @@ def test_statistics_of_a_model_in_training_and_in_evaluation() -> None:
     assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12
     model(tokens())
     assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12  # it is over
-
-
-def test_statistics_within_statistics_count_twice() -> None:
-    model = learned(shift_init=1.0).eval()
-    with mask_statistics(model) as outer:
-        model(tokens())
-        with mask_statistics(model) as inner:
-            model(tokens())
-            model(tokens())
-        model(tokens())
-    with mask_statistics(model) as alone:
-        model(tokens())
-    for name, counted in alone.items():
-        assert inner[name].elements == 2 * counted.elements
-        assert outer[name].elements == 4 * counted.elements
-        assert outer[name].means() == pytest.approx(counted.means())
 
 
 def test_vision_and_text_encoders_take_it_on_their_attention() -> None:
