@@ -163,7 +163,7 @@ def _baseline(live: Live, record: Record) -> Mapping[str, Any] | None:
         return None
     query = select(Configs.c.config, Configs.c.overrides).where(
         Configs.c.task == config["task"],
-        Configs.c.fingerprint == DataRef(**config["data"]).label,
+        Configs.c.fingerprint == DataRef(**config["data"]).fingerprint,
         Configs.c.model == config["model"],
         Configs.c.preset == config["preset"],
         Configs.c.regularizer == "none",

@@ -11,7 +11,6 @@ from db.report.view.cells import CellResult
 from db.report.view.notes import lost_candidates, progress_text, recipe_lines, selection_lines
 from db.report.view.view import View, baselines
 from harness.suites.search_space import RECIPE_PREFIX
-from harness.trials.trial import PARTIAL
 
 
 def incomplete(result: CellResult) -> str | None:
@@ -78,8 +77,6 @@ def about(view: View, *, intervals: bool = True) -> list[str]:
         lines.append("synthetic: generated data in the format of the real set; not comparable with published numbers")
     subsets = dict.fromkeys((result.cell.request.data, note) for result in results for note in result.subset)
     lines += [f"subset: {data}, {note}" for data, note in subsets]
-    fingerprints = dict.fromkeys((result.cell.request.data, result.fingerprint or "") for result in results)
-    lines += [f"{data}: fingerprint {label}" for data, label in fingerprints if label.endswith(PARTIAL)]
     if view.versions:
         lines.append(f"trained with different versions: {view.versions}")
     lines += [*view.outdated, *view.reference]

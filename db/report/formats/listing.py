@@ -21,7 +21,6 @@ from db.store.store import Store
 from harness.cli.table import print_table, table_lines
 from harness.errors import InputError
 from harness.regularizers.spec import complete_spec, spec_label, strengths
-from harness.trials.trial import PARTIAL
 
 TextTable = tuple[list[str], list[list[str]]]
 """Header and rows of texts."""
@@ -47,9 +46,9 @@ def results_table(rows: Sequence[Row]) -> tuple[list[str], TextTable]:
 
 
 def needs_fingerprint(rows: Sequence[Row]) -> bool:
-    """Return whether a data set of the rows has several fingerprints, or a partial one."""
-    labels = {(row.get("data"), row["fingerprint"]) for row in rows if row.get("fingerprint")}
-    return len({data for data, _ in labels}) < len(labels) or any(label.endswith(PARTIAL) for _, label in labels)
+    """Return whether a data set of the rows has several fingerprints."""
+    pairs = {(row.get("data"), row["fingerprint"]) for row in rows if row.get("fingerprint")}
+    return len({data for data, _ in pairs}) < len(pairs)
 
 
 def text_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> TextTable:

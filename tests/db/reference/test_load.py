@@ -56,8 +56,8 @@ def test_a_file_is_validated_once(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(file: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir(exist_ok=True)
-    (tmp_path / "cache/dropbench").write_text("a file")
+    (tmp_path / "cache/dropbench").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache/dropbench/reference").write_text("a file")
     with open_reference(str(file)) as store:
         assert len(store.states()) == 4
 
