@@ -99,7 +99,7 @@ def list_(
     if kind == "published" and not sites and not as_json:
         items = published_lines(items)
     elif not as_json:  # readers of a table do not need import paths, and tasks make the list of models too wide
-        hidden = ("spec", "outline", "" if name else "tasks")
+        hidden = ("spec", "" if name else "tasks")
         items = [{key: value for key, value in item.items() if key not in hidden} for item in items]
     print_items(items, as_json)
 

@@ -53,7 +53,7 @@ class Negative(ImageClassification):
     name = "negative"
 """
 BROKEN = """
-from harness import REGULARIZERS, Regularizer
+from dropbench import REGULARIZERS, Regularizer
 from harness.analysis import ANALYSES
 from harness.models.catalog import MODELS
 from harness.trials.task import TASKS
@@ -269,7 +269,7 @@ def test_the_set_of_a_plug_in_has_the_facts_of_a_card() -> None:
 def test_a_file_that_registers_nothing_is_reported(
     line: str, plugin: Callable[[str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin(f"from harness import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
+    plugin(f"from dropbench import REGULARIZERS, AttentionDrop\n{line}\nclass Mine(AttentionDrop): pass")
     assert ("my.py registers nothing: add" in caplog.text) == ("(" not in line)
 
 
