@@ -16,7 +16,7 @@ Time = Annotated[str, Field(max_length=32, pattern=r"^\d{4}-[01]\d-[0-3]\dT[0-2]
 
 
 class AttemptRecord(BaseModel):
-    """An attempt file; keys of newer versions are ignored."""
+    """An attempt file; other keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 

@@ -274,7 +274,7 @@ def test_a_file_that_registers_nothing_is_reported(
 
 
 def test_a_task_that_leaves_out_its_plug_ins(plugin: Callable[[str], Path], tmp_path: Path) -> None:
-    """A changed file makes other trials, except for those that have a run directory already."""
+    """A changed file makes other trials."""
     bare = """
     @classmethod
     def trial_for(cls, request, settings):
@@ -290,7 +290,3 @@ def test_a_task_that_leaves_out_its_plug_ins(plugin: Callable[[str], Path], tmp_
         assert first.config_id == second.config_id
         configs.add(first.config_id)
     assert len(configs) == 2
-    old = make(task="negative")
-    assert old.plugins == {}
-    (settings.runs / old.id).mkdir(parents=True)
-    assert make_trials(request, (0,), settings) == [old]
