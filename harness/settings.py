@@ -106,11 +106,10 @@ class Settings:
 
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> Settings:
-        """Read what `to_payload` returned, also in version 0.1."""
-        renamed = {"loaders": "num_workers", "pieces": "micro_batch_splits"}
-        fields = {renamed.get(key, key): value for key, value in payload.items()}
+        """Read what `to_payload` returned."""
+        fields = dict(payload)
         fields["data"], fields["runs"] = Path(fields["data"]), Path(fields["runs"])
         fields["folders"] = {name: Path(path) for name, path in fields["folders"].items()}
         fields["plugins"] = tuple(map(Path, fields["plugins"]))
-        fields["trackers"] = tuple(fields.get("trackers", ()))
+        fields["trackers"] = tuple(fields["trackers"])
         return cls(**fields)

@@ -118,8 +118,7 @@ def trial_labels(*connections: Connection) -> list[str]:
 
 def differing_versions(trained: Iterable[str]) -> str | None:
     """Return the versions of libraries that occur in several versions, such as ``torch 2.12, torch 2.13``, or None."""
-    named = (text if text.startswith("Python") else f"Python 3.11, {text}" for text in trained)
-    versions = {version for text in named for version in text.split(", ")}
+    versions = {version for text in trained for version in text.split(", ")}
     counts = Counter(version.partition(" ")[0] for version in versions)
     return ", ".join(sorted(version for version in versions if counts[version.partition(" ")[0]] > 1)) or None
 

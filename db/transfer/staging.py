@@ -12,27 +12,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, Table, create_engine, func, or_, select, update
+from sqlalchemy import Column, Connection, Engine, Table, create_engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import StaticPool
 
 from db.schema.connection import disposed_on_error, translate_errors
-from db.schema.tables import METADATA, Attempts, Configs, Metrics, Trials
+from db.schema.tables import METADATA, Configs, Trials
 from db.store.rows import chunks
 from db.transfer.export import BATCH_SIZE, import_pyarrow
 from harness.errors import InputError, unknown_name
 from harness.files import open_regular
-from harness.trials.metric import RENAMED
 
 Progress = Callable[[], None]
 
 Cells = tuple[Any, ...]
-
-_RENAMED_COLUMNS = {Attempts.name: {"pieces": "micro_batch_splits"}}
-"""Columns of exports up to version 0.1, and their current names."""
-
-_ADDED_COLUMNS = {"libraries", "result_versions"}
-"""Columns that exports of earlier versions may lack; their values are NULL."""
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -66,7 +59,6 @@ def load_export(folder: Path, progress: Progress) -> Engine:
         METADATA.create_all(connection)
         for table in METADATA.sorted_tables:
             fill(connection, table, folder / f"{table.name}.{formats[0]}", progress)
-        _rename_metrics(connection)
         for table in METADATA.sorted_tables:
             _check_references(connection, table, folder, formats[0])
         connection.commit()
@@ -93,14 +85,6 @@ def fill(connection: Connection, table: Table, file: Path, progress: Progress) -
         raise InputError(f"{file}: {error.strerror or error}: expected a file of `dropbench db export`") from None
     except UnicodeError:
         raise InputError(f"{file}: not UTF-8: expected a file of `dropbench db export`") from None
-
-
-def _rename_metrics(connection: Connection) -> None:
-    """Give metrics that an earlier version named otherwise their current names."""
-    for old, new in RENAMED.items():
-        named = or_(Metrics.c.name.endswith(f"/{old}", autoescape=True), Metrics.c.name.contains(f"/{old}@"))
-        query = update(Metrics).where(named).values(name=func.replace(Metrics.c.name, f"/{old}", f"/{new}"))
-        connection.execute(query.prefix_with("OR REPLACE"))
 
 
 def _csv(table: Table, file: Path) -> Iterator[tuple[str, Cells]]:
@@ -194,11 +178,8 @@ def _invalid(column: Column[Any], value: Any, file: Path, position: str) -> Inpu
 
 
 def _header(table: Table, file: Path, header: list[str]) -> list[str]:
-    """Return the current names of a file's columns if they are exactly the table's."""
-    renamed = _RENAMED_COLUMNS.get(table.name, {})
-    header = [renamed.get(name, name) for name in header]
+    """Return the names of a file's columns if they are exactly the table's."""
     names = [column.name for column in table.columns]
-    header += [name for name in names if name in _ADDED_COLUMNS and name not in header]
     for name in names:
         if header.count(name) != 1:
             problem = "no column" if name not in header else "duplicate column"

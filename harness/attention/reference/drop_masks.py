@@ -6,7 +6,6 @@ the keys that its window drops. Keys form one flat axis: prefix tokens first, th
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
@@ -148,12 +147,6 @@ def sample_drop_mask(
     """
     spec = sample_spec(unit, ratio, window, shape[-1], grid=grid, num_prefix_tokens=num_prefix_tokens)
     return drop_mask(spec, shape, device)
-
-
-def dropped_keys(*args: Any, prefix: int = 0, **kwargs: Any) -> Tensor:
-    """Deprecated alias of `sample_drop_mask`."""
-    warnings.warn("`dropped_keys` was renamed; call `sample_drop_mask` instead.", DeprecationWarning, stacklevel=2)
-    return sample_drop_mask(*args, **{"num_prefix_tokens": prefix, **kwargs})
 
 
 def start_prob(unit: Unit, ratio: float, window: int, grid: tuple[int, int] | None = None) -> float:
