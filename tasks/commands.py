@@ -36,7 +36,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 @data.command("list", epilog=examples("data list", "data list --data cifar10=/scratch/cifar"))
 def list_data(folders: Folders = None, as_json: Json = False) -> None:
     """List every data set and the state of its files."""
-    from harness.cli.table import TextTable, print_table
+    from harness.cli.table import print_table
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
     from tasks.data.check import list_datasets
     from tasks.data.locate import parse_folders
@@ -70,7 +71,8 @@ def check_data(
     from rich.console import Console
     from rich.progress import Progress
 
-    from harness.cli.table import TextTable, print_table
+    from harness.cli.table import print_table
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
     from tasks.data.check import check
     from tasks.data.locate import locate, parse_folders

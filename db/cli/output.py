@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from db.report.view.view import View
     from db.store.store import Store
-    from harness.cli.table import TextTable
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -50,7 +50,8 @@ def split(values: list[str] | None) -> list[str]:
 
 def show(table: TextTable, output: Path | None = None, width: int | None = None) -> None:
     """Print a table on the terminal, or write it to a file; `width` as for `to_text`."""
-    from harness.cli.table import print_table, to_text
+    from harness.cli.table import print_table
+    from harness.cli.text_table import to_text
 
     if output is None:
         return print_table(table, width)

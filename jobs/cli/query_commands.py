@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from db.report.view.choices import Choices
     from db.store.store import Store
-    from harness.cli.table import TextTable
+    from harness.cli.text_table import TextTable
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -114,7 +114,7 @@ def results(
 Side = Annotated[
     str,
     typer.Argument(
-        help="A filter in quotes; or a database or exported folder, and a filter for it.",
+        help="A filter in quotes; or a database, and a filter for it.",
         autocompletion=complete_filter,
     ),
 ]
@@ -225,8 +225,7 @@ def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[C
 
 def _is_source(word: str) -> bool:
     path = Path(word)
-    exported = any((path / f"trials.{kind}").is_file() for kind in ("csv", "parquet"))
-    return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
+    return "://" in word or path.is_file() or path.suffix in (".db", ".sqlite")
 
 
 def _checked(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
