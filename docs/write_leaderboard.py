@@ -1,4 +1,4 @@
-"""Write ``leaderboard.md`` and its diagrams from the shipped reference results: `python docs/write_leaderboard.py`."""
+"""Write ``generated/leaderboard.md`` and its diagrams from the reference: `python docs/write_leaderboard.py`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ INTRODUCTION = """# Leaderboard
 
 Results that are shipped with DropBench: every regularizer of the suites `field/…` under one recipe per data set, and
 the suite `quickstart`. `dropbench report SUITE --with reference` prints them, with your own results in rows of their
-own. [reading-tables.md](reading-tables.md) explains the columns and the statistics.
+own. [reading-tables.md](../reading-tables.md) explains the columns and the statistics.
 """
 OWN_ROW = """## Add your own row
 
@@ -63,7 +63,7 @@ dropbench report {suite} {options} --with reference --plugin near.py
 ```
 
 The first command trains only what the reference lacks: all seeds of the new row. Its row is compared with
-`none (reference)`, unless you train your own `none`. [results.md](results.md#reference-results) describes `--with`.
+`none (reference)`, unless you train your own `none`. [results.md](../results.md#reference-results) describes `--with`.
 
 ## Reproduce a number
 
@@ -75,7 +75,7 @@ python -m docs.reference check --trials 10    # in a clone
 
 `dropbench results SUITE --with reference --json` lists configurations. The last command runs random trials of the
 file again in temporary folders and compares all of their metrics. On the same kind of machine, with the same versions
-and number of threads, they are equal bit for bit. [data.md](data.md) says where the data are from.
+and number of threads, they are equal bit for bit. [data.md](../data.md) says where the data are from.
 
 ## Limits
 
@@ -259,4 +259,4 @@ def _diagram(name: str, blocks: dict[Block, Runs], meaning: str, pictures: dict[
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "generated")

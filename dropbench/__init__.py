@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tasks.data.classification import TextClassificationData as TextClassificationData
     from tasks.data.classification import TextSplit as TextSplit
     from tasks.data.read import ThreeSplits as ThreeSplits
-    from tasks.trial_factory import PresetTask as PresetTask
+    from tasks.preset_task import PresetTask as PresetTask
 
 _NAMES = {
     "dropbench.api": ("results", "run", "trial"),
@@ -68,7 +68,7 @@ _NAMES = {
     "tasks.data": ("DATASETS", "Dataset", "Layout"),
     "tasks.data.classification": ("ImageClassificationData", "ImageSplit", "TextClassificationData", "TextSplit"),
     "tasks.data.read": ("ThreeSplits",),
-    "tasks.trial_factory": ("PresetTask",),
+    "tasks.preset_task": ("PresetTask",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_MODULES)

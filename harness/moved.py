@@ -20,7 +20,7 @@ MOVED: dict[str, tuple[str, ...]] = {
     "harness.recipe": ("harness.trials.recipe",),
     "harness.schedules": ("harness.regularizers.schedules",),
     "harness.site": ("harness.regularizers.base",),
-    "harness.task": ("harness.trials.task", "harness.trials.metric", "harness.trials.samples"),
+    "harness.task": ("harness.trials.task", "harness.trials.metric", "harness.trials.sample_view"),
     "harness.trial": ("harness.trials.trial",),
     "adapters.image_weights": ("adapters.vision.image_weights",),
     "adapters.torch_attention": ("adapters.libraries.torch_attention",),

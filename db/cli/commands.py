@@ -1,4 +1,4 @@
-"""The commands `dropbench db upgrade`, `rebuild`, `export`, `import` and `sql`."""
+"""The commands `dropbench db rebuild`, `export`, `import` and `sql`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 app = typer.Typer(no_args_is_help=True)
-db = typer.Typer(no_args_is_help=True, help="The database: upgrade, rebuild, export, import, query.")
+db = typer.Typer(no_args_is_help=True, help="The database: rebuild, export, import, query.")
 app.add_typer(db, name="db")
 
 
@@ -29,24 +29,6 @@ def _progress_bar(as_json: bool) -> Progress:
     from rich.progress import Progress
 
     return Progress(console=Console(stderr=True), transient=True, disable=as_json or not sys.stderr.isatty())
-
-
-@db.command(epilog=examples("db upgrade"))
-def upgrade(as_json: Json = False) -> None:
-    """Upgrade the database to the current schema. Every command that opens the database does so by itself."""
-    from db.schema.connection import connect, database_name
-    from db.schema.tables import REVISION
-    from db.schema.upgrade import ensure_current
-
-    engine = connect(Settings.from_environment().database)
-    try:
-        changed = ensure_current(engine)
-    finally:
-        engine.dispose()
-    if as_json:
-        typer.echo(json.dumps({"database": database_name(engine), "schema": REVISION, "upgraded": changed}))
-    else:
-        typer.echo(f"{database_name(engine)}: {'now' if changed else 'already'} at schema {REVISION}")
 
 
 @db.command(epilog=examples("db rebuild"))

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
+
+from harness.errors import InputError
 
 if TYPE_CHECKING:
     from db.report.view.view import View
     from db.store.store import Store
     from harness.cli.text_table import TextTable
     from harness.settings import Settings
+
+RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
+"""The formats of rows of results."""
+Kind = TypeVar("Kind", bound=str)
+FILE_WIDTH = 120
+"""Width of the table of a suite in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 With = Annotated[
@@ -23,8 +32,6 @@ With = Annotated[
         help="Also the results shipped with DropBench, or another such file, in rows of their own.",
     ),
 ]
-FILE_WIDTH = 120
-"""Width of the table of a suite in a file."""
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH", help="Write to this file.")]
 
 
@@ -68,7 +75,6 @@ def show_suite_table(view: View, output: Path | None = None) -> None:
 
 def emit(content: str | bytes, output: Path | None) -> None:
     """Print text, or write a file atomically."""
-    from harness.errors import InputError
     from harness.files import write_atomic
 
     if output is None:
@@ -79,3 +85,34 @@ def emit(content: str | bytes, output: Path | None) -> None:
         write_atomic(output, content if isinstance(content, bytes) else (content + "\n").encode())
     except OSError as error:
         raise InputError(f"{output}: {error.strerror}: expected a file in a writable folder") from None
+
+
+def checked_format(kind: Kind, output: Path | None, as_json: bool) -> Kind | Literal["json"]:
+    """Return the format of the output; raise InputError for a binary one without a file."""
+    if as_json:
+        return "json"
+    if kind in ("parquet", "png") and output is None:
+        raise InputError(f"--format {kind}: expected a file: `-o PATH`")
+    return kind
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]],
+    kind: RowsFormat,
+    output: Path | None,
+    table: Callable[[], TextTable],
+    empty: str,
+) -> None:
+    """Print rows; `table` returns their readable form."""
+    from db.report.formats import writers
+
+    if kind == "parquet":
+        emit(writers.to_parquet(rows), output)
+    elif kind in ("json", "csv"):
+        emit((writers.to_json if kind == "json" else writers.to_csv)(rows), output)
+    elif kind in ("md", "tex"):
+        emit((writers.to_markdown if kind == "md" else writers.to_latex)(table()), output)
+    elif not rows:
+        emit(empty, output)
+    else:
+        show(table(), output)

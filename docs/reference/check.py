@@ -25,7 +25,7 @@ from harness.training.environment import environment
 from harness.trials.metric import current_name
 from harness.trials.trial import Trial
 
-MACHINE = ("python", "libraries", "device", "threads", "sgemm")
+MACHINE = ("python", "libraries", "device", "threads")
 """The keys of an environment that decide whether equal results can be expected."""
 
 

@@ -26,7 +26,7 @@ from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import SYNTHETIC, Suite
 from harness.trials.result_versions import version_note
 
-ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile", "sgemm")
+ENVIRONMENT = ("python", "libraries", "device", "threads", "cores", "backend", "backends", "compile")
 """Keys of ``environment.json`` that are kept: those that matter for equal results."""
 ATTEMPT = (
     *("number", "state", "executor", "started_at", "ended_at", "device", "cpu_seconds", "gpu_seconds"),

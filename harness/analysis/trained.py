@@ -19,7 +19,8 @@ from harness.seeding import derive, seed_all
 from harness.settings import Settings
 from harness.training import checkpoint
 from harness.training.data_loading import to_device
-from harness.training.monte_carlo import bind_trial, monte_carlo
+from harness.training.monte_carlo import monte_carlo
+from harness.training.regularization import bind_trial
 from harness.trials.alignment import num_mc_samples
 from harness.trials.task import TASKS, Split
 from harness.trials.trial import Trial

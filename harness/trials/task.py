@@ -14,7 +14,7 @@ from harness.registry import Registry
 from harness.settings import Settings
 from harness.trials.metric import Metric
 from harness.trials.recipe import Recipe, ResolvedRecipe
-from harness.trials.samples import BodyTokens, Overlays, SampleView
+from harness.trials.sample_view import BodyTokens, Overlays, SampleView
 from harness.trials.trial import Trial, TrialRequest
 
 if TYPE_CHECKING:

@@ -74,8 +74,6 @@ def render(status: Status) -> str:
     inspected = count_of(status.inspected, "run directory", "run directories")
     lines = [f"{state:<10} {status.counts[state]:>7}" for state in TRIAL_STATES]
     lines.append(f"As of {status.as_of}: {inspected} of active trials inspected.")
-    if status.ahead:
-        lines.append(f"{status.ahead} of them are newer than the database: run `dropbench collect` to update it.")
     return "\n".join([*lines, *explain_waiting(status.reasons), *explain_skipped(status.skipped)])
 
 

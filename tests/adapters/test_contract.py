@@ -14,12 +14,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from dropbench import REGULARIZERS, InputError, Regularizer, Site, unregularize
 from harness.models.adapter import ADAPTERS
 from harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
+from harness.regularizers.drop import AttentionDrop
 from harness.regularizers.spec import build_regularizer
 from tests.adapters.families import Family
 from tests.adapters.libraries.fairseq_families import FAMILIES as FAIRSEQ
 from tests.adapters.libraries.torch_families import FAMILIES as TORCH
 from tests.adapters.libraries.transformers_families import FAMILIES as TRANSFORMERS
 from tests.adapters.vision.image_families import FAMILIES as IMAGES
+from tests.covering import cover
 
 # torch's encoder and fairseq's decoder cause these in evaluation, with and without a regularizer.
 pytestmark = [
@@ -59,34 +61,27 @@ DROPPING = dict(dropping())
 
 
 def pairs(families: Iterable[Family]) -> list[tuple[str, str]]:
-    """Return each family with each regularizer that fits it: some need a grid."""
+    """Return families with regularizers that fit them (some need a grid).
+
+    Each library meets each regularizer, and each family one of each mechanism: it drops weights, changes what is around
+    them, or replaces the whole attention.
+    """
     bare = Site("bare", "encoder-self", 0, 1, 2)
-    return [
-        (family.name, name) for family in families for name in DROPPING if family.grid or not DROPPING[name].skip(bare)
+
+    def mechanism(name: str) -> str:
+        regularizer = DROPPING[name]
+        return "drop" if isinstance(regularizer, AttentionDrop) else "own" if name == "negated" else "around"
+
+    fitting = [
+        (family, name) for family in families for name in DROPPING if family.grid or not DROPPING[name].skip(bare)
     ]
-
-
-@pytest.fixture(scope="module")
-def models() -> dict[str, nn.Module]:
-    """Return a cache of models by family; every test must restore them."""
-    return {}
+    chosen = cover(fitting, lambda case: [(case[0].library, case[1]), (case[0].name, mechanism(case[1]))])
+    return [(family.name, name) for family, name in chosen]
 
 
 @pytest.fixture(params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> Family:
     return FAMILIES[request.param]
-
-
-@pytest.fixture
-def model(family: Family, models: dict[str, nn.Module]) -> Iterator[nn.Module]:
-    if family.name not in models:
-        models[family.name] = family.model()
-    model = models[family.name]
-    state = {key: value.clone() for key, value in model.state_dict().items()}
-    yield model
-    unregularize(model)
-    model.load_state_dict(state)
-    model.eval().zero_grad()
 
 
 def test_every_site_of_the_family_is_bound_and_reported(family: Family, model: nn.Module) -> None:

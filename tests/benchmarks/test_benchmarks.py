@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 
@@ -80,6 +81,10 @@ def test_a_simulated_cluster_runs_a_campaign_to_its_end(tmp_path: Path, monkeypa
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == report.states["succeeded"]
     assert report.calls["sbatch"] > 203 / simulation.TRIALS_PER_JOB / nodes.JOBS
     assert {"collect", "submit", "status", "enqueue", "nodes"} == set(report.seconds)
+    first, *times = json.loads(json.dumps([asdict(row) for row in simulation.measurements(report, 203, 3)]))
+    assert first["ours"] == report.max_calls
+    assert first["detail"]["calls"] == report.calls
+    assert [row["name"].split(",")[0] for row in times] == [*simulation.LIMITS_S]
 
 
 @pytest.mark.slow

@@ -92,18 +92,11 @@ def drop_mask(spec: DropSpec, shape: tuple[int, int, int, int], device: torch.de
     "dropbench::drop_mask", mutates_args=(), schema=f"({SPEC_SCHEMA}, SymInt[] shape, Device device) -> Tensor"
 )
 def _drop_mask(*arguments: Any) -> Tensor:
-    *flat_spec, shape, device = arguments
-    return part_of_drop_mask(unpack_spec(*flat_spec), tuple(shape), 0, device)
-
-
-def part_of_drop_mask(
-    spec: DropSpec, shape: tuple[int, int, int, int], off_bh: int, device: torch.device | None = None
-) -> Tensor:
-    """Return the part of a drop mask with head b · H + h = `off_bh` as its first; `shape` is that of the part."""
-    batch, heads, seqlen_q, seqlen_k = shape
+    *flat_spec, (batch, heads, seqlen_q, seqlen_k), device = arguments
+    spec = unpack_spec(*flat_spec)
     shape = batch, heads, 1 if spec.unit == "column" else seqlen_q, seqlen_k
     threshold = start_threshold(spec.philox_seed, spec.stream, spec.start_prob)
-    halves = random_halves(spec.philox_seed, spec.stream, shape, device, off_bh)
+    halves = random_halves(spec.philox_seed, spec.stream, shape, device)
     starts = interleave([half < threshold for half in halves], shape)
     return dilate(spec.unit, starts, spec.window, grid=spec.grid, num_prefix_tokens=spec.num_prefix_tokens)
 

@@ -20,7 +20,7 @@ DRAW: Draw = Field(default="batch", description="whether a batch shares its head
 class HeadSelection(AroundAttention):
     """Keeps some heads of each site and sets the output of the others to 0.
 
-    If a batch shares its heads (`draw=batch`), attention and, in models that project by `harness.models.kept_heads`,
+    If a batch shares its heads (`draw=batch`), attention and, in models that project by `harness.models.head_skipping`,
     queries, keys, values and outputs are computed for the kept heads only.
     """
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from db.queries.marks import differing_versions
-from db.queries.rank import rank
-from db.queries.results import curves, results
+from db.queries.results import results
 from db.report.formats.legend import about, incomplete
 from db.report.view.cells import CellTrials
 from db.report.view.view import build
@@ -80,30 +79,12 @@ def mixed(write: Callable[..., Trial], store: Store, folder: Path) -> list[Trial
     return trials
 
 
-def test_rows_and_curves_are_apart(mixed: list[Trial], store: Store) -> None:
-    dropkey = [(OLD, 80.0, 1), (NEW, 81.5, 2)]
-    assert means(results(store, ["regularizer=dropkey"])) == dropkey
-    assert means(results(store)) == [*dropkey, (NEW, 80.5, 2)]
-    assert means(results(store, group_by=["data"])) == [(OLD, 80.0, 1), (NEW, 81.0, 4)]
-    assert means(results(store, group_by=["ratio", "suite"], words=["regularizer=dropkey"])) == dropkey
-    assert means(curves(store, ["regularizer=dropkey"], "train/loss")) == [(OLD, 1.0, 1), (NEW, 1.0, 2)]
-
-
 @pytest.mark.parametrize(
     ("word", "count"),
     [("libraries=torch 2.12", 1), ("libraries!=torch 2.12", 2), ("libraries~torch*", 3), ("libraries=torch 2.1", 0)],
 )
 def test_libraries_are_a_key_of_filters(mixed: list[Trial], store: Store, word: str, count: int) -> None:
     assert sum(row["n"] for row in results(store, ["regularizer=dropkey", word])) == count
-
-
-def test_rankings_have_a_block_for_each(mixed: list[Trial], store: Store) -> None:
-    ranking = rank(store)
-    assert ranking.blocks == 1
-    assert [(block["libraries"], block["reason"]) for block in ranking.left_out] == [(OLD, "no result of none")]
-    assert "trained with different library versions: each has blocks of its own" in ranking.notes
-    improvement = next(row["improvement"] for row in ranking.rows if row["regularizer"] == "dropkey")
-    assert improvement == pytest.approx(100 * 1.0 / 80.5)
 
 
 def test_tables_leave_out_the_rarer_version(mixed: list[Trial], store: Store, folder: Path) -> None:

@@ -55,16 +55,16 @@ def test_a_trial_is_compared_with_one_of_the_reference(file: Path, folder: Path,
     [own] = campaign(folder / "runs", ["none"], seeds=(1,))
     assert call("db", "rebuild").code == 0
     other = "regularizer=none origin=reference seed=4"
-    done = call("predictions", own.id, other, "--with", str(file), "--json")
+    done = call("compare", own.id, other, "--examples", "test", "--with", str(file), "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
     [metric] = found["metrics"]
     assert (metric["only_a"], metric["only_b"], metric["n"]) == (0, 3, len(EXAMPLES))
     assert [row["index"] for row in found["disagreements"]] == [1, 2, 3]
-    done = call("predictions", "regularizer=none seed=1", "--with", str(file))
+    done = call("results", "regularizer=none seed=1", "--examples", "test", "--with", str(file))
     assert (done.code, done.out) == (2, "")
     assert "matches 2 configurations: expected one" in done.err
-    done = call("predictions", other, "--with", str(file), "--split", "dev")
+    done = call("results", other, "--examples", "dev", "--with", str(file))
     assert done.code == 2
     assert "of the reference has no predictions on dev" in done.err
 

@@ -28,6 +28,7 @@ from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import Suite, parse_suite
 from harness.trials.metric import Metric
 from harness.trials.trial import Trial
+from tests.patience import PATIENCE
 
 Values = dict[tuple[str, str], Sequence[Any]]
 STATES = ("queued", "submitted", "running", "cancelled")
@@ -196,7 +197,7 @@ class Reader:
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.context = browser.new_context(**options)
-        self.context.set_default_timeout(120_000)
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.page = self.context.new_page()
         self.page.add_init_script(script)
         self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
@@ -209,7 +210,7 @@ class Reader:
         pixels: int = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         return pixels
 
-    def until(self, condition: str, seconds: float = 120.0) -> None:
+    def until(self, condition: str, seconds: float = PATIENCE) -> None:
         """Wait for a condition; Playwright's own method evaluates text in the page, which its policy forbids."""
         end = time.monotonic() + seconds
         while not self.page.evaluate(condition):

@@ -46,7 +46,7 @@ def complete(folder: Path, *words: str, shell: str = "bash") -> list[str]:
         (["run", "--model", "t2t-vit-d"], ["t2t-vit-digits"]),
         (["run", "--task", "text"], ["text-classification", "textual-entailment"]),
         (["run", "--preset", ""], ["mini", "small", "paper"]),
-        (["run", "--schedule", "in"], ["increasing"]),
+        (["list", "schedules", "in"], ["increasing"]),
         (["run", "--backend", "e"], ["eager"]),
         (["submit", "--executor", ""], ["local", "slurm", "debug"]),
         (["results", "--metric", "sacre"], ["sacrebleu"]),

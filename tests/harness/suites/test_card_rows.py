@@ -30,10 +30,9 @@ def test_there_is_a_suite_for_each_domain() -> None:
 
 
 @pytest.mark.parametrize("suite", FIELD)
-@pytest.mark.parametrize("name", list(REGULARIZERS))
-def test_every_regularizer_is_in_every_field_suite(suite: str, name: str) -> None:
-    rows = [row for row in load_suite(suite).rows if row.trial["regularizer"] == name]
-    assert len(rows) == 1
+def test_every_regularizer_is_in_every_field_suite(suite: str) -> None:
+    names = [row.trial["regularizer"] for row in load_suite(suite).rows]
+    assert [name for name in REGULARIZERS if names.count(name) != 1] == []
 
 
 def test_the_parameters_are_those_of_the_card() -> None:

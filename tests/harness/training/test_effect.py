@@ -16,7 +16,8 @@ from harness.regularizers.around import AroundAttention, Attention
 from harness.regularizers.base import RATIO, Site, Stage
 from harness.regularizers.drop import AttentionDrop
 from harness.training import engine
-from tests.harness.training.test_objective import curve, make, run
+from tests.harness.training.test_regularization import make
+from tests.training import curve, run
 
 SMALL: dict[str, Any] = {"steps": 4, "batch_size": 32, "evaluate_every": 4}
 

@@ -192,7 +192,7 @@ def test_commands_for_data_know_the_set_of_a_plug_in(
     assert "note: read by a plug-in" in capsys.readouterr().out
     assert run(["data", "fetch", "mine", *option]) == 0
     assert "at home" in capsys.readouterr().out
-    assert run(["data", "list", "--json", *option]) == 0
+    assert run(["list", "data", "--json", *option]) == 0
     states = {row["name"]: row["state"] for row in json.loads(capsys.readouterr().out)}
     assert states["mine"] == "ready"
     plugin(SET.replace("return TextClassificationData", "return 5; TextClassificationData"))

@@ -139,7 +139,7 @@ def test_no_data_are_needed_for_the_tables_of_a_database(call: Call, record: Rec
     assert values(call, TABLE, "--data", "trec", "--seeds", "2") == (10, "")
     assert "trec" in call("results", TABLE).out
     assert call("compare", "regularizer=none", "regularizer=dropattention-c").code == 0
-    assert "dropattention-c" in call("rank").out
+    assert "dropattention-c" in call("compare", "--rank").out
     assert not Path("runs").exists()
 
 
@@ -246,13 +246,13 @@ def test_without_a_suite_those_with_trials_are_named(call: Call, record: Record)
 
 
 SHOWING = [
-    ("results", "mine"), ("compare", "regularizer=dropkey", "regularizer=none"), ("rank",),
+    ("results", "mine"), ("compare", "regularizer=dropkey", "regularizer=none"), ("compare", "--rank"),
     ("report", "mine.yaml", "--seeds", "1"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", SHOWING, ids=lambda command: command[0])
-def test_results_of_ended_trials_are_shown_without_collect(
+@pytest.mark.parametrize("command", SHOWING, ids=" ".join)
+def test_results_of_ended_trials_are_shown_at_once(
     call: Call, folder: Path, make_directory: Callable[..., RunDirectory], command: tuple[str, ...]
 ) -> None:
     """Those whose run directories are here; others of a shared database stay as they are."""
@@ -269,8 +269,8 @@ def test_results_of_ended_trials_are_shown_without_collect(
         )  # fmt: skip
     done = call(*command)
     assert (done.code, done.err) == (0, "")
-    assert "61.25" in done.out or command[0] == "rank"
-    assert command[0] != "rank" or "none" in done.out
+    assert "61.25" in done.out or command[1] == "--rank"
+    assert command[1:] != ("--rank",) or "none" in done.out
     with open_store("sqlite:///dropbench.db") as store:
         states = store.states([trial.id for trial in trials])
     assert [states[trial.id].state for trial in trials] == ["succeeded"] * 7 + ["running"]

@@ -226,7 +226,6 @@ def test_a_run_directory_that_is_deleted_during_training(
     place: Workplace, work: Callable[..., Worker], tiny: Callable[..., list[Trial]]
 ) -> None:
     trials = tiny(2)
-    place.pause.write_text("0.02")
     thread = run_when_training(place, lambda: (place.runs / trials[0].id).rename(place.folder / "gone"))
     worker = work(trials)
     worker()

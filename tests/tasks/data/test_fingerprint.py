@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from harness.errors import InputError
 from tasks.data.fingerprint import fingerprint
 
 if TYPE_CHECKING:
-    from tests.tasks.data.conftest import RealSource, WriteSource
+    from tests.tasks.data.conftest import WriteSource
 
 
 def of(folder: Path, *names: str) -> str:
@@ -130,14 +129,3 @@ def test_every_one_of_many_images_counts(tmp_path: Path) -> None:
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone"):
         of(tmp_path, "gone")
-
-
-@pytest.mark.parametrize("name", ["trec", "mr", "ag-news", "cifar100", "digits"])
-def test_real_sets_take_less_than_50_ms(real: RealSource, name: str) -> None:
-    source = real(name)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        source.fingerprint()
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.05

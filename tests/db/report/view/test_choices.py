@@ -29,7 +29,7 @@ def tuned(runs: Path, rows: tuple[str, ...] = ROWS, data: tuple[str, ...] = ("di
 
 
 def ranking(call: Call, *arguments: str) -> tuple[dict[str, Any], list[str]]:
-    done = call("rank", *arguments, "--json")
+    done = call("compare", "--rank", *arguments, "--json")
     assert done.code == 0, done.err
     content = json.loads(done.out)
     return {row["regularizer"]: row["improvement"] for row in content["rows"]}, content["notes"]
