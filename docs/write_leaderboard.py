@@ -169,7 +169,7 @@ def _origin(store: Store) -> str:
     lines = [
         f"- {count_of(len(attempts), 'trial')}, {seconds / 3600:.2f} CPU-hours, {period}",
         f"- commit: {', '.join(f'`{commit}`' for commit in commits if commit)}",
-        "- licences of the data: `LICENCES.md` in the file, which is a zip of CSV tables with Croissant metadata",
+        "- licences of the data: `LICENCES.md` in the file, a zip of a SQLite database with Croissant metadata",
     ]
     return "\n".join([*lines, ""])
 

@@ -19,7 +19,7 @@ from db.report.page.templates import render
 from db.report.view.view import View
 from db.store.rows import Row
 from dropbench.trial_run import TrialRun
-from harness.cli.table import to_text
+from harness.cli.text_table import to_text
 from harness.errors import InputError, unknown_name
 from harness.runs.run_directory import Runs
 from harness.settings import Settings

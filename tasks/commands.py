@@ -39,7 +39,8 @@ def check_data(
     from rich.console import Console
     from rich.progress import Progress
 
-    from harness.cli.table import TextTable, print_table
+    from harness.cli.table import print_table
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
     from tasks.data.check import check
     from tasks.data.locate import locate, parse_folders

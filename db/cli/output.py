@@ -14,7 +14,7 @@ from harness.errors import InputError
 if TYPE_CHECKING:
     from db.report.view.view import View
     from db.store.store import Store
-    from harness.cli.table import TextTable
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
 
 RowsFormat = Literal["table", "json", "md", "csv", "tex", "parquet"]
@@ -57,7 +57,8 @@ def split(values: list[str] | None) -> list[str]:
 
 def show(table: TextTable, output: Path | None = None, width: int | None = None) -> None:
     """Print a table on the terminal, or write it to a file; `width` as for `to_text`."""
-    from harness.cli.table import print_table, to_text
+    from harness.cli.table import print_table
+    from harness.cli.text_table import to_text
 
     if output is None:
         return print_table(table, width)

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from db.schema.connection import reading
 from db.schema.tables import Attempts, Memberships, Submissions
 from db.store.store import Store
-from harness.cli.table import TextTable
+from harness.cli.text_table import TextTable
 
 By = Literal["suite", "user", "attempt"]
 

@@ -1,119 +1,24 @@
-"""Tables of texts, printed by `harness.cli.terminal` on a terminal and as aligned lines in a pipe or a file.
-
-`db.report.formats.writers` writes the same tables as Markdown and LaTeX.
-"""
+"""Print tables: by rich on a terminal, fitted to its width, and as aligned lines in a pipe."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
-import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from harness.cli.plain_text import plain
+from harness.cli.text_table import TextTable, fit, to_text, wrap
 
-MAX_WORD = 20
-"""Longer words may break on a terminal, after hyphens if they have any."""
-GAP = "  "
-INDENT = "  "
-"""Before a text below a row."""
-_NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e[-+]?\d+)?%?( ± .*)?")
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
-
-@dataclass(frozen=True)
-class Entry:
-    """A text of a table; the best ones are bold."""
-
-    text: str = ""
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a table: the heading of a section, a row, or details below the numbers of a row."""
-
-    kind: Literal["section", "row", "below"]
-    entries: tuple[Entry, ...]
-
-
-@dataclass
-class TextTable:
-    """A table of texts, which the writers of each format only escape and typeset.
-
-    Attributes:
-        header: the names of the columns.
-        lines: a line may have fewer entries than the header.
-        right: indices of the columns that are aligned right and never wrap.
-        title: a line above the table, or "".
-        above: lines above the table.
-        notes: numbered from 1, and cited as ``[1]`` in the entries.
-        below: lines below the table.
-    """
-
-    header: Sequence[str]
-    lines: list[Line] = field(default_factory=list)
-    right: Collection[int] = ()
-    title: str = ""
-    above: Sequence[str] = ()
-    notes: list[str] = field(default_factory=list)
-    below: Sequence[str] = ()
-
-    @classmethod
-    def of_rows(
-        cls, header: Sequence[str], rows: Iterable[Sequence[str]], above: Sequence[str] = (), below: Sequence[str] = ()
-    ) -> TextTable:
-        """Return a table of rows; columns of numbers are aligned right."""
-        lines = [Line("row", tuple(map(Entry, row))) for row in rows]
-        columns = ([line.entries[index].text for line in lines] for index in range(len(header)))
-        right = [index for index, texts in enumerate(columns) if all(map(_NUMBER.fullmatch, filter(None, texts)))]
-        return cls(header, lines, right if lines else (), above=above, below=below)
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """The texts of each line."""
-        return [[entry.text for entry in line.entries] for line in self.lines]
-
-    def cite(self, note: str | None) -> str:
-        """Return the mark of a note, adding the note if it is new; "" for None."""
-        if not note:
-            return ""
-        if note not in self.notes:
-            self.notes.append(note)
-        return f" [{self.notes.index(note) + 1}]"
-
-    def columns(self, *, star: bool) -> list[list[str]]:
-        """Return the printable texts of each column after its name; `star` marks the best, for outputs without bold.
-
-        Texts below a row are indented, and numbers without ± are aligned with the means of the others.
-        """
-        columns = []
-        for index, name in enumerate(self.header):
-            entries = [line.entries[index] if index < len(line.entries) else Entry() for line in self.lines]
-            texts = [plain(entry.text) for entry in entries]
-            if index == 0:
-                texts = [INDENT * (line.kind == "below") + text for line, text in zip(self.lines, texts, strict=True)]
-            if index in self.right:
-                tail = max((len(text) - text.index(" ± ") for text in texts if " ± " in text), default=0)
-                texts = [text + " " * tail if text[-1:].isdigit() and " " not in text else text for text in texts]
-            if star and any(entry.best for entry in entries):
-                texts = [text + (" *" if entry.best else "  ") for text, entry in zip(texts, entries, strict=True)]
-            columns.append([plain(name), *texts])
-        return columns
-
-    def fits(self, width: int, *, wrapped: bool) -> bool:
-        """Return whether a terminal of this width holds the table, its texts wrapped between words or whole."""
-        columns = self.columns(star=True)
-        return fit(columns, self.right if wrapped else range(len(columns)), width) is not None
-
-    def numbered_notes(self) -> list[str]:
-        """Return the printable notes, each with its number."""
-        return [f"[{number}] {plain(note)}" for number, note in enumerate(self.notes, 1)]
+STYLES = {"section": "bold italic", "row": "", "below": "dim"}
 
 
 def print_table(table: TextTable, width: int | None = None) -> None:
@@ -121,62 +26,65 @@ def print_table(table: TextTable, width: int | None = None) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        from harness.cli.terminal import draw_table
-
         draw_table(table, Console(highlight=False))
     else:
         typer.echo(to_text(table, width))
 
 
-def to_text(table: TextTable, width: int | None = None) -> str:
-    """Return one aligned line per line of the table, as wide as its texts; lines around it wrap at `width`."""
-    from rich.cells import cell_len
+def draw_table(table: TextTable, console: Console) -> None:
+    """Print a table: texts wrap between words, and numbers do not.
 
-    columns = table.columns(star=True)
-    widths = [max(map(cell_len, texts)) for texts in columns]
-    rows = []
-    for texts in zip(*columns, strict=True):
-        cells = []
-        for index, (text, size) in enumerate(zip(texts, widths, strict=True)):
-            padding = " " * (size - cell_len(text))
-            cells.append(padding + text if index in table.right else text + padding)
-        rows.append(GAP.join(cells).rstrip())
-    rows.insert(1, "─" * (sum(widths) + len(GAP) * (len(widths) - 1)))
-    for number, line in enumerate(table.lines):
-        if number and line.kind == "section":
-            rows[number + 2] = f"\n{rows[number + 2]}"
-    above = [plain(line) for line in (table.title, *table.above) if line]
-    below = [*table.numbered_notes(), *(plain(line).replace("bold: best", "*: best") for line in table.below)]
-    above, below = ([wrap(line, width or sys.maxsize) for line in lines] for lines in (above, below))
-    return "\n".join([*above, *rows, *([""] if below else []), *below])
-
-
-def fit(columns: Sequence[Sequence[str]], right: Collection[int], width: int) -> tuple[int, list[int]] | None:
-    """Return the gap between columns and their widths on a terminal; None if their words need more than `width`.
-
-    The widest columns are narrowed first, and those of numbers never. (rich narrows columns below their words.)
+    If the columns need more than the width of the console, print each row as ``column: text; column: text``.
     """
-    from rich.cells import cell_len
+    from rich.text import Text
 
-    natural = [max(map(cell_len, texts)) for texts in columns]
-    words = (max(map(cell_len, " ".join(texts).split()), default=0) for texts in columns)
-    least = [
-        size if index in right else min(size, MAX_WORD, longest if index else longest + len(INDENT))
-        for index, (size, longest) in enumerate(zip(natural, words, strict=True))
-    ]
-    for gap in (2, 1):
-        widths, room = [*natural], width - gap * (len(columns) - 1)
-        while sum(widths) > room and widths != least:
-            spare = (index for index, size in enumerate(widths) if size > least[index])
-            widths[max(spare, key=widths.__getitem__)] -= 1
-        if sum(widths) <= room:
-            return gap, widths
-    return None
+    if table.title:
+        console.print(Text(plain(table.title), style="bold"))
+    for line in table.above:
+        console.print(Text(plain(line), style="dim"))
+    columns = table.columns(star=False)
+    if fitted := fit(columns, table.right, console.width):
+        console.print(_grid(table, columns, *fitted))
+    else:
+        for row in list(zip(*columns, strict=True))[1:]:
+            console.print(Text(_record(table, row, console.width)), soft_wrap=True)
+    if table.notes or table.below:
+        console.print()
+    for line in table.numbered_notes():
+        console.print(Text(line))
+    for line in table.below:
+        console.print(Text(plain(line), style="dim"))
 
 
-def wrap(text: str, width: int, indent: str = "") -> str:
-    """Return a text broken between words into lines, all but the first with an indent; longer words stay whole."""
-    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def _grid(table: TextTable, columns: Sequence[Sequence[str]], gap: int, widths: Sequence[int]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    # The box adds one space to the padding.
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+    for index, (texts, width) in enumerate(zip(columns, widths, strict=True)):
+        justify: Literal["right", "left"] = "right" if index in table.right else "left"
+        grid.add_column(Text(texts[0], style="bold"), justify=justify, width=width, overflow="fold")
+    for number, line in enumerate(table.lines, 1):
+        if number > 1 and line.kind == "section":
+            grid.add_section()
+        bold = [index for index, entry in enumerate(line.entries) if entry.best]
+        # rich would break long words anywhere; textwrap prefers hyphens.
+        cells = (
+            texts[number] if index in table.right else fill(texts[number], widths[index])
+            for index, texts in enumerate(columns)
+        )
+        styled = (Text(cell, "bold" if index in bold else "") for index, cell in enumerate(cells))
+        grid.add_row(*styled, style=STYLES[line.kind])
+    return grid
+
+
+def _record(table: TextTable, row: Sequence[str], width: int) -> str:
+    """Return a row as a paragraph; numbers do not wrap."""
+    texts = (text.replace(" ", "\xa0") if index in table.right else text for index, text in enumerate(row))
+    parts = (f"{plain(name)}: {text}" for name, text in zip(table.header, texts, strict=True) if text.strip())
+    return wrap("; ".join(parts), width, "  ").replace("\xa0", " ")
 
 
 def print_items(items: Sequence[Mapping[str, Any]], as_json: bool) -> None:

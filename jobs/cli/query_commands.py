@@ -136,7 +136,7 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="OLD NEW",
-            help="Filters in quotes, trials, or databases or exported folders, each with a filter; with --rank: FILTER",
+            help="Filters in quotes, trials, or databases s, each with a filter; with --rank: FILTER",
             autocompletion=_complete_side,
         ),
     ] = None,
@@ -272,5 +272,4 @@ def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[C
 
 def _is_source(word: str) -> bool:
     path = Path(word)
-    exported = any((path / f"trials.{kind}").is_file() for kind in ("csv", "parquet"))
-    return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
+    return "://" in word or path.is_file() or path.suffix in (".db", ".sqlite")

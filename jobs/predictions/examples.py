@@ -34,7 +34,8 @@ def print_examples(
         InputError: another format, or as `jobs.predictions.sides.load_side`.
     """
     from db.report.formats.writers import to_csv, to_json
-    from harness.cli.table import print_table, to_text
+    from harness.cli.table import print_table
+    from harness.cli.text_table import to_text
     from jobs.predictions.comparison import align, compare_sides, describe_side
     from jobs.predictions.listing import list_disagreements, list_examples, metric_table, table_rows
     from jobs.predictions.sides import load_side

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.cli.table import TextTable
+from harness.cli.text_table import TextTable
 from jobs.predictions.comparison import MetricTest
 from jobs.predictions.scores import ExampleScores, display, example_scores, prediction_text
 from jobs.predictions.sides import Side

@@ -15,7 +15,7 @@ from db.report.formats.noise import Noise, noise_lines, significant
 from db.report.formats.numbers import SIGNIFICANT
 from db.statistics.evidence import ZONE
 from db.store.rows import Row
-from harness.cli.table import TextTable
+from harness.cli.text_table import TextTable
 from harness.regularizers import REGULARIZERS
 from harness.regularizers.spec import spec_label
 

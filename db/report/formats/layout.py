@@ -14,7 +14,7 @@ from db.report.formats.numbers import delta_text, format_metric, mean_std
 from db.report.view.cells import CellResult
 from db.report.view.notes import lost_candidates, params_text, progress_text
 from db.report.view.view import View
-from harness.cli.table import Entry, Line, TextTable
+from harness.cli.text_table import Entry, Line, TextTable
 from harness.suites.suite import SYNTHETIC
 from harness.trials.metric import Metric
 

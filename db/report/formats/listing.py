@@ -15,7 +15,8 @@ from db.queries.statistics import AGGREGATES
 from db.report.formats.writers import to_json
 from db.store.rows import Row
 from db.store.store import Store
-from harness.cli.table import TextTable, print_table
+from harness.cli.table import print_table
+from harness.cli.text_table import TextTable
 from harness.errors import InputError
 from harness.regularizers.spec import complete_spec, spec_label, strengths
 

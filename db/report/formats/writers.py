@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from db.report.formats.escaping import MAX_TEXT, csv_text, latex, latex_definitions, markdown
-from harness.cli.table import TextTable
+from harness.cli.text_table import TextTable
 from harness.errors import InputError
 
 Record = Mapping[str, Any]

@@ -10,7 +10,7 @@ from itertools import starmap, zip_longest
 from db.report.formats.layout import source_grid
 from db.report.formats.numbers import MINUS
 from db.report.view.view import View
-from harness.cli.table import Entry, TextTable
+from harness.cli.text_table import Entry, TextTable
 
 Anchors = Mapping[tuple[str, str], str]
 """Anchor of the details of each cell, by row and column."""

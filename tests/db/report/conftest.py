@@ -20,8 +20,8 @@ from db.report.view.cells import CellTrials
 from db.report.view.view import View, build
 from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store
-from harness.cli.table import to_text
-from harness.cli.terminal import draw_table
+from harness.cli.table import draw_table
+from harness.cli.text_table import to_text
 from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
 from harness.suites.cell import Cell, SuiteOptions

@@ -14,20 +14,21 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.cli.table import TextTable, fit, print_items, print_table, to_text
-from harness.cli.terminal import draw_table
+from harness.cli.table import draw_table, print_items, print_table
+from harness.cli.text_table import TextTable, fit, to_text
 from tests.harness.cli.every_command import every_command
 from tests.paths import ROOT
 
 COMMANDS = every_command()
 HEADER = ["name", "n", "note"]
+IMPORTS = "from harness.cli.table import print_table; from harness.cli.text_table import TextTable"
 ROWS = [["dropkey", "12", "a"], ["模型", "3", ""]]
 
 
 def shown_on_a_terminal(header: list[str], rows: list[list[str]], width: int = 80) -> str:
     """Return what a process prints on a terminal."""
     parent, child = pty.openpty()
-    code = f"from harness.cli.table import TextTable, print_table; print_table(TextTable.of_rows({header}, {rows}))"
+    code = f"{IMPORTS}; print_table(TextTable.of_rows({header}, {rows}))"
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(width)}
     subprocess.run([sys.executable, "-c", code], stdout=child, env=environment, check=True)
     os.close(child)
@@ -58,7 +59,7 @@ def test_without_rows_the_header_remains() -> None:
 
 
 def test_a_pipe_does_not_load_what_draws_tables() -> None:
-    code = f"from harness.cli.table import TextTable, print_table; print_table(TextTable.of_rows({HEADER}, {ROWS}))"
+    code = f"{IMPORTS}; print_table(TextTable.of_rows({HEADER}, {ROWS}))"
     code += "; import sys; print({'rich.table', 'rich.console'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
