@@ -12,15 +12,16 @@ from sqlalchemy import select
 
 from db.queries.blocks import Block
 from db.queries.rank import Runs, rank_blocks
+from db.queries.recorded import NO_DATA
 from db.reference.describe import machines
 from db.reference.load import REFERENCE, open_reference
 from db.report.figures.critical_difference import critical_difference_diagram
 from db.report.formats.escaping import markdown
 from db.report.formats.layout import column_label, metric_label
 from db.report.formats.legend import about
-from db.report.formats.listing import markdown_lines
 from db.report.formats.numbers import delta_text, mean_std
-from db.report.view.beside import NO_DATA, with_trials
+from db.report.formats.writers import markdown_lines
+from db.report.view.beside import with_trials
 from db.report.view.build import build_view, choosing, resolve_cells
 from db.report.view.cells import CellResult
 from db.report.view.notes import params_text
@@ -168,7 +169,7 @@ def _origin(store: Store) -> str:
     lines = [
         f"- {count_of(len(attempts), 'trial')}, {seconds / 3600:.2f} CPU-hours, {period}",
         f"- commit: {', '.join(f'`{commit}`' for commit in commits if commit)}",
-        "- licences of the data: `LICENCES.md` in the file, which is a zip of CSV tables with Croissant metadata",
+        "- licences of the data: `LICENCES.md` in the file, a zip of a SQLite database with Croissant metadata",
     ]
     return "\n".join([*lines, ""])
 

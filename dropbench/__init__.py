@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import adapters  # noqa: F401 - installs the shims
-from dropbench.top_level_names import install
 from harness.registry import lazy_attributes
 
 if TYPE_CHECKING:
@@ -72,7 +71,5 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_MODULES)
-
-install()
 
 __getattr__ = lazy_attributes(__name__, _MODULES)

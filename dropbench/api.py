@@ -25,7 +25,6 @@ from db.schema.reference import PREFIX
 from db.store.store import open_store
 from dropbench.notebook import NotebookProgress, notebook_display
 from dropbench.tables import Table
-from dropbench.top_level_names import PACKAGES
 from dropbench.trial_run import TrialRun
 from harness.errors import InputError, check_text
 from harness.models.catalog import MODELS
@@ -46,6 +45,9 @@ from jobs.queue.progress_bar import ProgressBar
 from jobs.queue.reconcile import refresh
 from jobs.queue.run_loop import run as run_trials
 from tasks.data.locate import parse_folders
+
+PACKAGES = ("dropbench", "harness", "adapters", "tasks", "db", "jobs")
+"""The packages of DropBench, as they are named when installed and in the repository."""
 
 Text = str | PathLike[str]
 Texts = Text | Sequence[Text]
@@ -226,7 +228,7 @@ def _check_plugins(trials: Iterable[Trial]) -> None:
         for registry, name in names:
             entry = registry.entry(name) if name in registry else None  # a task may build its models itself
             module = getattr(entry and entry.target, "__module__", "dropbench")
-            if entry and entry.plugin is None and module.partition(".")[0] not in ("dropbench", *PACKAGES):
+            if entry and entry.plugin is None and module.partition(".")[0] not in PACKAGES:
                 raise InputError(f"{registry.kind} '{name}' is of {module}: write it to a file, and pass plugin=FILE")
 
 

@@ -40,6 +40,7 @@ def check_data(
     from rich.progress import Progress
 
     from harness.cli.table import print_table
+    from harness.cli.text_table import TextTable
     from harness.settings import Settings
     from tasks.data.check import check
     from tasks.data.locate import locate, parse_folders
@@ -69,7 +70,7 @@ def check_data(
             cells += [len(sizes), min(sizes, default=0), max(sizes, default=0)]
         lines.append([split, *(f"{cell:,}" for cell in cells)])
     typer.echo(f"{source.name}: {source.dataset.kind}, in {source.folder}")
-    print_table(columns, lines, range(1, len(columns)))
+    print_table(TextTable.of_rows(columns, lines))
     if checked.classes:
         names = ", ".join(checked.classes[:12]) + (", …" if len(checked.classes) > 12 else "")
         typer.echo(f"{count_of(len(checked.classes), 'class', 'classes')}: {names}")

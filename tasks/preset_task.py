@@ -127,11 +127,11 @@ class PresetTask(Task):
         source = locate(request.data, settings.data, settings.folders)
         if source.dataset.kind != cls.kind:
             raise InputError(f"data '{request.data}' belong to task '{source.dataset.kind}', not '{cls.kind}'")
-        accepted = source.accepted_fingerprints(settings)
-        if "seed_splits" in draft.recipe and not _has_seeded_split(source, accepted[0]):
+        fingerprint = source.fingerprint(trust_cache=settings.trust_cache)
+        if "seed_splits" in draft.recipe and not _has_seeded_split(source, fingerprint):
             raise InputError(f"seed_splits: no split of '{source.name}' is made by a seed: remove seed_splits")
         files = {
-            "data": DataRef(name=request.data, fingerprint=accepted[0], partial=accepted[0] != accepted[-1]),
+            "data": DataRef(name=request.data, fingerprint=fingerprint),
             "weights": weights_ref(Path(draft.weights.path)) if draft.weights is not None else None,
             "recipe": {**draft.recipe, **cls.check_files(draft.recipe, source, settings)},
         }
@@ -279,13 +279,10 @@ def resolve_data(trial: Trial, settings: Settings) -> Source:
     seed = trial.recipe.get("seed_splits")
     if seed is not None:
         source = replace(source, split_seed=trial.seed if seed == "trial" else seed)
-    accepted = source.accepted_fingerprints(settings)
-    if trial.data.fingerprint in accepted:
+    fingerprint = source.fingerprint(trust_cache=settings.trust_cache)
+    if trial.data.fingerprint == fingerprint:
         return source
-    if trial.data.partial and not settings.accept_partial:
-        message = "the trial has the partial fingerprint of version 0.1: train it again, or pass `--accept-partial`"
-        raise InputError(f"data '{trial.data.name}': {message}")
     raise InputError(
         f"data '{trial.data.name}' in {source.folder} have changed since the trial was made: "
-        f"fingerprint {accepted[-1]}, expected {trial.data.fingerprint}"
+        f"fingerprint {fingerprint}, expected {trial.data.fingerprint}"
     )

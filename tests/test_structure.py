@@ -20,7 +20,6 @@ EVERYTHING = ("adapters", "benchmarks", "db", "docs", "dropbench", "harness", "j
 STRINGS_MAY_CLIMB = {
     "harness/cli/main.py": "the list of commands",
     "harness/models/adapter.py": "the registry of adapters",
-    "harness/moved.py": "old names of modules",
     "harness/trials/task.py": "the registry of tasks",
 }
 MAX_FILES = 12

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from harness.attention.kernels import cpu_feedforward
 from harness.models.head_skipping import is_plain, is_unobserved
 
 MAX_SHARE = 0.5
@@ -37,9 +36,6 @@ def add_kept(residual: Tensor, x: Tensor, network: nn.Sequential, keep_mask: Ten
         keep_mask: boolean (B, T, C).
     """
     hidden, activation, out = cast(tuple[nn.Linear, nn.GELU, nn.Linear], tuple(network))
-    one_token = keep_mask.numel() == keep_mask.shape[-1]
-    if one_token and cpu_feedforward.is_supported(residual, x, hidden.weight, out.weight):
-        return cpu_feedforward.add_feedforward(residual, x, hidden.weight, out.weight, keep_mask.contiguous())
     kept = keep_mask.flatten(0, -2).any(dim=0).nonzero().flatten()
     if not len(kept):
         return residual

@@ -73,9 +73,9 @@ def export(
             typer.echo(f"{file}: {count_of(rows, 'row')}")
 
 
-@db.command("import", epilog=examples("db import colleague.db", "db import tables --replace"))
+@db.command("import", epilog=examples("db import colleague.db", "db import colleague.db --replace"))
 def import_(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A database (file or URL) or an exported folder.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A database: a file or a URL.")],
     replace: Annotated[bool, typer.Option("--replace", help="If results differ, take those of SOURCE.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -85,13 +85,10 @@ def import_(
     from db.transfer.source import open_source
 
     settings = Settings.from_environment()
-    with _progress_bar(as_json) as bar:
-        reading = bar.add_task("reading", total=None)
-        with open_source(source, settings.database, lambda: bar.advance(reading)) as other:
-            bar.update(reading, visible=False)
-            importing = bar.add_task("importing", total=len(other.ids()))
-            with open_store(settings.database) as store:
-                summary = transfer(other, store, replace, lambda count: bar.advance(importing, count))
+    with _progress_bar(as_json) as bar, open_source(source, settings.database) as other:
+        importing = bar.add_task("importing", total=len(other.ids()))
+        with open_store(settings.database) as store:
+            summary = transfer(other, store, replace, lambda count: bar.advance(importing, count))
     if as_json:
         typer.echo(json.dumps(asdict(summary), ensure_ascii=False))
     else:
@@ -114,11 +111,13 @@ def sql(
 
     Tables: configs, trials, memberships, submissions, attempts, metrics.
     """
-    from db.report.formats import listing
+    from db.report.formats.listing import text_table
+    from db.report.formats.writers import to_json
     from db.transfer.export import query
+    from harness.cli.table import print_table
 
     names, rows = query(Settings.from_environment().database, statement)
     if as_json:
-        typer.echo(listing.to_json([dict(zip(names, row, strict=True)) for row in rows]))
+        typer.echo(to_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
-        listing.print_listing(listing.text_table(names, rows))
+        print_table(text_table(names, rows))

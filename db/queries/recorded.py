@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
@@ -19,8 +20,10 @@ from harness.settings import Settings
 from harness.suites.cell import Cell
 from harness.trials.result_versions import earlier_trials, version_note
 from harness.trials.task import spec_of
-from harness.trials.trial import PARTIAL, DataRef, Trial
+from harness.trials.trial import DataRef, Trial
 
+NO_DATA = Path("/dev/null/no-data")
+"""A folder that cannot exist: reference trials are on the data and of the versions that the reference was made with."""
 DIGEST_KEYS = ("fingerprint", "digest")
 """Endings of recipe keys that are known from files."""
 PREFIX = 8
@@ -42,7 +45,8 @@ def trials_of(cells: Iterable[Cell], settings: Settings, recorded: RecordedTrial
 
 
 def _trials(cell: Cell, settings: Settings, recorded: RecordedTrials) -> list[Trial]:
-    trial = recorded.trial(cell, chosen=True) if cell.fingerprints else None
+    apart = settings.data == NO_DATA
+    trial = recorded.trial(cell, chosen=not apart) if cell.fingerprints or apart else None
     if trial is None:
         try:
             return cell.trials(settings)
@@ -86,8 +90,11 @@ class RecordedTrials:
             differing = next(name for name in texts[0] if len({digests[name] for digests in texts}) > 1)
             raise _ambiguous(differing.partition("_")[0], sorted({digests[differing] for digests in texts}))
         for config, weights in by_digests.values():
-            return load_trial(config, 0, weights).model_copy(update={"result_versions": draft.result_versions})
-        if draft.weights is not None or label.endswith(PARTIAL) or not recorded.need_only_data:
+            trial = load_trial(config, 0, weights)
+            if trial.result_versions.get("engine") == 0:  # of the shipped reference, which has no others
+                return trial
+            return trial.model_copy(update={"result_versions": draft.result_versions})
+        if draft.weights is not None or not recorded.need_only_data:
             return None
         return draft.model_copy(update={"data": DataRef(name=draft.data.name, fingerprint=label), "seed": 0})
 

@@ -151,8 +151,6 @@ def _deviation(candidate: Candidate, *, plugins: bool) -> str | None:
     trial, environment = candidate.record.trial, json.loads(candidate.details["environment"])
     if trial.data.name.endswith(SYNTHETIC):
         return "synthetic data"
-    if trial.data.partial:
-        return "partial fingerprint"
     if trial.plugins and not plugins:
         return "of a plug-in"
     if environment.get("compile"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from db.report.view.beside import NO_DATA
+from db.queries.recorded import NO_DATA
 from db.report.view.build import build_view, resolve_cells
 from db.report.view.cells import CellResult
 from db.report.view.notes import progress_text

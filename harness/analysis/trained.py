@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import torch
 
 from harness.analysis.options import Options
-from harness.deprecation import alias_renamed_methods
 from harness.errors import InputError
 from harness.models.adapter import site_of
 from harness.models.regularize import ATTENTION_KINDS, find_patches, sites, watch
@@ -147,6 +146,3 @@ class Trained:
             self.batch_size = len(chunk)
             batch = to_device(self.task.batch(split, chunk), self.device)
             yield batch if change is None else change(batch)
-
-
-alias_renamed_methods(Trained, {"looking": "evaluation_context"})

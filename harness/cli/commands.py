@@ -53,7 +53,7 @@ def examine() -> list[Finding]:
     findings.append(Finding("device", "ok", torch.cuda.get_device_name() if torch.cuda.is_available() else cpu))
     slurm = shutil.which("sbatch")
     findings.append(Finding("SLURM", "ok" if slurm else "absent", slurm or "no sbatch: trials run on this machine"))
-    error = build_error("cpu_masks")
+    error = build_error("cpu_fused")
     kernel = Finding("C kernel", "absent", f"attention that drops is slower: {error}")
     findings.append(kernel if error else Finding("C kernel", "ok", "built"))
     compiler = shutil.which("c++") or shutil.which("g++")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from harness.deprecation import alias_renamed_methods, inherit_field, renamed_fields
 from harness.errors import InputError, unknown_name
 from harness.regularizers.schedules import Schedule, StepSchedule, step_factor
 from harness.validation import FiniteModel
@@ -31,7 +30,6 @@ Probe = Callable[["Site", "Tensor"], None]
 """Called with the site and its attention weights (B, H, T, S), 0 exactly for forbidden pairs, at every forward pass."""
 
 
-@renamed_fields({"prefix": "num_prefix_tokens", "hidden": "masked_keys", "draws": "mc_samples"})
 @dataclass(eq=False)
 class Site:
     """A position in a model where attention or an output is computed, and the regularizer that acts on it.
@@ -101,8 +99,6 @@ def drop_ratio(default: float) -> Any:
 
 RATIO = drop_ratio(0.1)
 """The ratio of regularizers whose source names none."""
-RENAMED_METHODS = {"dropped": "sample_drop_mask", "attend_fast": "attend_fused"}
-"""Methods of a regularizer: name up to 0.1 → name."""
 Stage = Literal["weight", "tokens", "layer", "penalty", "heads", "values", "logits", "keys", "output", "loss"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 """Targets of a regularizer. A composition applies its parts in this order; within attention, from the outside in.
@@ -128,15 +124,12 @@ class Regularizer(FiniteModel, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        alias_renamed_methods(cls, RENAMED_METHODS)
         if cls.stage not in STAGES:
             raise unknown_name(f"stage of {cls.__name__}", str(cls.stage), STAGES)
         sites: Any = cls.sites
         for kind in () if isinstance(sites, property) else sites:
             if kind not in get_args(SiteKind):
                 raise unknown_name(f"kind of site in {cls.__name__}.sites", str(kind), get_args(SiteKind))
-        if Regularizer in cls.__bases__ and not cls.__module__.startswith(__name__.removesuffix("regularizers.base")):
-            inherit_field(cls, "ratio", float, RATIO, see=__name__)
 
     sites: ClassVar[frozenset[SiteKind]] = frozenset(get_args(AttentionKind))
     """The kinds of site that the regularizer can be bound to."""
@@ -154,8 +147,6 @@ class Regularizer(FiniteModel, ABC):
     """True if attention adds terms of the loss to `Site.penalties` in its forward pass."""
     removes_tokens: ClassVar[bool] = False
     """True if tokens are left out of the sequence, which then forms no grid."""
-    implied: ClassVar[Mapping[str, Any]] = {}
-    """Parameters that a spec leaves out at these values: earlier trials of the regularizer do not have them."""
     needs_all_heads: ClassVar[bool] = False
     """True if it must know which head is which, so that no other part may leave heads out."""
     draws_per_batch: ClassVar[bool] = False
@@ -291,6 +282,3 @@ class Regularizer(FiniteModel, ABC):
         to keys 0 … i only, in addition. Return None, without having drawn random numbers, to have `attend` called.
         """
         return None
-
-
-alias_renamed_methods(Regularizer, RENAMED_METHODS)

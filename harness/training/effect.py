@@ -145,7 +145,7 @@ def _differ(trainer: Trainer, batch: Any, first: _ModelCopy, second: _ModelCopy)
 
 
 def _gradients(model: nn.Module, loss: Tensor) -> Tensor:
-    """Return the gradients of all parameters as one vector; 0 for those that the loss does not depend on."""
+    """Return the gradients of all parameters as one vector on the CPU; 0 if the loss does not depend on them."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    return torch.cat([gradient.flatten().float() for gradient in gradients])
+    return torch.cat([gradient.flatten().float().cpu() for gradient in gradients])

@@ -43,7 +43,7 @@ def list_items(kind: str) -> list[dict[str, Any]]:
         {
             "name": entry.name,
             **entry.facts,
-            **_raised(f"{kind[:-1]} {entry.name}"),
+            **_version_fact(f"{kind[:-1]} {entry.name}"),
             "help": entry.help,
             **_plugin(entry),
         }
@@ -126,7 +126,7 @@ def _regularizer(name: str) -> dict[str, Any]:
     entry = REGULARIZERS.entry(name)
     card = find_card(name)
     facts = {key: value for key, value in entry.facts.items() if key != "card"}
-    facts |= _raised(f"regularizer {entry.name}")
+    facts |= _version_fact(f"regularizer {entry.name}")
     return {"name": entry.name, "acts_on": card.acts_on if card else "", **facts, "help": entry.help, **_plugin(entry)}
 
 
@@ -140,15 +140,15 @@ def _model(name: str) -> dict[str, Any]:
     if parameters is None and "sample" in entry.facts:
         with suppress(Exception, SystemExit):  # a plug-in's model that cannot be built is listed nevertheless
             parameters = sum(parameter.numel() for parameter in build_for_sample(name).parameters())
-    facts = {"parameters": parameters, "tasks": list(entry.facts.get("tasks", TASKS)), **_raised(f"model {name}")}
+    facts = {"parameters": parameters, "tasks": list(entry.facts.get("tasks", TASKS)), **_version_fact(f"model {name}")}
     return {"name": name, **facts, "help": entry.help}
 
 
-def _raised(item: str) -> dict[str, int]:
-    """Return an item's result version if it is above 1."""
+def _version_fact(item: str) -> dict[str, int]:
+    """Return an item's result version if it is not 1."""
     with suppress(Exception, SystemExit):  # a plug-in's item that is broken is listed nevertheless
         version = item_version(item)
-        return {"result_version": version} if version > 1 else {}
+        return {"result_version": version} if version != 1 else {}
     return {}
 
 

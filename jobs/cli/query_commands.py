@@ -86,7 +86,7 @@ def results(
     from db.queries.statistics import DEFAULT_AGGREGATES
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats import listing
+    from db.report.formats.listing import results_table
     from jobs.queue.reconcile import refresh
 
     if curve is not None and (metric or wide):
@@ -115,7 +115,7 @@ def results(
     dated = not current and any(row.get("state") in ("submitted", "running") for row in rows)
     below = ["submitted, running: at the last `dropbench status` on the machine with their run directories"] * dated
     below += machines
-    print_rows(rows, kind, output, lambda: (*listing.results_table(rows), below), empty)
+    print_rows(rows, kind, output, lambda: replace(results_table(rows), below=below), empty)
 
 
 def _complete_side(incomplete: str) -> list[Item]:
@@ -136,7 +136,7 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="OLD NEW",
-            help="Filters in quotes, trials, or databases or exported folders, each with a filter; with --rank: FILTER",
+            help="Filters in quotes, trials, or databases s, each with a filter; with --rank: FILTER",
             autocompletion=_complete_side,
         ),
     ] = None,
@@ -208,8 +208,9 @@ def _compare(
                 _open_side(new.split(), connection) as new_side,
             ):
                 rows = compare_sides(*read_sides((old_side, new_side), split(metric)))[:limit]
-    above, texts, below = comparison_table(rows)
-    print_rows(rows, kind, output, lambda: (above, texts, [*below, *machines]), "no results on either side")
+    table = comparison_table(rows)
+    table.below = [*table.below, *machines]
+    print_rows(rows, kind, output, lambda: table, "no results on either side")
 
 
 def _rank(
@@ -219,8 +220,8 @@ def _rank(
     from db.queries.rank import rank as rank_regularizers
     from db.reference.describe import describe
     from db.reference.merge import opened_with
-    from db.report.formats.comparison_tables import ranking_legend, ranking_table
-    from db.report.formats.listing import to_json
+    from db.report.formats.comparison_tables import ranking_table
+    from db.report.formats.writers import to_json
     from jobs.queue.reconcile import refresh
 
     if limit is not None:
@@ -241,14 +242,13 @@ def _rank(
     elif kind == "json":
         emit(to_json(asdict(ranking)), output)
     else:
-        notes = [*ranking_legend(ranking), *ranking.notes]
-        print_rows(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
+        print_rows(ranking.rows, kind, output, lambda: ranking_table(ranking), "no results to rank")
 
 
 def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
     """Return the choices of tuned presets in the user's database, and in a reference."""
+    from db.queries.recorded import NO_DATA
     from db.reference.load import open_reference
-    from db.report.view.beside import NO_DATA
     from db.report.view.choices import choices_of
 
     if location is None:
@@ -272,5 +272,4 @@ def _open_side(words: Sequence[str], connection: Connection) -> Iterator[tuple[C
 
 def _is_source(word: str) -> bool:
     path = Path(word)
-    exported = any((path / f"trials.{kind}").is_file() for kind in ("csv", "parquet"))
-    return "://" in word or path.is_file() or exported or path.suffix in (".db", ".sqlite")
+    return "://" in word or path.is_file() or path.suffix in (".db", ".sqlite")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from db.queries.recorded import NO_DATA
 from db.reference.load import open_reference
-from db.report.view.beside import NO_DATA
 from db.store.store import Store
 from db.tuning.select import select
 from harness.errors import InputError, count_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from db.cli.output import Json, Output, With, emit, opened, show
+from db.cli.output import Json, Output, With, emit, opened, show_suite_table
 from harness.cli.completion import complete_suite
 from harness.cli.examples import examples
 from harness.errors import InputError, count_of
@@ -66,9 +66,9 @@ def report(
     Without options, the table is that of the trials that exist, if they all were run with the same options.
     """
     from db.report.formats import documents
-    from db.report.formats.escaping import plain
     from db.report.view.beside import opened_beside
     from db.report.view.build import build_view
+    from harness.cli.plain_text import plain
     from harness.suites.suite import load_suite
     from jobs.cli.trial_request import suite_options
     from jobs.queue.reconcile import refresh
@@ -104,9 +104,7 @@ def report(
 
         emit(figure(view, settings.runs), output)
     elif kind == "table":
-        from db.report.formats.terminal import print_suite_table
-
-        show(lambda console: print_suite_table(view, console), output)
+        show_suite_table(view, output)
     else:
         write: dict[str, Callable[[View], str | bytes]] = {
             "md": documents.as_markdown, "tex": documents.as_latex, "csv": documents.as_csv,

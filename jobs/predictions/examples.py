@@ -33,7 +33,9 @@ def print_examples(
     Raises:
         InputError: another format, or as `jobs.predictions.sides.load_side`.
     """
-    from db.report.formats.listing import print_listing, to_csv, to_json, to_text
+    from db.report.formats.writers import to_csv, to_json
+    from harness.cli.table import print_table
+    from harness.cli.text_table import to_text
     from jobs.predictions.comparison import align, compare_sides, describe_side
     from jobs.predictions.listing import list_disagreements, list_examples, metric_table, table_rows
     from jobs.predictions.sides import load_side
@@ -60,10 +62,11 @@ def print_examples(
         content = rows if other_words is None else {"metrics": [asdict(test) for test in tests], "disagreements": rows}
         emit(to_json(content), output)
         return
-    tables = [table for table in (metric_table(tests), table_rows(rows)) if table[1]]
+    tables = [table for table in (metric_table(tests), table_rows(rows)) if table.lines]
     if output is not None:
         emit("\n\n".join([*map(to_text, tables), note]), output)
         return
     for table in tables:
-        print_listing(table, below=[""])
+        print_table(table)
+        typer.echo()
     typer.echo(note)

@@ -103,9 +103,9 @@ def print_usage(store: Store, by: str, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(group) for group in [*groups, total]]))
         return
-    from db.report.formats.listing import print_listing
+    from harness.cli.table import print_table
 
-    print_listing(table(groups, total, by))  # type: ignore[arg-type]
+    print_table(table(groups, total, by))  # type: ignore[arg-type]
 
 
 def explain_no_match(store: Store, ids: Sequence[str], words: Sequence[str], states: str) -> str:

@@ -31,7 +31,6 @@ class TranslationSpec(PresetTask):
     """Translation of single sentences."""
 
     name: ClassVar[str] = "translation"
-    result_version: ClassVar[int] = 2
     recipe_type: ClassVar[type[Recipe]] = TranslationRecipe
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("loss", higher_is_better=False, unit=""),

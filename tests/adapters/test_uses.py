@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ from dropbench import regularize, sites, unregularize
 from harness.models.regularize import bind, watch
 from tests.adapters.families import Family
 from tests.adapters.test_contract import FAMILIES
-from tests.patience import PATIENCE
 
 drop = partial(regularize, regularizer="dropkey", ratio=0.5, quiet=True)
 CHOSEN = ("torch-encoder", "timm-vit", "timm-volo", "transformers-bert", "transformers-t5")
@@ -99,47 +96,6 @@ def test_weights_that_are_no_parameters_are_skipped(name: str, compute: Callable
     unregularize(model)
     assert list(model.state_dict()) == keys
     assert torch.equal(model.eval()(x), before)
-
-
-PROCESSES = """
-import sys
-import torch
-from torch import distributed, nn
-
-rank, folder = int(sys.argv[1]), sys.argv[2]
-distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-model = torch.load(f"{folder}/model.pt", weights_only=False)
-wrapped = nn.parallel.DistributedDataParallel(model)
-torch.manual_seed(rank)
-for _ in range(2):
-    wrapped(torch.randn(2, 5, 8)).square().mean().backward()
-own = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
-both = [torch.empty_like(own) for _ in range(2)]
-distributed.all_gather(both, own)
-assert own.abs().sum() > 0 and torch.equal(*both)
-assert [site.ratio for site in sys.modules["harness"].sites(model)] == [0.5, 0.5]
-distributed.destroy_process_group()
-print("equal")
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_train_a_pickled_model(tmp_path: Path) -> None:
-    """The pickle of a regularized model is loaded in two processes that have not imported any adapter."""
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    torch.save(drop(nn.TransformerEncoder(layer, 2)), tmp_path / "model.pt")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESSES, str(rank), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in started:
-        out, errors = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, out) == (0, "equal\n"), errors
 
 
 def test_unpickling_a_transformers_model_registers_the_attention_functions(monkeypatch: pytest.MonkeyPatch) -> None:

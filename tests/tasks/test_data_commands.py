@@ -63,7 +63,7 @@ def test_check_reports_the_content_of_the_set(trec: Path) -> None:
     assert content["rows"] == {"train": 108, "dev": 12, "test": 1}
     assert content["class_rows"]["test"]["description"] == 1
     assert content["files"] == ["TREC.train.all", "TREC.test.all"]
-    assert len(content["fingerprint"]) == 12
+    assert len(content["fingerprint"]) == 16
     assert not content["synthetic"]
     train = {"split": "train", "count": 5452, "where": "Li and Roth (2002)", "unit": "rows", "found": 120}
     assert {**train, "with_left_out": False} in content["published"]

@@ -50,11 +50,6 @@ def test_a_trial_without_regularizer_is_never_fine_tuned() -> None:
     assert dropkey.recipe["finetune_epochs"] == 3
 
 
-def test_an_alias_and_its_name_are_the_same_trial() -> None:
-    first, second = (make(regularizer="dropkey", schedule=name) for name in ("decreasing", "down"))
-    assert first.id == second.id
-
-
 def test_changed_data_are_another_trial_and_are_refused_by_the_worker(tmp_path: Path) -> None:
     folder = tmp_path / "trec"
     folder.mkdir()

@@ -14,11 +14,12 @@ from db.queries.marks import flatten
 from db.queries.results import results
 from db.report.dashboard import overview
 from db.report.dashboard.live import Live
-from db.report.formats import listing
+from db.report.formats.listing import results_table
 from db.report.page.analyses import ANALYSES
 from db.report.page.charts import Group, band_chart
 from db.report.page.details import differences, run_details
 from db.report.page.document import chart_groups, page_content
+from db.report.page.limits import Limits
 from db.report.page.records import Record, load_curves, load_records, merge_seeds
 from db.report.page.templates import environment
 from db.report.view.variants import Variant, variants, view_of
@@ -33,8 +34,6 @@ SUITE_CACHE_S = 6.0
 """Lifetime of the table and charts of a suite with running trials."""
 TRIAL_CACHE_S = 2.0
 """Lifetime of the curves of a running trial."""
-MAX_CURVES = 6
-MAX_POINTS = 200
 CHARTS = ("over", "metric", "delta", "curves", "compare", "layers", *ANALYSES)
 """Ids of all groups of charts that a suite may have, in order."""
 
@@ -109,8 +108,9 @@ def _suite_regions(live: Live, suite: Suite, variant: Variant) -> Mapping[str, s
 def _plain_results(live: Live, name: str) -> str:
     """Return the results of a suite whose file or task is missing on this machine."""
     rows = [row for row in results(live.base, [f"suite={name}"]) if row["suite"] == name]
-    above, (header, lines) = listing.results_table(rows)
-    return _region("listing", above=above, header=header, rows=lines[:1000], omitted=max(0, len(lines) - 1000))
+    table = results_table(rows)
+    shown, omitted = table.texts[:1000], max(0, len(table.lines) - 1000)
+    return _region("listing", above=table.above, header=table.header, rows=shown, omitted=omitted)
 
 
 def trial_page(live: Live, id: str) -> Page:
@@ -146,8 +146,8 @@ def _curves(live: Live, record: Record) -> Group:
     curves = load_curves(live.store, live.runs, [record.id], None).get(record.id, {})
     names = sorted(name for name in curves if name.startswith("dev/") or name == "train/loss")
     group = Group("curves", "Learning curves", ["Values reported by the run so far."])
-    for name in names[:MAX_CURVES]:
-        band = merge_seeds([curves[name]], MAX_POINTS)
+    for name in names[: Limits.curves]:
+        band = merge_seeds([curves[name]], Limits.points)
         if band is not None:
             caption = name.replace("/", " ")
             group.charts.append(band_chart(caption, f"{caption} by step", [record.id], {0: band}, name))
@@ -163,7 +163,7 @@ def _baseline(live: Live, record: Record) -> Mapping[str, Any] | None:
         return None
     query = select(Configs.c.config, Configs.c.overrides).where(
         Configs.c.task == config["task"],
-        Configs.c.fingerprint == DataRef(**config["data"]).label,
+        Configs.c.fingerprint == DataRef(**config["data"]).fingerprint,
         Configs.c.model == config["model"],
         Configs.c.preset == config["preset"],
         Configs.c.regularizer == "none",

@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
-from db.queries.recorded import AmbiguousFilesError
+from db.queries.recorded import NO_DATA, AmbiguousFilesError
 from db.reference.load import open_reference
 from db.reference.merge import merged
 from db.report.view.cells import CellTrials
@@ -19,9 +18,6 @@ from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import Suite
 from harness.trials.task import TASKS
-
-NO_DATA = Path("/dev/null/no-data")
-"""A folder that cannot exist: reference trials are on the data that the reference was made on."""
 
 
 @contextlib.contextmanager

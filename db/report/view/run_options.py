@@ -201,7 +201,7 @@ def _missing(suite: Suite, requested: SuiteOptions, cells: Sequence[CellTrials],
     )
     if missing != SuiteOptions(preset=requested.preset):
         return missing
-    shown = {(cell.trials[0].data.name, cell.trials[0].data.label) for cell in cells if cell.trials}
+    shown = {(cell.trials[0].data.name, cell.trials[0].data.fingerprint) for cell in cells if cell.trials}
     stored = {(config["data"], config["fingerprint"]) for config in variant.configs.values()}
     names = {name for name, _ in shown}
     others = [label for name, label in sorted(stored - shown) if name in names]

@@ -151,7 +151,7 @@ def view_of(suite: Suite, variant: Variant, store: Store, settings: Settings) ->
             resolved.append(CellTrials(cell, (), "not requested"))
             continue
         # The latest result versions; if there are several initial weights or plug-ins, those with the most trials.
-        id = max(ids, key=lambda id: (sum(trial_of[id].result_versions.values()), len(variant.trials[id])))
+        id = max(ids, key=lambda id: (_total(trial_of[id].result_versions_text)[0], len(variant.trials[id])))
         trial = trial_of[id]
         update: dict[str, Any] = {"request": cell.request.model_copy(update={"data": trial.data.name})}
         if cell.sweep is None:

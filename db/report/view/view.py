@@ -133,7 +133,7 @@ def _cell_result(cell: CellTrials, row: str, metric: Metric, seeds: tuple[SeedRe
         cell=cell.cell,
         row=row,
         metric=metric,
-        fingerprint=trial.data.label if trial else None,
+        fingerprint=trial.data.fingerprint if trial else None,
         regularizer=trial.regularizer.params if trial else request.params,
         schedule=trial.schedule if trial else request.schedule,
         result_versions=trial.result_versions_text if trial else None,

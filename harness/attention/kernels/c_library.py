@@ -11,11 +11,13 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from harness.files import cache_folder
 
@@ -52,6 +54,31 @@ def build_error(name: str) -> str:
     except _BuildError as error:
         return str(error)
     return ""
+
+
+def struct_fields(**names: str) -> list[tuple[str, Any]]:
+    """Return the `_fields_` of a structure from names per type, such as ``int64="batch heads"``."""
+    return [(name, getattr(ctypes, f"c_{kind}")) for kind, group in names.items() for name in group.split()]
+
+
+@cache
+def gomp_parallel() -> ctypes._NamedFuncPointer | None:
+    """Return ``GOMP_parallel`` of the OpenMP runtime that torch has loaded (GNU, LLVM or Intel); None without one.
+
+    The runtime is looked up among the loaded files: another library of the same name would start its own threads, in
+    addition to torch's.
+    """
+    try:
+        loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    except OSError:
+        return None
+    for file in sorted(loaded):
+        if re.match(r"lib(gomp|iomp|omp)", Path(file).name):
+            try:
+                return ctypes.CDLL(file).GOMP_parallel
+            except (OSError, AttributeError):
+                continue
+    return None
 
 
 class _BuildError(Exception):

@@ -120,45 +120,6 @@ def test_output_attentions_are_those_before_dropping() -> None:
     assert torch.equal(evaluated, plain)
 
 
-def test_sites_of_a_nested_model_are_named_by_their_path() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.text = bert()
-            self.heads = nn.ModuleList([nn.MultiheadAttention(8, 2, batch_first=True)])
-
-        def forward(self, **inputs: Tensor) -> Tensor:
-            hidden = self.text(**inputs).last_hidden_state
-            return torch.as_tensor(self.heads[0](hidden, hidden, hidden)[0])
-
-    model = Both().eval()
-    with torch.no_grad():
-        before = model(**tokens())
-        report = bind(model, "dropkey", ratio=0.5)
-        assert [site.name for site in report.bound] == [
-            "text.encoder.layer.0.attention.self",
-            "text.encoder.layer.1.attention.self",
-            "heads.0",
-        ]
-        assert torch.equal(model(**tokens()), before)
-        model.train()
-        assert not torch.equal(model(**tokens()), before)
-        bind(model, "dropkey", ratio=0.5, include=["text.*"])
-        assert type(model.heads[0]) is nn.MultiheadAttention
-
-
-def test_an_encoder_decoder_model_has_two_stacks() -> None:
-    pair = tf.EncoderDecoderModel(
-        encoder=bert(),
-        decoder=build_model(tf.BertLMHeadModel, tf.BertConfig, **BERT, is_decoder=True, add_cross_attention=True),
-    )
-    layers = [(site.kind, site.layer, site.depth) for site in bind(pair, "dropkey", ratio=0.5).bound]
-    assert layers == [
-        *(("encoder-self", layer, 2) for layer in range(2)),
-        *((kind, layer, 2) for layer in range(2) for kind in ("decoder-self", "cross")),
-    ]
-
-
 def test_a_timm_model_inside_transformers_is_handled_by_the_timm_adapter() -> None:
     arguments = {"img_size": 32, "patch_size": 8, "embed_dim": 8, "depth": 2, "num_heads": 2}
     config = tf.TimmWrapperConfig(architecture="vit_tiny_patch16_224", model_args=arguments)

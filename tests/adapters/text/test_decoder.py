@@ -12,10 +12,7 @@ from torch import nn
 
 from adapters.text.decoder import Decoder, build_decoder
 from harness.errors import InputError
-from harness.models.catalog import MODELS
 from harness.models.regularize import bind, sites
-from jobs.cli.listing import list_items
-from tasks.language.language_modelling import count_parameters
 from tests.adapters.text.test_mixture_of_experts import make as make_mixture
 
 SMALL = {"layers": 2, "dim": 12, "heads": 3}
@@ -30,30 +27,6 @@ def make(name: str = "learned-dropout-lm", vocabulary: int = 31, context: int = 
 
 def tokens() -> torch.Tensor:
     return torch.randint(0, 31, (2, 12), generator=torch.Generator().manual_seed(7))
-
-
-@pytest.mark.parametrize(
-    ("name", "regularizer", "params", "count"),
-    [
-        ("learned-dropout-lm", "learned-dropout", {}, 15_335_424),
-        ("learned-dropout-lm-baseline", "none", {}, 15_441_192),
-        ("learned-dropout-lm-baseline", "dropout", {"ratio": 0.2}, 15_441_192),
-        ("learned-dropout-lm", "learned-dropout", {"dropout_input": "embed", "detached_input": True}, 15_418_368),
-    ],
-)
-def test_published_parameter_counts(name: str, regularizer: str, params: dict[str, Any], count: int) -> None:
-    with torch.device("meta"):
-        model = build_decoder(name, {}, vocabulary=50_257, context=200)
-    assert isinstance(model, Decoder)
-    bind(model, regularizer, **params)
-    assert count_parameters(model) == count
-
-
-def test_the_models_are_listed_with_their_sizes() -> None:
-    models = {item["name"]: item for item in list_items("models")}
-    for name, count in (("learned-dropout-lm", 13_743_072), ("learned-dropout-lm-baseline", 15_441_192 + 200 * 156)):
-        assert models[name]["parameters"] == count
-        assert MODELS.entry(name).facts["tasks"] == ("language-modelling",)
 
 
 def test_embeddings_are_tied_and_initialized_as_in_the_source() -> None:
@@ -111,16 +84,6 @@ def test_attention_regularizers_are_active_only_in_training(make: Callable[[], n
     assert [site.kind for site in report.bound] == ["decoder-self"] * 2
     assert torch.equal(model.eval()(tokens()), plain(tokens()))
     assert not torch.equal(model.train()(tokens()), plain(tokens()))
-
-
-def test_site_names_are_paths_of_modules_in_order_of_execution() -> None:
-    model = make()
-    modules = dict(model.named_modules())
-    all_sites = sites(model)
-    assert all(modules[site.name].site is site for site in all_sites)
-    assert [site.name for site in all_sites[:4]] == [
-        "embedding_dropout", "mask_input", "blocks.0.attention", "blocks.0.attention_dropout",
-    ]  # fmt: skip
 
 
 def test_dropout_baselines_have_three_dropouts_per_block_and_one_on_the_embeddings() -> None:

@@ -30,14 +30,6 @@ def tokens() -> torch.Tensor:
     return torch.randint(0, 31, (2, 12), generator=torch.Generator().manual_seed(7))
 
 
-def test_the_number_of_active_parameters_equals_that_of_learned_dropout() -> None:
-    with torch.device("meta"):
-        model = build_mixture(NAME, {}, vocabulary=50_257, context=200)
-    assert isinstance(model, MixtureOfExperts)
-    total = sum(parameter.numel() for parameter in model.parameters())
-    assert (total, total - model.inactive_parameters) == (30_105_504, 15_335_424)
-
-
 @pytest.mark.parametrize("preset", ["mini", "small"])
 def test_the_models_of_small_recipes_have_similar_sizes(preset: str) -> None:
     from adapters.text.decoder import Decoder

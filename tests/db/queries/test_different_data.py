@@ -61,9 +61,9 @@ def test_no_group_has_two_fingerprints_of_a_data_set(shared: Store, group_by: li
 
 
 def test_a_table_shows_fingerprints_where_rows_would_look_alike(filled: Store) -> None:
-    _, (header, lines) = results_table(results(filled))
-    column = header.index("fingerprint")
-    assert {line[column] for line in lines} == {FIRST, SECOND}
+    table = results_table(results(filled))
+    column = table.header.index("fingerprint")
+    assert {texts[column] for texts in table.texts} == {FIRST, SECOND}
     assert "fingerprint" not in str(results_table(results(filled, [f"fingerprint={FIRST}"])))
     assert {row["fingerprint"] for row in results(filled)} == {FIRST, SECOND}
 
@@ -93,5 +93,5 @@ def test_compare_names_other_data_next_to_another_difference(filled: Store) -> N
     assert (row["old"]["fingerprint"], row["new"]["fingerprint"], row["fingerprint"]) == (FIRST, SECOND, None)
     assert FIRST in str(comparison_table([row]))
     assert {row["change"] for row in across if row["metric"]} == {0.0}
-    assert len([line for line in comparison_table(one_sided)[2] if f"trec {FIRST}" in line]) == 2
+    assert len([line for line in comparison_table(one_sided).below if f"trec {FIRST}" in line]) == 2
     assert all("fingerprint" not in row["old"] for row in names if row["fingerprint"] is None)

@@ -15,11 +15,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from db.report.formats.terminal import print_suite_table
+from db.report.formats.layout import fitting_grid
 from db.report.view.cells import CellTrials
 from db.report.view.view import View, build
 from db.store.run_record import RunRecord, read_run_record
 from db.store.store import Store
+from harness.cli.table import draw_table
+from harness.cli.text_table import to_text
 from harness.regularizers.spec import RegularizerSpec
 from harness.runs.run_directory import RunDirectory
 from harness.suites.cell import Cell, SuiteOptions
@@ -116,10 +118,15 @@ class Tables:
 
         return build(suite or self.suite(), cells, store, metric_of)
 
-    def printed(self, view: View, width: int = 80, **options: Any) -> str:
-        """Return the table as printed on a console of that width."""
+    def printed(self, view: View, width: int = 80) -> str:
+        """Return the table as printed into a pipe of that width."""
+        return to_text(fitting_grid(view, width), width) + "\n"
+
+    def drawn(self, view: View, width: int = 80) -> str:
+        """Return the table as printed on a terminal of that width."""
         file = io.StringIO()
-        print_suite_table(view, Console(file=file, width=width, highlight=False, **options))
+        console = Console(file=file, width=width, highlight=False, force_terminal=True, color_system="standard")
+        draw_table(fitting_grid(view, width), console)
         return file.getvalue()
 
 

@@ -127,7 +127,7 @@ def test_every_format_has_the_same_content(
 
 
 def check_names_at_80_columns(view: View, tables: Tables) -> None:
-    text = re.sub("\x1b\\[[0-9;]*m", "", tables.printed(view, 80, force_terminal=True))
+    text = re.sub("\x1b\\[[0-9;]*m", "", tables.drawn(view, 80))
     assert max(map(len, text.splitlines())) <= 80
     several = len(view.columns) > 1  # otherwise the column needs no name
     names = {part for cell in view.cells.values() for part in (cell.row, cell.column if several else "")}

@@ -15,7 +15,7 @@ from harness.attention.kernels.c_library import build_error, load_library
 from harness.attention.reference.drop_masks import sample_spec
 from harness.attention.reference.units import Rescale, Unit
 
-needs_compiler = pytest.mark.skipif(load_library("cpu_masks") is None, reason=f"no kernels: {build_error('cpu_masks')}")
+needs_compiler = pytest.mark.skipif(load_library("cpu_fused") is None, reason=f"no kernel: {build_error('cpu_fused')}")
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
 MASKS = ("none", "padding", "rows", "additive")

@@ -39,7 +39,7 @@ def test_attend_is_the_same_by_all_backends(name: str) -> None:
 
 def test_the_default_is_the_fastest_for_the_device() -> None:
     case = Case(DROPS[0], "renormalize")
-    expected = "eager" if load_library("cpu_masks") is None else "cpu"
+    expected = "eager" if load_library("cpu_fused") is None else "cpu"
     assert select_backend(case.q, case.k, case.v, case.spec, "renormalize", None) == expected
 
 

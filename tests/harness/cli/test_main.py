@@ -20,7 +20,7 @@ from tests.paths import ROOT
 
 PLUGIN = """
 import torch
-from harness import REGULARIZERS, AttentionDrop
+from dropbench import REGULARIZERS, AttentionDrop
 
 
 @REGULARIZERS.register("dropself")
@@ -169,7 +169,7 @@ def test_a_plug_in_is_listed_wherever_its_option_stands(tmp_path: Path) -> None:
         ("x = (", "my.py:1: SyntaxError"),
         ("\n\nraise ValueError('no')", "my.py:3: ValueError: no"),
         (
-            "from harness import REGULARIZERS\nREGULARIZERS.add('dropkey', 'a:b')",
+            "from dropbench import REGULARIZERS\nREGULARIZERS.add('dropkey', 'a:b')",
             "my.py:2: ValueError: regularizer 'dropkey' is reg",
         ),
     ],

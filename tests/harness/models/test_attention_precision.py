@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.attention import dispatch
+from harness.attention import gathered
 from harness.attention.backends import backend
 from harness.attention.reference.units import Rescale, Unit
 from harness.models.attention import attend
@@ -93,11 +93,7 @@ def check(
         assert error <= 4 * torch.finfo(dtype).eps + 32 * torch.finfo(computed).eps
 
 
-PATHS = [
-    (*drop, storage)
-    for drop in DROPS
-    for storage in (("eager",) if drop[0] is None else ("eager", "stored", "recomputed"))
-]
+PATHS = [(*drop, name) for drop in DROPS for name in (("eager",) if drop[0] is None else ("eager", "cpu"))]
 
 
 @needs_compiler
@@ -108,11 +104,9 @@ def test_training_is_exact_up_to_rounding(
     path: tuple[Unit | None, Rescale, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    unit, rescale, storage = path
-    if storage == "recomputed":
-        monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
-        monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
-    with backend("eager" if storage == "eager" else "cpu"):
+    unit, rescale, name = path
+    monkeypatch.setattr(gathered, "MIN_SEQLEN", 0)
+    with backend(name):
         check(dtype, mask_dtype, unit, rescale)
 
 

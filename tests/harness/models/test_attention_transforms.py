@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from harness.attention import dispatch
 from harness.attention.backends import backend, used_backends
 from harness.attention.reference.units import Rescale, Unit
 from harness.models.attention import attend
@@ -29,14 +28,6 @@ each_rescale = pytest.mark.parametrize("rescale", OTHERS)
 each_mask = pytest.mark.parametrize("mask", list(masks()))
 STEP = 1e-5
 jvp: Any = torch.func.jvp  # of two results, or three with `has_aux`
-
-
-@pytest.fixture(params=["stored", "recomputed"])
-def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of which kernels would keep the mask, and calls of which they would recompute it."""
-    if request.param == "recomputed":
-        monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
-        monkeypatch.setattr(dispatch, "should_gather", lambda *_: True)
 
 
 def inputs(mask: str) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
@@ -83,7 +74,6 @@ def finite_difference(call: Callable[..., Tensor], primals: list[Tensor], tangen
     return (above - below).nan_to_num() / (2 * STEP)
 
 
-@pytest.mark.usefixtures("storage")
 @each_pair(unit=UNITS, rescale=OTHERS, mask=[*masks()])
 def test_forward_mode(unit: Unit, rescale: Rescale, mask: str) -> None:
     site = site_of(unit, rescale)
@@ -122,10 +112,7 @@ def test_gradients(unit: Unit, rescale: Rescale, mask: str) -> None:
         torch.testing.assert_close(product.double(), (up - down) / (2 * STEP), rtol=1e-3, atol=1e-3)
 
 
-@each_unit
-@each_rescale
-@pytest.mark.parametrize("mask", ["none", "padding", "bias and -inf"])
-@pytest.mark.parametrize("randomness", ["same", "different"])
+@each_pair(unit=UNITS, rescale=OTHERS, mask=["none", "padding", "bias and -inf"], randomness=["same", "different"])
 def test_gradients_per_sample(unit: Unit, rescale: Rescale, mask: str, randomness: str) -> None:
     """`vmap` of `grad` equals a loop over the samples, with one seed for all or one for each."""
     site = site_of(unit, rescale)

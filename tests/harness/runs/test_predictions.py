@@ -70,7 +70,7 @@ def test_predictions_of_another_trial_or_split_are_refused(tmp_path: Path) -> No
 
 
 class Silent(ImageClassification):
-    """A task whose `evaluate` records nothing, as plug-ins of earlier versions."""
+    """A task whose `evaluate` records nothing."""
 
     name = "silent"
 

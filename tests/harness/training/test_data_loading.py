@@ -155,9 +155,9 @@ def test_a_process_that_makes_batches_outlives_a_schedulers_warning() -> None:
 
 def test_the_environment_says_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.from_environment().num_workers is None
-    monkeypatch.setenv("DROPBENCH_LOADERS", "3")
+    monkeypatch.setenv("DROPBENCH_NUM_WORKERS", "3")
     settings = Settings.from_environment()
     assert settings.num_workers == Settings.from_payload(settings.to_payload()).num_workers == 3
-    monkeypatch.setenv("DROPBENCH_LOADERS", "many")
-    with pytest.raises(InputError, match="DROPBENCH_LOADERS=many: expected a number of processes"):
+    monkeypatch.setenv("DROPBENCH_NUM_WORKERS", "many")
+    with pytest.raises(InputError, match="DROPBENCH_NUM_WORKERS=many: expected a number of processes"):
         Settings.from_environment()

@@ -250,7 +250,7 @@ def test_backends_train_alike_and_are_recorded(tmp_path: Path, regularizer: str)
     assert found["auto"] == pytest.approx(found["eager"], rel=1e-3)
     for name in found:
         known = json.loads((tmp_path / name / trial.id / "environment.json").read_text())
-        expected = "eager" if name == "eager" or load_library("cpu_masks") is None else "cpu"
+        expected = "eager" if name == "eager" or load_library("cpu_fused") is None else "cpu"
         assert (known["backend"], known["backends"], known["compile"]) == (name, [expected], False)
 
 

@@ -134,9 +134,8 @@ def test_no_data_are_needed_for_the_tables_of_a_database(call: Call, record: Rec
     assert values(call, TABLE)[0] == 10
     assert call("report", TABLE, "--format", "html", "-o", "page.html").code == 0
     assert "50.00" in Path("page.html").read_text(encoding="utf-8")
-    assert call("db", "export", "exported").code == 0
-    Path("dropbench.db").unlink()
-    assert call("db", "import", "exported").code == 0
+    Path("dropbench.db").rename("other.db")
+    assert call("db", "import", "other.db").code == 0
     assert values(call, TABLE, "--data", "trec", "--seeds", "2") == (10, "")
     assert "trec" in call("results", TABLE).out
     assert call("compare", "regularizer=none", "regularizer=dropattention-c").code == 0

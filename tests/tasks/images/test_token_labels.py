@@ -170,30 +170,6 @@ def test_an_invalid_recipe_is_refused_before_a_trial_is_queued(fields: dict[str,
     assert "\n" not in str(caught.value)
 
 
-def test_the_value_none_is_the_same_recipe_as_the_default() -> None:
-    recipes = [trial().recipe, trial(token_labels="none").recipe]
-    assert recipes[0] == recipes[1]
-
-
-@pytest.mark.parametrize(
-    ("model", "data", "labels"),
-    [
-        ("volo-d1", "imagenet", "maps"),
-        ("volo-d2", "imagenet", "maps"),
-        ("volo-d3", "cifar100", "image"),
-        ("volo-d2", "tiny-imagenet", "image"),
-        ("t2t-vit-14", "imagenet", None),
-    ],
-)
-def test_only_the_published_recipe_of_volo_has_token_labels(model: str, data: str, labels: str | None) -> None:
-    for preset, expected in (("paper", labels), ("mini", None)):
-        request = TrialRequest(task="image-classification", data=data, model=model, preset=preset)
-        resolved = ImageClassification.resolved(request)
-        assert resolved is not None
-        assert resolved.recipe.get("token_labels") == expected
-        assert resolved.recipe.get("token_weight") == (0.5 if expected else None)
-
-
 def test_the_token_grid_is_that_of_self_attention() -> None:
     model = adapters.vision.volo.build_volo("volo-d1", {"layers": "1,1"}, image_size=(32, 48), channels=3, classes=5)
     assert model.token_grid == (8, 12)

@@ -12,7 +12,6 @@ from harness.attention import dispatch
 from harness.attention.backends import backend
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.c_library import load_function
-from harness.attention.kernels.cpu_masks import BUFFERS
 from harness.attention.reference.sdpa import attention_weights
 from harness.attention.reference.units import Rescale
 from tests.covering import each_pair
@@ -25,11 +24,6 @@ DROPS_AND_RESCALES = [
 ]
 
 pytestmark = needs_compiler
-
-
-@pytest.fixture(autouse=True)
-def always_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "MIN_FUSED_PAIRS", 0)
 
 
 @pytest.fixture(params=["one block", "blocks"])
@@ -86,13 +80,13 @@ def test_memory_is_not_quadratic_in_the_tokens(rescale: Rescale, monkeypatch: py
     """4,096 tokens of two heads: a mask would take 128 MiB."""
     case = Case(Drop("element", seqlen_k=4096), rescale, seqlen_q=4096, batch_heads=(1, 2))
     sizes: list[int] = []
-    take = BUFFERS.take
+    scratch = cpu_fused._scratch
 
-    def recording_take(numel: int) -> Tensor:
+    def recording_scratch(numel: int) -> Tensor:
         sizes.append(numel)
-        return take(numel)
+        return scratch(numel)
 
-    monkeypatch.setattr(BUFFERS, "take", recording_take)
+    monkeypatch.setattr(cpu_fused, "_scratch", recording_scratch)
     case.run("cpu")
     assert 0 < max(sizes) <= torch.get_num_threads() * 2**18
 
@@ -125,6 +119,14 @@ def test_half_precision_matches_eager(rescale: Rescale, dtype: torch.dtype) -> N
     Case(DROPS[0], rescale, "additive", dtype=dtype).assert_matches_eager("cpu", 2e-2)
 
 
+def test_values_of_another_head_dimension_match_eager() -> None:
+    case = Case(DROPS[0], "renormalize", "rows")
+    with torch.no_grad():
+        case.v = case.v[..., :8].requires_grad_()
+    case.d_out = case.d_out[..., :8]
+    case.assert_matches_eager("cpu")
+
+
 def test_expanded_inputs_match_eager() -> None:
     """Rows that share memory, and gradients that are all one number."""
     case = Case(DROPS[0], "inverse")
@@ -144,9 +146,7 @@ def test_the_blas_of_scipy_matches_eager(rescale: Rescale, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("mask_type", ["none", "padding", "rows"])
-@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
-@pytest.mark.parametrize("top", [1, 5, 64, 100])
+@each_pair(mask_type=["none", "padding", "rows"], causal=[False, True], top=[1, 5, 64, 100])
 def test_the_largest_logits_become_0_as_in_eager(top: int, causal: bool, mask_type: str) -> None:
     """Rows with fewer allowed keys than `top` included."""
     case = Case(Drop("element"), "renormalize", mask_type, causal=causal, top=top)

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.libraries.timm_models import build_vit
-from adapters.text.text_transformer import build_text_transformer
 from harness.errors import InputError
 from harness.models.mask_recorder import mask_statistics, mean_statistics
 from harness.models.regularize import bind, sites
@@ -132,23 +130,6 @@ def test_statistics_of_a_model_in_training_and_in_evaluation() -> None:
     assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12
     model(tokens())
     assert next(iter(counted.values())).elements == 2 * 2 * CONTEXT * 12  # it is over
-
-
-def test_vision_and_text_encoders_take_it_on_their_attention() -> None:
-    image = build_vit("vit-digits", {}, image_size=(8, 8), channels=1, classes=10)
-    report = bind(image, "learned-dropout", where="attention", shift_init=1.0)
-    assert [site.width for site in report.bound] == [64] * 4
-    assert image(torch.randn(2, 1, 8, 8)).isfinite().all()
-    assert penalty(image, 0) is not None
-    text = build_text_transformer("text-transformer", {"dropout": 0.0}, vocabulary=20, classes=3, max_length=9)
-    words = torch.randint(1, 20, (2, 5))
-    padded = torch.cat([words, torch.zeros(2, 4, dtype=torch.long)], dim=1)
-    for where in ("attention", "feed-forward"):
-        assert len(bind(text, "learned-dropout", where=where, shift_init=1.5).bound) == 2
-        text.eval()
-        torch.testing.assert_close(text(words), text(padded))  # padding is never seen by a mask either
-    with pytest.raises(InputError, match="fits none of the"):
-        bind(image, "learned-dropout", where="attention", heads=3)
 
 
 def test_a_cache_of_keys_is_refused() -> None:
