@@ -33,4 +33,4 @@ def pairwise(*values: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 def each_pair(**values: Sequence[Any]) -> pytest.MarkDecorator:
     """Parametrize a test, by the names of its parameters, so that every two values of two parameters meet."""
-    return pytest.mark.parametrize(tuple(values), pairwise(*values.values()), ids=lambda value: str(value))
+    return pytest.mark.parametrize(tuple(values), pairwise(*values.values()), ids=str)
