@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dropbench.api import trial as trial
     from harness.analysis import ANALYSES as ANALYSES
     from harness.analysis import Findings as Findings
+    from harness.attention.call import Call as Call
     from harness.errors import InputError as InputError
     from harness.models.attention import attend as attend
     from harness.models.catalog import MODELS as MODELS
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "dropbench.api": ("results", "run", "trial"),
     "harness.analysis": ("ANALYSES", "Findings"),
+    "harness.attention.call": ("Call",),
     "harness.errors": ("InputError",),
     "harness.models.attention": ("attend",),
     "harness.models.catalog": ("MODELS",),

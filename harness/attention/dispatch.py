@@ -12,43 +12,37 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from harness.attention.backends import select_backend
+from harness.attention.call import Call
 from harness.attention.gathered import gathered_attention, should_gather
 from harness.attention.kernels.cpu_fused import FusedAttention
 from harness.attention.kernels.triton_launch import TritonAttention, saved_bits_shape
 from harness.attention.reference import eager
 from harness.attention.reference.drop_masks import SPEC_SCHEMA, DropSpec, drop_mask, drop_nothing, unpack_spec
-from harness.attention.reference.sdpa import autocast, is_autocast_enabled, with_causal
+from harness.attention.reference.sdpa import autocast, is_autocast_enabled
 from harness.attention.reference.units import Rescale
 
 
-def drop_attention(
-    q: Tensor, k: Tensor, v: Tensor, spec: DropSpec, rescale: Rescale, ratio: float, *, mask: Tensor | None = None,
-    causal: bool = False, scale: float | None = None, top: int = 0,
-) -> Tensor:  # fmt: skip
+def drop_attention(call: Call, spec: DropSpec, rescale: Rescale, ratio: float, *, top: int = 0) -> Tensor:
     """Return attention to the kept keys; `harness.regularizers.drop.AttentionDrop` documents the rescaling modes.
 
     Args:
-        q: queries (B, H, T, d).
-        k: keys (B, H, S, d).
-        v: values (B, H, S, e).
+        call: the call.
         spec: what is dropped.
         rescale: rescaling mode of a row.
         ratio: drop ratio; `inverse` divides by 1 − ratio.
-        mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S).
-        causal: query i attends to keys 0 … i only, in addition to `mask`.
-        scale: factor of the logits; None: d^-1/2.
         top: above 0: of the keys that `spec` drops, only those with one of the `top` largest logits of their row are
             dropped, and their logits become 0; nothing is rescaled.
 
     Returns:
         (B, H, T, e).
     """
-    q, k, v = autocast(q, k, v)
-    batch, heads, seqlen_q, seqlen_k = *q.shape[:-1], k.shape[-2]
+    q, k, v = autocast(call.q, call.k, call.v)
+    mask, causal, scale = call.mask, call.causal, call.scale
     backend = select_backend(q, k, v, spec, rescale, mask, top)
     if backend == "eager":
-        merged = with_causal(mask, seqlen_q, seqlen_k, q.device) if causal else mask
-        keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, seqlen_k), q.device)
+        merged = call.with_merged_mask().mask
+        batch, heads, seqlen_q, _ = q.shape
+        keep_mask = ~drop_mask(spec, (batch, heads, seqlen_q, k.shape[-2]), q.device)
         if top:
             return eager.zero_top_attention(q, k, v, keep_mask, top, mask=merged, scale=scale)
         return eager.drop_attention(q, k, v, keep_mask, rescale, ratio, mask=merged, scale=scale)
@@ -61,18 +55,16 @@ def drop_attention(
     return out
 
 
-def attention_and_entropy(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool, scale: float | None
-) -> tuple[Tensor, Tensor] | None:
+def attention_and_entropy(call: Call) -> tuple[Tensor, Tensor] | None:
     """Return plain attention (B, H, T, e) and the entropy of its rows in nats (B, H, T), without stored weights.
 
     With the mean logit μ of a row under its weights, which is the query times the weighted mean of the keys, the
     entropy is lse − μ. Its gradient by the logit s of a weight w is −w · (s − μ): that of −μ alone if only w depends on
     s. Hence attention with the keys as further values computes both.
 
-    None if the fused kernel on CPUs does not support the call; arguments as in `drop_attention`.
+    None if the fused kernel on CPUs does not support the call.
     """
-    nothing = drop_nothing()
+    nothing, q, k, v, mask, causal, scale = drop_nothing(), call.q, call.k, call.v, call.mask, call.causal, call.scale
     if q.dtype != torch.float32 or is_autocast_enabled(q.device.type):
         return None
     if mask is not None and mask.dtype != torch.bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -16,6 +16,7 @@ from harness.validation import FiniteModel
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from harness.attention.call import Call
     from harness.regularizers.passes import Passes
 
 AttentionKind = Literal["encoder-self", "decoder-self", "cross", "class", "outlook", "token"]
@@ -243,24 +244,18 @@ class Regularizer(FiniteModel, ABC):
         return None
 
     @abstractmethod
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
+    def attend(self, call: Call, site: Site) -> Tensor:
         """Compute attention in training.
 
         Args:
-            q: queries (B, H, T, d).
-            k: keys (B, H, S, d).
-            v: values (B, H, S, e).
+            call: queries, keys, values and the mask, which includes causality.
             site: the site, with its `ratio`.
-            mask: boolean (True: may attend) or additive, broadcastable to (B, H, T, S); it includes causality.
-            scale: factor of the logits; None: d^-1/2.
 
         Returns:
             (B, H, T, e).
         """
 
-    def expected_weights(self, q: Tensor, k: Tensor, site: Site, *, mask: Tensor | None, scale: float | None) -> Tensor:
+    def expected_weights(self, call: Call, site: Site) -> Tensor:
         """Return the mean of the regularized attention weights over `site.mc_samples` samples (DropKey, Section 3.2).
 
         Monte Carlo evaluation attends with it. By default `attend` is called once per sample with unit vectors
@@ -269,16 +264,15 @@ class Regularizer(FiniteModel, ABC):
         """
         import torch
 
-        unit = torch.eye(k.shape[-2], dtype=q.dtype, device=q.device).expand(*k.shape[:-1], -1)
-        samples = (self.attend(q, k, unit, site, mask=mask, scale=scale) for _ in range(site.mc_samples))
-        return sum(samples, start=torch.zeros((), dtype=q.dtype, device=q.device)) / site.mc_samples
+        dtype, device = call.q.dtype, call.q.device
+        unit = torch.eye(call.k.shape[-2], dtype=dtype, device=device).expand(*call.k.shape[:-1], -1)
+        samples = (self.attend(replace(call, v=unit), site) for _ in range(site.mc_samples))
+        return sum(samples, start=torch.zeros((), dtype=dtype, device=device)) / site.mc_samples
 
-    def attend_fused(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, causal: bool, scale: float | None
-    ) -> Tensor | None:
+    def attend_fused(self, call: Call, site: Site) -> Tensor | None:
         """Compute `attend` by faster kernels: with the same random numbers the same function. It is called first.
 
-        Arguments and result as in `attend`, except that the mask contains no causality: if `causal`, query i attends
-        to keys 0 … i only, in addition. Return None, without having drawn random numbers, to have `attend` called.
+        Arguments and result as in `attend`, except that the mask contains no causality: `call.causal` may be set.
+        Return None, without having drawn random numbers, to have `attend` called.
         """
         return None

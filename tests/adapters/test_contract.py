@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from dropbench import REGULARIZERS, InputError, Regularizer, Site, unregularize
+from harness.attention.call import Call
 from harness.models.adapter import ADAPTERS
 from harness.models.regularize import ATTENTION_KINDS, bind, find_patches, watch
 from harness.regularizers.drop import AttentionDrop
@@ -40,10 +41,8 @@ class Negated(Regularizer):
 
     ratio: ClassVar[None] = None
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, site: Site, *, mask: Tensor | None, scale: float | None
-    ) -> Tensor:
-        return scaled_dot_product_attention(q, k, -v, attn_mask=mask, scale=scale)
+    def attend(self, call: Call, site: Site) -> Tensor:
+        return scaled_dot_product_attention(call.q, call.k, -call.v, attn_mask=call.mask, scale=call.scale)
 
 
 def dropping() -> Iterator[tuple[str, Regularizer]]:

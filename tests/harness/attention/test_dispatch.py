@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.attention import dispatch
+from harness.attention.call import Call
 from harness.attention.reference.units import Rescale
 from tests.harness.attention.attention_case import DROPS, LONG_COLUMNS, Case, Drop, needs_compiler
 
@@ -28,7 +29,7 @@ def test_compiles_to_one_graph(drop: Drop, rescale: Rescale) -> None:
     case = Case(drop, rescale, seqlen_q=600, batch_heads=(2, 2))
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return dispatch.drop_attention(q, k, v, case.spec, rescale, 0.4) * 2
+        return dispatch.drop_attention(Call(q, k, v), case.spec, rescale, 0.4) * 2
 
     expected = call(case.q, case.k, case.v)
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
@@ -72,7 +73,7 @@ def test_dispatch_modes_see_the_operations_and_change_no_bit(rescale: Rescale) -
     for mode in (Seen(names), nullcontext()):
         case = Case(DROPS[0], rescale, "rows", seqlen_q=200)
         with mode:
-            out = dispatch.drop_attention(case.q, case.k, case.v, case.spec, rescale, 0.4, mask=case.mask)
+            out = dispatch.drop_attention(Call(case.q, case.k, case.v, case.mask), case.spec, rescale, 0.4)
             results.append([out, *torch.autograd.grad(out, (case.q, case.k, case.v), case.d_out)])
     assert {"dropbench::drop_attention", "dropbench::drop_attention_backward"} <= names
     assert all(map(torch.equal, *results))
@@ -80,7 +81,7 @@ def test_dispatch_modes_see_the_operations_and_change_no_bit(rescale: Rescale) -
 
 def test_second_derivatives_are_refused() -> None:
     case = Case(DROPS[0], "renormalize", seqlen_q=200)
-    out = dispatch.drop_attention(case.q, case.k, case.v, case.spec, "renormalize", 0.4)
+    out = dispatch.drop_attention(Call(case.q, case.k, case.v), case.spec, "renormalize", 0.4)
     (gradient,) = torch.autograd.grad(out.square().sum(), case.q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.square().sum().backward()

@@ -11,6 +11,7 @@ from hypothesis import given
 from pydantic import Field
 from torch import Tensor
 
+from harness.attention.call import Call
 from harness.attention.reference.units import Rescale, Unit
 from harness.errors import InputError
 from harness.regularizers import REGULARIZERS
@@ -183,7 +184,7 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
 
     q = torch.zeros(1, 1, 2, 4)
     with pytest.raises(InputError, match=f"Numbers.sample_drop_mask: expected a boolean drop mask, got {dtype}"):
-        Numbers().attend(q, q, q, Site("a", "cross", 0, 1, heads=1), mask=None, scale=None)
+        Numbers().attend(Call(q, q, q), Site("a", "cross", 0, 1, heads=1))
 
 
 @pytest.mark.parametrize("layer", [-1, 2])

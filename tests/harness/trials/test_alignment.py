@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from harness.attention.call import Call
 from harness.errors import InputError, Interrupted
 from harness.models.catalog import MODELS
 from harness.models.regularize import bind, sites
@@ -158,9 +159,9 @@ def test_nothing_is_dropped_in_the_second_phase(tmp_path: Path, monkeypatch: pyt
     calls: list[str] = []
     inner = UnitDrop.attend_fused
 
-    def noted(drop: UnitDrop, q: Tensor, k: Tensor, v: Tensor, site: Site, **rest: Any) -> Tensor | None:
+    def noted(drop: UnitDrop, call: Call, site: Site) -> Tensor | None:
         calls.append(site.name)
-        return inner(drop, q, k, v, site, **rest)
+        return inner(drop, call, site)
 
     monkeypatch.setattr(UnitDrop, "attend_fused", noted)
     trial = make("finetune")

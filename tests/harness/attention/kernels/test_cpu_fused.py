@@ -10,6 +10,7 @@ from torch import Tensor
 
 from harness.attention import dispatch
 from harness.attention.backends import backend
+from harness.attention.call import Call
 from harness.attention.kernels import cpu_fused
 from harness.attention.kernels.c_library import load_function
 from harness.attention.reference.sdpa import attention_weights
@@ -179,7 +180,7 @@ def test_additive_masks_and_too_many_keys_leave_the_largest_logits_to_eager(monk
 def test_entropy_equals_that_of_the_weights(causal: bool, mask_type: str) -> None:
     case = Case(DROPS[0], "renormalize", mask_type, causal=causal)
     leaves = case.q, case.k, case.v
-    observed = dispatch.attention_and_entropy(*leaves, mask=case.mask, causal=causal, scale=None)
+    observed = dispatch.attention_and_entropy(Call(*leaves, case.mask, causal))
     assert observed is not None
     weights = attention_weights(case.q, case.k, mask=case.mask, causal=causal)
     expected = weights @ case.v, torch.special.entr(weights.clamp_min(1e-30)).sum(dim=-1)
@@ -194,8 +195,8 @@ def test_entropy_equals_that_of_the_weights(causal: bool, mask_type: str) -> Non
 def test_entropy_of_other_calls_is_left_to_the_caller() -> None:
     case, additive = Case(DROPS[0], "renormalize"), Case(DROPS[0], "renormalize", "additive").mask
     leaves = case.q, case.k, case.v
-    assert dispatch.attention_and_entropy(*leaves, mask=additive, causal=False, scale=None) is None
-    double = (tensor.double() for tensor in leaves)
-    assert dispatch.attention_and_entropy(*double, mask=None, causal=False, scale=None) is None
+    assert dispatch.attention_and_entropy(Call(*leaves, additive)) is None
+    q, k, v = (tensor.double() for tensor in leaves)
+    assert dispatch.attention_and_entropy(Call(q, k, v)) is None
     with backend("eager"):
-        assert dispatch.attention_and_entropy(*leaves, mask=None, causal=False, scale=None) is None
+        assert dispatch.attention_and_entropy(Call(*leaves)) is None
