@@ -136,7 +136,7 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="OLD NEW",
-            help="Filters in quotes, trials, or databases s, each with a filter; with --rank: FILTER",
+            help="Filters in quotes, trials, or databases, each with a filter; with --rank: FILTER",
             autocompletion=_complete_side,
         ),
     ] = None,
