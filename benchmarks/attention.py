@@ -1,4 +1,4 @@
-"""A regularized attention layer, forward and backward, against plain SDPA and common dropout implementations.
+"""Measure regularized attention, forward and backward, against plain SDPA and common dropout implementations.
 
 ``python -m benchmarks.attention`` prints our rows on this CPU as JSON.
 """
@@ -183,7 +183,7 @@ def ours(name: str, grid: Grid | None = None, params: dict[str, object] | None =
 
 
 def peers() -> dict[str, Call]:
-    """Return the alternatives: DropKey in torch operations, torch's dropout, the paper's algorithm, and libraries."""
+    """Return the alternatives: DropKey in torch operations, torch's dropout, and the paper's algorithm."""
     plain = ours("dropkey")
 
     def eager(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -194,28 +194,7 @@ def peers() -> dict[str, Call]:
         "dropkey by torch's operations": eager,
         "SDPA with dropout_p": lambda q, k, v: scaled_dot_product_attention(q, k, v, dropout_p=RATIO),
         "DropKey, Algorithm 1": algorithm_1,
-        **x_transformers(),
     }
-
-
-def x_transformers() -> dict[str, Call]:
-    """Return x-transformers' attention with its dropout, if installed."""
-    try:
-        from x_transformers.attend import Attend
-    except ImportError:
-        print("Skipped x-transformers: not installed. Run `pip install x-transformers`.", file=sys.stderr)
-        return {}
-
-    def variant(flash: bool) -> Call:
-        attend_module = Attend(dropout=RATIO, flash=flash).train()
-
-        def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            out: Tensor = attend_module(q, k, v)[0]
-            return out
-
-        return call
-
-    return {"x-transformers with dropout": variant(False), "x-transformers with dropout, flash": variant(True)}
 
 
 def algorithm_1(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Measuring two things in turns, so that a drifting machine slows both alike."""
+"""Measure two sides alternately, so that a drifting machine slows both equally."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Measurement:
     Attributes:
         name: what was measured.
         against: the peer.
-        ratio: ours over the peer's; of times the median, pair by pair. Below 1 ours is faster, or smaller.
-        limit: the ratio that it is judged by; None where there is none.
-        ours: what was measured, in `unit`; of times the median.
-        peer: the same of the peer.
+        ratio: ours over the peer's. For times, the median over pairs of calls. Below 1, ours is faster or smaller.
+        limit: the largest acceptable ratio; None: it is only reported.
+        ours: what was measured, in `unit`. For times, the median.
+        peer: the same for the peer.
         unit: of `ours` and `peer`.
         detail: how it was run.
     """
@@ -48,13 +48,13 @@ def compare(
     rounds: int,
     detail: Mapping[str, Any] | None = None,
 ) -> Measurement:
-    """Call both in turns, once to warm up and then `rounds` times."""
+    """Call both alternately, once to warm up and then `rounds` times."""
     mine, theirs = interleave((ours, peer), rounds)
     return measurement(name, mine, against, theirs, limit=limit, detail=detail)
 
 
 def interleave(calls: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
-    """Call all in turns, once to warm up and then `rounds` times; return the seconds of each."""
+    """Call all alternately, once to warm up and then `rounds` times; return the seconds of each."""
     times: list[list[float]] = [[] for _ in calls]
     for turn in range(rounds + 1):
         for kept, call in zip(times, calls, strict=True):
@@ -82,8 +82,25 @@ def measurement(
     )
 
 
+def repeat_within(name: str, limit_s: float, call: Callable[[], object], rounds: int = 5) -> Measurement:
+    """Measure the median seconds of some calls against a limit."""
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return within(name, limit_s, seconds)
+
+
+def within(name: str, limit_s: float, seconds: Sequence[float]) -> Measurement:
+    """Compare the median of measured seconds with a limit, which takes the place of a peer."""
+    taken = statistics.median(seconds)
+    sides = round(1000 * taken, 1), round(1000 * limit_s, 1)
+    return Measurement(name, f"{limit_s:g} s", round(taken / limit_s, 3), 1.0, *sides, detail={"rounds": len(seconds)})
+
+
 def process(*command: str) -> Callable[[], None]:
-    """A whole process, its output thrown away."""
+    """Return a function that runs a command as a process, without its output."""
 
     def run() -> None:
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
@@ -92,9 +109,9 @@ def process(*command: str) -> Callable[[], None]:
 
 
 class InProcess:
-    """A function that runs in a process of its own, which waits between its calls.
+    """Call a function in a process of its own, which waits between the calls.
 
-    So what a side sets for its whole process, such as how memory is allocated, does not reach the other side.
+    What a side sets for its process, such as how memory is allocated, does not reach the other side.
 
     Args:
         module: passes the function to `serve` when it is run as a program with `arguments`.
@@ -129,7 +146,7 @@ class InProcess:
 
 
 def serve(run: Callable[[], object], replies: int) -> None:
-    """Call a function whenever a line comes from `InProcess`; it is answered on the file descriptor `replies`."""
+    """Call a function for each line from `InProcess`, and answer each on the file descriptor `replies`."""
     os.write(replies, b"\n")
     for _ in sys.stdin:
         run()

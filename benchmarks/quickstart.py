@@ -1,4 +1,4 @@
-"""`make bench` in a fresh clone of the last commit: its parts, against fixed limits."""
+"""Measure `make bench` in a fresh clone of the last commit, and its parts, against fixed limits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.database.queue import judged
-from benchmarks.measure import Measurement
+from benchmarks.measure import Measurement, within
 
 ROOT = Path(__file__).parents[1]
 PARTS = {
@@ -26,7 +25,7 @@ HELD = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 
 def quickstart() -> list[Measurement]:
-    """Held at AVX2, in an environment without `DROPBENCH_…` variables."""
+    """Run `make bench` once, held at AVX2 and without the variables `DROPBENCH_…`."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("DROPBENCH_")}
     environment = {**own, **HELD}
     with TemporaryDirectory() as folder:
@@ -48,9 +47,9 @@ def quickstart() -> list[Measurement]:
         if part != "training"
     )
     return [
-        judged("make bench, AVX2", [whole], LIMIT_S),
-        judged("its set-up, AVX2", [set_up], SET_UP_LIMIT_S),
-        judged("its training, AVX2", [seconds["training"]], TRAINING_LIMIT_S),
+        within("make bench, AVX2", LIMIT_S, [whole]),
+        within("its set-up, AVX2", SET_UP_LIMIT_S, [set_up]),
+        within("its training, AVX2", TRAINING_LIMIT_S, [seconds["training"]]),
         *shares,
     ]
 

@@ -31,12 +31,12 @@ from db.schema.connection import reading
 from db.schema.reference import Details
 from db.store.rows import attempts_of
 from db.store.store import Store
+from docs.reference.holes import MIN_SEEDS, SUITES, tables
 from harness.errors import InputError, UnsuitableError, count_of
 from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.suite import load_suite
 from harness.trials.task import TASKS, spec_of
-from jobs.reference.holes import MIN_SEEDS, SUITES, tables
 
 INTRODUCTION = """# Leaderboard
 
@@ -69,7 +69,7 @@ The first command trains only what the reference lacks: all seeds of the new row
 ```
 git checkout COMMIT
 dropbench run SUITE --preset PRESET --seeds N
-python -m jobs.reference check --trials 10    # after `pip install .`: python -m dropbench.jobs.reference
+python -m docs.reference check --trials 10    # in a clone
 ```
 
 `dropbench results SUITE --with reference --json` lists configurations. The last command runs random trials of the

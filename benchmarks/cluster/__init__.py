@@ -1,1 +1,1 @@
-"""A campaign on a simulated SLURM cluster of a thousand nodes."""
+"""A benchmark of a campaign on a simulated SLURM cluster."""

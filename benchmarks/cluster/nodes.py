@@ -1,7 +1,7 @@
-"""A simulated SLURM of many nodes, for `benchmarks.cluster`: its programs' answers, and what workers would write.
+"""Simulate a SLURM of many nodes: the answers of its programs, and the files that workers would write.
 
-What a trial takes, and what becomes of it, depends on its id alone. For what its workers do, step by step, there is
-another one, of three nodes, in the tests.
+The duration and fate of a trial depend on its id alone. The tests have another simulation, of three nodes, whose
+workers act step by step.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from jobs.worker.worker import STARTED_SUFFIX
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES = 8.0
-"""That half of all trials take at most."""
+"""Median duration of a trial."""
 
 JOBS = 10_000
-"""That may be submitted at a time: SLURM's own default of MaxJobCount."""
+"""Largest number of submitted jobs: SLURM's default of MaxJobCount."""
 
 KNOWN_FOR = 300.0
-"""Seconds that squeue lists a job that has ended."""
+"""Seconds for which squeue lists a job after its end."""
 
 FAULTS = {"out_of_memory": 0.004, "killed": 0.002, "failed": 0.0005, "node": 0.0002, "preempted": 0.01}
 """Fates of an attempt and their probabilities."""
@@ -49,7 +49,7 @@ class Run:
 
 @dataclass
 class Element:
-    """A job of an array, and the trials that it has still to run."""
+    """A job of an array, with the trials that it still has to run."""
 
     array: Array
     index: int
@@ -75,13 +75,13 @@ class Array:
 
 
 class Cluster:
-    """SLURM's programs, and what runs meanwhile.
+    """SLURM's programs, and the jobs that run meanwhile.
 
     Attributes:
-        clock: seconds since its start.
+        clock: virtual seconds since the start.
         attempts: of the trials that have begun and not succeeded.
-        calls: how often each program was called.
-        faults: what befell attempts.
+        calls: by program.
+        faults: of attempts, by kind.
     """
 
     def __init__(self, runs: Path, nodes: int) -> None:
@@ -126,7 +126,7 @@ class Cluster:
             self._begin(element)
 
     def _begin(self, element: Element) -> None:
-        """The next trial of a job, as a worker begins with it."""
+        """Begin the next trial of a job, as a worker does."""
         while element.left and Path(f"{self.runs}/{element.left[0]}/result.json").exists():
             element.left.popleft()
         if not element.left:
@@ -157,10 +157,10 @@ class Cluster:
         heapq.heappush(self.events, (self.clock + seconds, self.count, element, trial, fate))
 
     def _happen(self, element: Element, trial: str, fate: str) -> None:
-        """An attempt's end."""
+        """End an attempt."""
         if fate != "succeeded":
             self.faults[fate] += 1
-        if fate in ("killed", "node"):  # without a word
+        if fate in ("killed", "node"):  # the worker reports nothing
             if fate == "node":
                 self._end(element, "NODE_FAIL", again=True)
             else:
@@ -243,7 +243,7 @@ class Cluster:
 
 
 def _write(file: str, content: object = None) -> None:
-    """As a worker on a node does; the disk is the nodes', so it is not waited for."""
+    """Write a file as a worker on a node does, without waiting for the disk, which is the nodes'."""
     with open(file, "wb", buffering=0) as written:
         if content is not None:
             written.write(json.dumps(content).encode())

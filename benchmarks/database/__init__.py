@@ -1,1 +1,1 @@
-"""The queue, the database and reports at scale, against other stores and fixed limits."""
+"""Benchmarks of the queue, the database and reports at scale, against fixed limits."""

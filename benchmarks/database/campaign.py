@@ -1,4 +1,4 @@
-"""Trials, run directories and metric values of a simulated campaign: the load of the benchmarks."""
+"""Create trials, run directories and metric values of a simulated campaign."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.trials.trial import DataRef, Trial
 
 SEEDS = 5
 CURVE = range(0, 400, 100)
-"""Steps of the two curves of a trial; with its two final values they are ten rows."""
+"""Steps of the two curves of a trial, which has ten metric rows with its two final values."""
 
 RECIPE = {
     "epochs": 20, "batch_size": 128, "eval_every": 100, "optimizer": "adamw", "lr": 0.001, "weight_decay": 0.05,
@@ -32,7 +32,7 @@ REGULARIZERS = ("dropout", "dropkey", "dropkey-block", "dropattention-c", "dropa
 
 
 def trials(count: int) -> Iterator[Trial]:
-    """Data × regularizers × ratios × windows × learning rates, `SEEDS` of each; their ids are not yet worked out."""
+    """Yield data × regularizers × ratios × windows × learning rates, `SEEDS` of each; ids are not yet computed."""
     for config in range(-(-count // SEEDS)):
         rest, data = divmod(config, 3)
         rest, regularizer = divmod(rest, len(REGULARIZERS))
@@ -54,7 +54,7 @@ def trials(count: int) -> Iterator[Trial]:
 
 
 def activate(store: Store, settings: Settings, ids: Sequence[str]) -> None:
-    """Hand trials to a job, and make the run directories that its workers would be writing to."""
+    """Assign trials to a job, and create the run directories that its workers would write to."""
     submission = SubmissionRow("a" * 32, "local", str(settings.runs / "job"), socket.gethostname(), os.getpid())
     store.intend(ids, submission)
     store.submitted(submission.id, "1")
@@ -64,7 +64,7 @@ def activate(store: Store, settings: Settings, ids: Sequence[str]) -> None:
 
 
 def finish(store: Store) -> int:
-    """Give each trial its metric rows, as many inserts as that takes, and let all end that wait; returns the rows."""
+    """Insert the metric rows of all trials, and end those that are queued; return the number of rows."""
     rng = random.Random(0)
 
     def rows(trials: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, int, float, str | None]]:
@@ -77,12 +77,12 @@ def finish(store: Store) -> int:
             for step in CURVE:
                 yield id, "train/loss", step, 2 - step / 400, None
 
-    made = 0
+    inserted = 0
     with writing(store.engine) as connection:
         every = connection.exec_driver_sql("SELECT id, config_id FROM trials ORDER BY id").all()
         statement = "INSERT INTO metrics (trial_id, name, step, value, config_id) VALUES (?, ?, ?, ?, ?)"
         for some in chunks(rows((id, config_id) for id, config_id in every), 100_000):
             connection.exec_driver_sql(statement, some)
-            made += len(some)
+            inserted += len(some)
         connection.execute(update(Trials).where(Trials.c.state == "queued").values(state="succeeded"))
-    return made
+    return inserted

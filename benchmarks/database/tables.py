@@ -1,4 +1,4 @@
-"""Tables and pages from a database of 100,000 trials and a million metric rows, against fixed limits.
+"""Measure tables and pages of a database of 100,000 trials and a million metric rows against fixed limits.
 
 ``DROPBENCH_BENCHMARK_TABLES=5000`` makes it smaller.
 """
@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from benchmarks.database import campaign
-from benchmarks.database.queue import repeated
-from benchmarks.measure import Measurement, process
+from benchmarks.measure import Measurement, process, repeat_within
 from db.queries.compare import compare, read_sides
 from db.queries.rank import rank
 from db.queries.results import results
@@ -35,14 +34,14 @@ ROWS, COLUMNS, SEEDS = 100, ("trec", "mr", "subj"), 20
 
 
 def tables() -> list[Measurement]:
-    """In a temporary folder."""
+    """Measure in a temporary folder."""
     count = int(os.environ.get("DROPBENCH_BENCHMARK_TABLES", TRIALS))
     with TemporaryDirectory() as folder:
         return [*at_scale(Path(folder), count)]
 
 
 def at_scale(folder: Path, count: int) -> Iterator[Measurement]:
-    """One database, with two published suites, a large one, and trials of a campaign to make up the number."""
+    """Measure a database of two published suites, a large one, and for the rest of `count` trials of a campaign."""
     settings = Settings(runs=folder / "runs", database=f"sqlite:///{folder}/tables.db")
     settings.runs.mkdir()
     large = load_suite(str(large_suite(folder)))
@@ -58,19 +57,19 @@ def at_scale(folder: Path, count: int) -> Iterator[Measurement]:
         of = f"{sum(store.counts().values()):,} trials, {rows:,} metric rows"
         for suite in suites:
             yield from of_suite(suite, choices[suite.name], settings, store, of)
-        yield repeated(f"results --group-by regularizer,data; {of}", TABLE_SECONDS,
-                       lambda: results(store, group_by=["regularizer", "data"]))  # fmt: skip
-        yield repeated(f"compare dropout with dropkey on TREC; {of}", TABLE_SECONDS, lambda: compared(store))
-        yield repeated(f"rank; {of}", TABLE_SECONDS, lambda: rank(store))
+        yield repeat_within(f"results --group-by regularizer,data; {of}", TABLE_SECONDS,
+                            lambda: results(store, group_by=["regularizer", "data"]))  # fmt: skip
+        yield repeat_within(f"compare dropout with dropkey on TREC; {of}", TABLE_SECONDS, lambda: compared(store))
+        yield repeat_within(f"rank; {of}", TABLE_SECONDS, lambda: rank(store))
     places = f"DROPBENCH_DB={settings.database}", f"DROPBENCH_RUNS={settings.runs}"
     command: tuple[str, ...] = "env", *places, sys.executable, "-m", "harness.cli.main", "report", "quickstart"
-    yield repeated("dropbench report quickstart, the whole process", TABLE_SECONDS, process(*command))
+    yield repeat_within("dropbench report quickstart, the whole process", TABLE_SECONDS, process(*command))
     command = *command, "--format", "html"
-    yield repeated("dropbench report quickstart --format html, the whole process", PAGE_SECONDS, process(*command))
+    yield repeat_within("dropbench report quickstart --format html, the whole process", PAGE_SECONDS, process(*command))
 
 
 def of_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Store, of: str) -> Iterator[Measurement]:
-    """Its table as `dropbench report` prints it, and its page; the page's size beside its time."""
+    """Measure a suite's table as `dropbench report` prints it, its page, and the size of that page."""
 
     def table() -> str:
         return documents.as_markdown(build_view(suite, resolve_cells(suite, choice, settings, store), store, settings))
@@ -82,8 +81,8 @@ def of_suite(suite: Suite, choice: SuiteOptions, settings: Settings, store: Stor
     trials = sum(len(one.trials) for one in resolve_cells(suite, choice, settings, store))
     called = suite.name.removeprefix(f"{settings.runs.parent}/")
     name = f"{called} ({trials:,} trials)"
-    yield repeated(f"report {name}; {of}", TABLE_SECONDS, table)
-    yield repeated(f"report {name} --format html; {of}", PAGE_SECONDS, whole_page)
+    yield repeat_within(f"report {name}; {of}", TABLE_SECONDS, table)
+    yield repeat_within(f"report {name} --format html; {of}", PAGE_SECONDS, whole_page)
     size = len(whole_page().encode())
     ratio = round(size / PAGE_BYTES, 3)
     yield Measurement(f"that page of {called}", "5 MB", ratio, 1.0, size, PAGE_BYTES, "bytes")
@@ -97,7 +96,7 @@ def compared(store: Store) -> object:
 
 
 def large_suite(folder: Path) -> Path:
-    """A suite of `ROWS` rows, ratios and learning rates of a regularizer below a baseline."""
+    """Write a suite of a baseline and `ROWS` − 1 ratios of a regularizer; return its file."""
     trial = {"task": "text-classification", "model": "text-transformer"}
     rows: list[dict[str, object]] = [{"label": "none", "baseline": True, "trial": {"regularizer": "none"}}]
     for number in range(1, ROWS):

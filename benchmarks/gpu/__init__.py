@@ -1,1 +1,1 @@
-"""Budgets of the Triton kernels, from code compiled without a GPU."""
+"""Benchmarks of the Triton kernels: time on a GPU, and instructions, which are counted without one."""

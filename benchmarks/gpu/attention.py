@@ -1,4 +1,4 @@
-"""A regularized attention layer on a GPU, forward and backward in bfloat16, against SDPA's kernels.
+"""Measure regularized attention on a GPU, forward and backward in bfloat16, against SDPA's kernels.
 
 ``python -m benchmarks.gpu.attention`` prints the rows as JSON.
 """

@@ -1,6 +1,6 @@
-"""Instructions per attention weight of the Triton kernels, counted in machine code compiled without a GPU.
+"""Count the instructions per attention weight of the Triton kernels, in machine code compiled without a GPU.
 
-``python -m benchmarks.gpu.instructions DESIGN`` prints those of one design, per kernel and class, as JSON.
+``python -m benchmarks.gpu.instructions`` prints them per kernel and class as JSON.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 from collections import Counter
 from importlib.metadata import version
 from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,22 +24,15 @@ from harness.attention.kernels.triton_launch import TritonAttention
 from harness.attention.reference.drop_masks import sample_spec
 
 ROOT = Path(__file__).parents[2]
-DESIGNS = {
-    "stored_bits": "stored bits",
-    "no_bits": "nothing dropped",
-    "eight_bits": "8 random bits per decision in every pass",
-    "bit_planes": "bit planes in every pass",
-}
-PEER_COMMIT = "a329625"
-PEER = f"16 random bits per decision in every pass, commit {PEER_COMMIT}"
-"""The last kernels that drew their decisions in each pass, and looked for rows without a kept key in the first."""
+BUDGETS = {"fwd_kernel": 4.5, "bwd_dq_kernel": 4.5, "bwd_dkdv_kernel": 4.5, "training step": 20.0}
+"""Largest acceptable integer instructions per weight: a fifth above those of Triton 3.9."""
 NOTE = """Instructions of a thread in machine code for compute capability 9.0, per attention weight: bfloat16, head
 dimension 64, 1,024 tokens, unit `element`, `renormalize`, no mask. They depend on the version of Triton. A pass counts
-its loop. A training step of the stored bits also counts the kernels that make and transpose the bits, once, as the
-backward pass reads those of the forward pass; longer inputs make them twice. `nothing dropped` is the floor."""
+its loop. A training step also counts the kernels that make and transpose the bits, once, as the backward pass reads
+those of the forward pass; longer inputs make them twice."""
 PASSES = "fwd_kernel", "bwd_dq_kernel", "bwd_dkdv_kernel"
 MASK_KERNELS = "drop_bits_kernel", "transposed_bits_kernel"
-CAPABILITY, HEAD_DIM, TOKENS, LIMIT = 90, 64, 1024, 0.5
+CAPABILITY, HEAD_DIM, TOKENS = 90, 64, 1024
 UNSPECIALIZED = "seed_lo", "seed_hi", "stream", "threshold", "num_prefix_tokens", "first_bh"
 TYPES = {
     torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32",
@@ -52,11 +43,11 @@ CLASSES = {
     "control": "BRA|BAR|DEPBAR|LDGDEPBAR|EXIT|NOP|MEMBAR|FENCE|WARPSYNC|BSSY|BSYNC|YIELD|CALL|RET",
     "uniform": "U|R2UR|S2UR", "float": "F(?!LO)|H", "integer": "",
 }  # fmt: skip
-"""Class → start of its instructions' names; the first that fits counts, and the rest are integer instructions."""
+"""Class → pattern for the start of its instructions' names. The first match counts; the rest are integer."""
 
 
 class Compiler:
-    """A stand-in for a kernel: a launch compiles the kernel for its arguments."""
+    """Replace a kernel: a launch compiles the kernel for its arguments."""
 
     def __init__(self, kernel: Any, capability: int, compiled: dict[str, tuple[Any, dict[str, Any]]]) -> None:
         self.kernel, self.capability, self.compiled = kernel, capability, compiled
@@ -101,69 +92,40 @@ def compile_kernels(attention: TritonAttention, capability: int) -> dict[str, tu
 
 
 def gpu_instructions() -> list[Measurement]:
-    """Compare designs with the kernels of `PEER_COMMIT`; none without triton or that commit."""
+    """Compare the integer instructions per weight of each kernel, and of a training step, with their budgets."""
     if find_spec("triton") is None:
         print("gpu-instructions: skipped: triton is not installed: `pip install triton`", file=sys.stderr)
         return []
-    with TemporaryDirectory() as peer:
-        archive = ["git", "archive", "--format=tar", PEER_COMMIT, "harness"]
-        done = subprocess.run(archive, capture_output=True, cwd=ROOT, check=False)
-        if done.returncode:
-            print(
-                f"gpu-instructions: skipped: commit {PEER_COMMIT} is not in this clone: `git fetch --unshallow`",
-                file=sys.stderr,
-            )
-            return []
-        with tarfile.open(fileobj=BytesIO(done.stdout)) as files:
-            files.extractall(peer, filter="data")
-        theirs = _count("peer", Path(peer))
-    return [one for design in DESIGNS for one in _compared(design, _count(design, ROOT), theirs)]
-
-
-def _compared(design: str, ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]]) -> list[Measurement]:
-    """Return a design against the peer: each pass, and all kernels of a training step."""
-    found, against = [], f"{PEER}, Triton {version('triton')}"
-    for name, kernels in (*((name, [name]) for name in PASSES), ("training step", list(ours))):
-        mine, peer = (
-            sum(counts[kernel]["integer"] for kernel in kernels if kernel in counts) for counts in (ours, theirs)
+    counts = count_in_process()
+    training_step = sum(classes["integer"] for classes in counts.values())
+    taken = {name: counts[name]["integer"] for name in PASSES} | {"training step": training_step}
+    unit, detail = "integer instructions per weight", {"triton": version("triton"), "classes": counts}
+    return [
+        Measurement(
+            name, f"{budget:g} {unit}", round(taken[name] / budget, 3), 1.0, round(taken[name], 2), budget, unit, detail
         )
-        limit = LIMIT if design == "stored_bits" else None
-        detail = {"ours": {kernel: ours[kernel] for kernel in kernels}}
-        found.append(
-            Measurement(
-                f"{DESIGNS[design]}, {name}", against, round(mine / peer, 3), limit, round(mine, 2), round(peer, 2),
-                "integer instructions per weight", detail,
-            )
-        )  # fmt: skip
-    return found
+        for name, budget in BUDGETS.items()
+    ]
 
 
-def _count(design: str, harness: Path) -> dict[str, dict[str, float]]:
-    """Compile a design with the package `harness` of a folder; return the instructions per kernel and class."""
-    command = [sys.executable, "-m", "benchmarks.gpu.instructions", design]
+def count_in_process() -> dict[str, dict[str, float]]:
+    """Return the instructions per kernel and class, counted in a process of its own, which replaces the kernels."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), env.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "benchmarks.gpu.instructions"]
     with TemporaryDirectory() as cache:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, check=True, cwd=harness, env={**env, "TRITON_CACHE_DIR": cache}
+            command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env={**env, "TRITON_CACHE_DIR": cache}
         )
     counts: dict[str, dict[str, float]] = json.loads(done.stdout)
     return counts
 
 
-def main(design: str) -> None:
-    """Compile one design in a process of its own, as Triton caches what a kernel calls."""
-    from harness.attention.kernels import triton_kernels
-
-    if design in DESIGNS and design != "stored_bits":
-        from benchmarks.gpu import designs
-
-        vars(triton_kernels).update(load_words=designs.counters, unpack_words=getattr(designs, design))
+def main() -> None:
+    """Print the instructions per kernel and class as JSON."""
     q = torch.zeros(1, 2, TOKENS, HEAD_DIM, dtype=torch.bfloat16)
     spec = sample_spec("element", 0.3, 1, TOKENS)
     compiled = compile_kernels(TritonAttention(q, q, q, None, spec, None, causal=False, scale=0.125), CAPABILITY)
-    names = compiled if design == "stored_bits" else PASSES
-    print(json.dumps({name: per_weight(name, *compiled[name]) for name in names}))
+    print(json.dumps({name: per_weight(name, *kernel) for name, kernel in compiled.items()}))
 
 
 def per_weight(name: str, kernel: Any, block: dict[str, Any]) -> dict[str, float]:
@@ -204,4 +166,4 @@ def loops(lines: list[str]) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

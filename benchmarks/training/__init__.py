@@ -1,1 +1,1 @@
-"""Training speed and memory, against other training loops and without a regularizer."""
+"""Benchmarks of training speed and memory, against other training loops and without a regularizer."""

@@ -1,21 +1,17 @@
-"""The engine, all that it does beside training included, against a bare loop and the loops of other libraries.
+"""Measure the engine, with its logs and checkpoints, against a bare loop and the Trainer of transformers.
 
-The same model, regulariser, batches, optimizer and clipping. Ours logs every hundredth of its steps, as the Trainer
-does; the bare loop does not. What a checkpoint takes is measured by itself and added to ours as if one were written
-every half a minute, ten times as often as it is by default; the others write none. timm's loop is in its repository
-alone: ``DROPBENCH_TIMM_TRAIN=/path/to/train.py`` names it. fairseq's is measured in `benchmarks.training.translation`.
+All sides have the same model, regularizer, batches, optimizer, clipping and torch. The engine and the Trainer log every
+hundredth step. The time of a checkpoint is measured separately, and added to the engine's as if one were written every
+half a minute, ten times as often as by default; the others write none. The ratios have no limit.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.measure import Measurement, compare
-from harness.attention.fast_torch import fast_torch
 from harness.runs.run_directory import RunDirectory
 from harness.seeding import derive, seed_all
 from harness.settings import Settings
@@ -37,44 +32,38 @@ from harness.trials.task import TASKS, Task
 from harness.trials.trial import TrialRequest
 
 STEPS, ROUNDS = 20, 20
-"""Short rounds, and many: the median of twenty does not care for what else the machine does now and then."""
+"""Short rounds, and many: the median of twenty ignores what else the machine does at times."""
 
 CHECKPOINT_SECONDS = 30.0
-WHAT: dict[str, dict[str, Any]] = {
+TRIALS: dict[str, dict[str, Any]] = {
     "text Transformer": {"task": "text-classification", "data": "trec-synthetic", "model": "text-transformer"},
     "ViT on digits": {"task": "image-classification", "data": "digits", "model": "vit-digits"},
 }
 
 
 def engine() -> list[Measurement]:
-    """Steps of each by turns; the time of ours over the peer's, so that 1 / 0.97 is 97 % of its steps a second."""
-    return [measured for name, fields in WHAT.items() for measured in beside(name, fields)]
+    """Measure steps of each side alternately, on all tasks."""
+    return [row for title, fields in TRIALS.items() for row in against_peers(title, fields)]
 
 
-def beside(name_of_task: str, fields: dict[str, Any]) -> Iterator[Measurement]:
-    """All peers of one task."""
+def against_peers(title: str, fields: dict[str, Any]) -> Iterator[Measurement]:
+    """Measure the engine against all peers on one task."""
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
-        ours = Ours(made(fields, settings), settings)
-        saving = ours.saving()
+        ours = Ours(build_task(fields, settings), settings)
+        saving = ours.checkpoint_seconds()
         detail = {"threads": torch.get_num_threads(), "steps": STEPS, "checkpoint_ms": round(1000 * saving, 2)}
 
-        def against(peer: str, run: Callable[[], None], limit: float) -> Measurement:
-            name = f"{STEPS} steps, {name_of_task}"
-            found = compare(name, ours.run, peer, run, limit=limit, rounds=ROUNDS, detail=detail)
-            return replace(found, ratio=round(found.ratio * (1 + saving / CHECKPOINT_SECONDS), 3))
+        def against(peer: str, run: Callable[[], None]) -> Measurement:
+            row = compare(f"{STEPS} steps, {title}", ours.run, peer, run, limit=None, rounds=ROUNDS, detail=detail)
+            return replace(row, ratio=round(row.ratio * (1 + saving / CHECKPOINT_SECONDS), 3))
 
-        yield against("a bare loop", Bare(made(fields, settings), STEPS).run, round(1 / 0.97, 3))
-        yield against("transformers' Trainer", Trained(made(fields, settings), Path(folder) / "trainer").run, 1.0)
-        script = os.environ.get("DROPBENCH_TIMM_TRAIN")
-        if script is None:
-            print("timm's train.py is left out; see DROPBENCH_TIMM_TRAIN", file=sys.stderr)
-            return
-        yield against("timm's train.py", Timm(made(fields, settings), Path(script)).run, 1.0)
+        yield against("a bare loop", Bare(build_task(fields, settings), STEPS).run)
+        yield against("transformers' Trainer", Trained(build_task(fields, settings), Path(folder) / "trainer").run)
 
 
-def made(fields: dict[str, Any], settings: Settings) -> Task:
-    """A task with steps enough for all rounds, and its data."""
+def build_task(fields: dict[str, Any], settings: Settings) -> Task:
+    """Return a task with enough steps for all rounds, and its data."""
     steps = STEPS * (ROUNDS + 2) * 3
     request = TrialRequest(
         **fields, regularizer="dropkey", params={"ratio": 0.3}, overrides={"steps": steps, "evaluate_every": steps}
@@ -85,12 +74,12 @@ def made(fields: dict[str, Any], settings: Settings) -> Task:
     return task
 
 
-class _EnoughError(Exception):
-    """So many steps are done."""
+class _StepsDoneError(Exception):
+    """The steps of a call are done."""
 
 
 class Ours:
-    """The engine, which goes on where it was."""
+    """Train by the engine; each call continues the training of the last one."""
 
     def __init__(self, task: Task, settings: Settings, steps: int = STEPS) -> None:
         self.engine = Trainer(task, RunDirectory.create(settings.runs, task.trial), settings, self._stop)
@@ -98,14 +87,14 @@ class Ours:
         self.left, self.steps = 0, steps
 
     def run(self) -> None:
-        """Some more steps."""
+        """Do some more steps."""
         self.left = self.steps
-        with suppress(_EnoughError), fast_torch():  # as `run_trial`
+        with suppress(_StepsDoneError):
             self.engine.train_phase()
-            raise AssertionError("it has ended")
+            raise AssertionError("training ended before the benchmark")
 
-    def saving(self) -> float:
-        """Seconds that a checkpoint takes."""
+    def checkpoint_seconds(self) -> float:
+        """Return the seconds that a checkpoint takes."""
         times = []
         for _ in range(10):
             start = time.perf_counter()
@@ -116,19 +105,19 @@ class Ours:
     def _stop(self) -> bool:
         self.left -= 1
         if not self.left:
-            raise _EnoughError
+            raise _StepsDoneError
         return False
 
 
 class Bare:
-    """A training loop written by hand."""
+    """Train by a loop written by hand."""
 
     def __init__(self, task: Task, steps: int) -> None:
         self.task, self.batches, self.at, self.steps = task, StepBatches(task, 0), count(), steps
         self.model, self.optimizer = prepared(task)
 
     def run(self) -> None:
-        """Some more steps."""
+        """Do some more steps."""
         self.model.train()
         for step in islice(self.at, self.steps):
             for part in self.batches[step]:
@@ -141,7 +130,7 @@ class Bare:
 
 
 class Trained:
-    """The Trainer of transformers, in one training of its own thread that pauses between groups of steps.
+    """Train by the Trainer of transformers, in a thread that pauses between groups of steps.
 
     Args:
         task: defines the batches and the loss.
@@ -210,7 +199,7 @@ class Trained:
         self.thread = Thread(target=self._train, daemon=True)
 
     def run(self) -> None:
-        """Some more steps."""
+        """Do some more steps."""
         if self.thread.ident is None:
             self.thread.start()
         else:
@@ -227,55 +216,8 @@ class Trained:
             self.done.release()
 
 
-class Timm:
-    """`train_one_epoch` of timm's ``train.py``."""
-
-    def __init__(self, task: Task, script: Path) -> None:
-        spec = spec_from_file_location("timm_train", script)
-        assert spec is not None
-        assert spec.loader is not None
-        self.module: Any = module_from_spec(spec)
-        spec.loader.exec_module(self.module)
-        clip = [] if task.recipe.clip_norm is None else ["--clip-grad", str(task.recipe.clip_norm)]
-        self.arguments = self.module.parser.parse_args(["--log-interval", str(max(1, STEPS // 100)), *clip])
-        self.arguments.prefetcher, self.arguments.distributed = True, False
-        self.arguments.rank, self.arguments.world_size = 0, 1
-        self.task, self.batches, self.at = task, StepBatches(task, 0), count()
-        self.model, self.optimizer = prepared(task)
-
-    def run(self) -> None:
-        """So many steps, which are an epoch."""
-        self.module.train_one_epoch(
-            0, self.model, self, self.optimizer, self.arguments, task=self, device=torch.device("cpu")
-        )
-
-    # What it asks of its loader and of its task.
-
-    def __len__(self) -> int:
-        return STEPS
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
-        for step in islice(self.at, STEPS):
-            (part,) = self.batches[step]
-            yield torch.empty(self.task.recipe.batch_size), part
-
-    def __call__(self, _: Tensor, part: Any) -> dict[str, Tensor]:
-        return {"loss": self.task.loss(self.model, part)}
-
-    def get_trainable_module(self) -> nn.Module:
-        """The model."""
-        return self.model
-
-    def get_clip_parameters(self, exclude_head: bool) -> Iterator[nn.Parameter]:
-        """All of them."""
-        return self.model.parameters()
-
-    def update_ema(self, step: int) -> None:
-        """There is none."""
-
-
 def prepared(task: Task) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Model and optimizer as the engine has them."""
+    """Return model and optimizer as the engine has them."""
     seed_all(derive(0, "model"))
     model = task.build_model()
     bind_trial(model, task.trial)

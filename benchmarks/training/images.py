@@ -1,4 +1,4 @@
-"""Images for training, from the file to the batch, against the usual pipelines: the same images, one process each."""
+"""Measure images for training, from the file to the batch, against common pipelines, in one process each."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tasks.images.augmentation import posterize_to_black
 from tasks.images.image_classification import ImageClassification
 
 CLASSES, PHOTOS, WIDTH, HEIGHT = 2, 40, 500, 375
-"""Classes, photos of each, and their size in pixels, which is ImageNet's most frequent one."""
+"""Classes, photos of each, and their size in pixels, the most frequent one of ImageNet."""
 
 STRONG: dict[str, Any] = {"randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.25, "mixup": 0.8, "cutmix": 1.0}
 
 
 def images() -> list[Measurement]:
-    """JPEG files as ImageNet's with all that the published recipes do to them, and CIFAR in memory."""
+    """Measure JPEG files with the augmentation of published recipes for ImageNet, and CIFAR in memory."""
     with TemporaryDirectory() as folder:
         photos(Path(folder))
         return [imagenet(Path(folder)), cifar()]
 
 
 def imagenet(folder: Path) -> Measurement:
-    """224 pixels from 500 × 375: random resized crops, mirrored, RandAugment, random erasing, mixup or CutMix."""
+    """Measure 500 × 375 to 224 pixels: random resized crops, flips, RandAugment, random erasing, mixup or CutMix."""
     batch = 32
     overrides = {"batch_size": batch, "image_size": 224, "resized_crop": True, "flip": True, **STRONG}
     settings = Settings(folders={"imagenet": folder}, device="cpu", num_workers=0)
@@ -60,7 +60,7 @@ def imagenet(folder: Path) -> Measurement:
 
 
 def cifar() -> Measurement:
-    """32 pixels in memory: random crops of padded images, mirrored."""
+    """Measure 32 pixels in memory: random crops of padded images, and flips."""
     batch = 128
     settings = Settings.from_environment(device="cpu", num_workers=0)
     real = (settings.data / "cifar100").is_dir()
@@ -81,7 +81,7 @@ def cifar() -> Measurement:
 
 
 def measured(name: str, ours: Iterator[Any], against: str, peer: Iterator[Any]) -> Measurement:
-    """A batch of each in turns."""
+    """Measure a batch of each alternately."""
     return compare(
         name,
         lambda: next(ours),
@@ -94,7 +94,7 @@ def measured(name: str, ours: Iterator[Any], against: str, peer: Iterator[Any]) 
 
 
 def prepared(data: str, model: str, overrides: dict[str, Any], settings: Settings) -> ImageClassification:
-    """The task of a trial with that data."""
+    """Return the task of a trial with that data."""
     request = TrialRequest(task="image-classification", data=data, model=model, overrides=overrides)
     task = ImageClassification(ImageClassification.trial_for(request, settings), settings)
     task.setup()
@@ -102,18 +102,18 @@ def prepared(data: str, model: str, overrides: dict[str, Any], settings: Setting
 
 
 def our_batches(task: ImageClassification, settings: Settings) -> Iterator[Any]:
-    """As the engine gets them."""
+    """Yield the batches of an epoch after another, as the engine reads them."""
     return prefetch(StepBatches(task, seed=0), range(1000), settings, torch.device("cpu"))
 
 
 def repeated(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Epoch after epoch."""
+    """Yield the batches of a loader, epoch after epoch."""
     while True:
         yield from loader
 
 
 class Arrays(Dataset[Any]):
-    """Images in memory, transformed one by one, as torchvision's data sets have them."""
+    """Transform images in memory one by one, as torchvision's data sets do."""
 
     def __init__(self, pixels: NDArray[np.uint8], transform: Any) -> None:
         self.pixels, self.transform = pixels, transform
@@ -126,7 +126,7 @@ class Arrays(Dataset[Any]):
 
 
 def photos(folder: Path) -> None:
-    """train/<class>/ and val/<class>/ with files about as large as ImageNet's: clouds of all sizes, as in photos."""
+    """Write train/<class>/ and val/<class>/ with files about as large as those of ImageNet."""
     random = np.random.RandomState(0)
     for split, number in (("train", PHOTOS), ("val", 1)):
         for label in range(CLASSES):
@@ -137,7 +137,7 @@ def photos(folder: Path) -> None:
 
 
 def clouds(random: np.random.RandomState) -> NDArray[np.uint8]:
-    """Noise of octaves of frequencies, the amplitude falling with the root of each: (HEIGHT, WIDTH, 3)."""
+    """Return noise of many frequencies, with amplitudes that fall with the root of each: (HEIGHT, WIDTH, 3)."""
     total = np.full((HEIGHT, WIDTH, 3), 128.0)
     for cells in (4, 8, 16, 32, 64, 128, 256):
         noise = Image.fromarray(random.randint(0, 256, (cells * 3 // 4, cells, 3)).astype(np.uint8))

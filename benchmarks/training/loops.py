@@ -1,4 +1,4 @@
-"""Training loops of peers: one written by hand, and that of timm's ``train.py``, which is in no package."""
+"""Training loops of peers: one written by hand, and that of timm's ``train.py``, which no package contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training step with a regularizer against the same step without: what regularisation costs, end to end."""
+"""Measure a training step with a regularizer against the same step without one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from benchmarks.measure import Measurement, compare
 from benchmarks.training.engine import Bare
+from harness.regularizers.spec import parse_spec
 from harness.settings import Settings
 from harness.trials.task import TASKS, Task
 from harness.trials.trial import TrialRequest
@@ -34,26 +35,24 @@ MODELS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 
 
 def steps() -> list[Measurement]:
-    """One optimizer step of each in turns, on the same batches."""
+    """Measure one optimizer step of each alternately, on the same batches."""
     with TemporaryDirectory() as folder:
         settings = Settings.from_environment(runs=Path(folder), device="cpu", num_workers=0)
-        found = []
-        for name, (fields, spec, overrides) in MODELS.items():
-            ours, plain = (Bare(made(fields, one, overrides, settings), steps=1) for one in (spec, "none"))
+        rows = []
+        for title, (fields, spec, overrides) in MODELS.items():
+            ours, plain = (Bare(build_task(fields, name, overrides, settings), steps=1) for name in (spec, "none"))
             detail = {"threads": torch.get_num_threads(), "batch": ours.task.recipe.batch_size}
-            found.append(
+            rows.append(
                 compare(
-                    f"a step of {name}, {spec}", ours.run, "the same without", plain.run, limit=LIMIT, rounds=ROUNDS,
+                    f"a step of {title}, {spec}", ours.run, "the same without", plain.run, limit=LIMIT, rounds=ROUNDS,
                     detail=detail,
                 )
             )  # fmt: skip
-    return found
+    return rows
 
 
-def made(fields: dict[str, Any], spec: str, overrides: dict[str, Any], settings: Settings) -> Task:
-    """The task of a trial with that regularizer."""
-    from harness.regularizers.spec import parse_spec
-
+def build_task(fields: dict[str, Any], spec: str, overrides: dict[str, Any], settings: Settings) -> Task:
+    """Return the task of a trial with a regularizer, with its data."""
     parsed = parse_spec(spec)
     request = TrialRequest(
         **fields, regularizer=parsed.name, params={"ratio": 0.3, **parsed.params} if spec != "none" else {},

@@ -1,11 +1,9 @@
-"""Training a fairseq model by our engine against fairseq's own Trainer: the same weights, batches and updates."""
+"""Train a fairseq model by the engine and by fairseq's own Trainer, with the same weights, batches and updates."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,9 +13,6 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
 from adapters.libraries.fairseq_models import ARCHITECTURES, TranslationOptions
-from benchmarks.measure import Measurement, compare
-from harness.attention.fast_torch import fast_torch
-from harness.runs.run_directory import RunDirectory
 from harness.settings import Settings
 from harness.training import trainer
 from harness.training.data_loading import StepBatches, prefetch
@@ -25,47 +20,17 @@ from harness.trials.optimization import set_rate
 from harness.trials.trial import TrialRequest
 from tasks.translation.translation import Translation
 
-UPDATES, ROUNDS, TOKENS = 5, 19, 1000
-"""Updates a turn, turns behind the one that warms up (100 updates of each in all), and tokens a batch."""
-
 LIKE_FAIRSEQ = {"order": "fairseq", "lr_schedule": "inverse-sqrt", "model.dropout": 0.0}
 
 
-def translation() -> list[Measurement]:
-    """The `mini` model of translation without dropout or regularizer, in float32 on the CPU."""
-    real = (Path(os.environ.get("DROPBENCH_DATA", "data")) / "multi30k").is_dir()
-    with TemporaryDirectory() as folder:
-        settings = Settings.from_environment(runs=Path(folder), device="cpu")
-        task = prepared("multi30k" if real else "multi30k-synthetic", settings, max_tokens=TOKENS)
-        run = trainer.Trainer(task, RunDirectory.create(settings.runs, task.trial), settings, lambda: False)
-        ours, theirs = our_updates(run), fairseq_updates(fairseq_train(task, Path(folder)))
-        losses: tuple[list[float], list[float]] = ([], [])
-
-        def turn(updates: Iterator[float], kept: list[float]) -> Callable[[], None]:
-            return lambda: kept.extend(next(updates) for _ in range(UPDATES))
-
-        measured = compare(
-            f"training on {task.trial.data.name}, {task.trial.model}, {TOKENS} tokens a batch",
-            turn(ours, losses[0]),
-            "fairseq's Trainer",
-            turn(theirs, losses[1]),
-            limit=1 / 0.9,
-            rounds=ROUNDS,
-            detail={"threads": torch.get_num_threads(), "dtype": "float32", "device": "cpu"},
-        )
-        apart = max(abs(a - b) for a, b in zip(*losses, strict=True))
-        measured.detail.update(updates=len(losses[0]), largest_difference_of_losses=apart)
-        return [measured]
-
-
 def prepared(data: str, settings: Settings, regularizer: str = "none", **overrides: Any) -> Translation:
-    """The task of a trial without dropout, whose weights and batches are those of fairseq-train."""
+    """Return the task of a trial without dropout, whose weights and batches are those of fairseq-train."""
     request = TrialRequest(
         task="translation",
         data=data,
         model="transformer-wmt-en-de",
         regularizer=regularizer,
-        overrides={**LIKE_FAIRSEQ, "steps": UPDATES * (ROUNDS + 1), **overrides},
+        overrides={**LIKE_FAIRSEQ, **overrides},
     )
     task = Translation(Translation.trial_for(request, settings), settings)
     task.setup()
@@ -73,18 +38,16 @@ def prepared(data: str, settings: Settings, regularizer: str = "none", **overrid
 
 
 def our_updates(run: trainer.Trainer) -> Iterator[float]:
-    """The loss of each update, in nats a token."""
+    """Train by the engine, and yield the loss of each update in nats per token."""
     batches = StepBatches(run.task, run.seed)
     for step, batch in enumerate(prefetch(batches, range(run.steps), run.settings, run.accelerator.device)):
         run.state.step = step
         set_rate(run.optimizer, run.rate())
-        with fast_torch():  # as `run_trial`
-            loss = float(run.step(batch))
-        yield loss
+        yield float(run.step(batch))
 
 
 def command_line(task: Translation, folder: Path, *more: str) -> list[str]:
-    """The arguments of fairseq-train that stand for a task's recipe, whose checkpoints would go to `folder`."""
+    """Return the arguments of fairseq-train for a task's recipe, with `folder` for checkpoints."""
     recipe, pairs = task.recipe, task.prepared.pairs
     model = TranslationOptions(**recipe.model).arguments()
     names = {name.replace("_", "-"): value for name, value in model.items() if value is not False}
@@ -104,7 +67,7 @@ def command_line(task: Translation, folder: Path, *more: str) -> list[str]:
 
 
 def fairseq_train(task: Translation, folder: Path, *more: str) -> Trainer:
-    """fairseq's Trainer as fairseq-train makes it, with more arguments."""
+    """Return fairseq's Trainer as fairseq-train creates it, with more arguments."""
     arguments = options.parse_args_and_arch(options.get_training_parser(), command_line(task, folder, *more))
     config = convert_namespace_to_omegaconf(arguments)
     torch.manual_seed(config.common.seed)
@@ -114,7 +77,7 @@ def fairseq_train(task: Translation, folder: Path, *more: str) -> Trainer:
 
 
 def fairseq_updates(peer: Trainer) -> Iterator[float]:
-    """The loss of each update, in nats a token."""
+    """Train by fairseq's Trainer, and yield the loss of each update in nats per token."""
     seen: list[tuple[float, float]] = []
     peer.criterion.register_forward_hook(lambda *call: seen.append((float(call[-1][0]), float(call[-1][1]))))
     epochs = peer.get_train_iterator(1)

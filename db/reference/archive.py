@@ -57,4 +57,4 @@ def unpack(content: bytes, folder: Path, where: str) -> None:
         raise InputError(f"{where}: damaged, or no file of reference results ({cause}): {EXPECTED}") from None
 
 
-EXPECTED = "expected `reference`, or a file that `python -m jobs.reference extend` wrote"
+EXPECTED = "expected `reference`, or a file that `python -m docs.reference extend` wrote"

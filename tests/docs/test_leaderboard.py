@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from docs import write_leaderboard
-from tests.jobs.reference.given import campaign, extended
+from tests.docs.reference.given import campaign, extended
 from tests.paths import DOCS
 
 FINDINGS = (DOCS / "findings.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 import dropbench
 from dropbench import InputError
 from harness.cli.main import run as command
-from tests.jobs.reference.given import campaign, small_file
+from tests.docs.reference.given import campaign, small_file
 
 
 def test_reference_results_have_rows_of_their_own_and_no_trials(

@@ -12,7 +12,7 @@ import pytest
 from db.reference.archive import SHIPPED
 from db.reference.load import REFERENCE, open_reference
 from harness.errors import InputError
-from tests.jobs.reference.given import small_file
+from tests.docs.reference.given import small_file
 
 
 @pytest.fixture

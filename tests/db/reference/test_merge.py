@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.db.conftest import Call
-from tests.jobs.reference.given import SUITE, campaign, extended
+from tests.docs.reference.given import SUITE, campaign, extended
 
 COMMON = ("--with", "x.zip", "--json")
 

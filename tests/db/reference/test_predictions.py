@@ -16,7 +16,7 @@ from harness.runs.predictions import load_predictions
 from harness.runs.run_directory import Runs
 from tests.db.conftest import Call
 from tests.db.reference.test_load import changed
-from tests.jobs.reference.given import EXAMPLES, campaign, extended, predictions
+from tests.docs.reference.given import EXAMPLES, campaign, extended, predictions
 
 
 @pytest.fixture

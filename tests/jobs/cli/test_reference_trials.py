@@ -11,7 +11,7 @@ from jobs.cli.options import TrialOptions
 from jobs.cli.reference_trials import without_reference
 from jobs.cli.trial_request import resolve_request
 from tests.db.conftest import Call
-from tests.jobs.reference.given import SUITE, small_file
+from tests.docs.reference.given import SUITE, small_file
 
 
 @pytest.fixture

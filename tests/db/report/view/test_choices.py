@@ -10,7 +10,7 @@ import pytest
 
 from harness.runs.run_directory import Runs
 from tests.db.conftest import Call
-from tests.jobs.reference.given import campaign, extended
+from tests.docs.reference.given import campaign, extended
 
 ROWS = ("none", "stochastic-depth", "dropkey")
 CHOSEN = 97.0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from docs.reference.extend import Extension, extend
 from harness.files import write_atomic, write_json
 from harness.predictions.schema import Header, Kind, Predictions, Ratio
 from harness.predictions.store import predictions_path, write_predictions
@@ -14,7 +15,6 @@ from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import load_suite
 from harness.trials.trial import Trial
-from jobs.reference.extend import Extension, extend
 from tests.db.conftest import ENDED, STARTED
 
 SUITE = "field/vision"

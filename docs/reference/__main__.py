@@ -1,4 +1,4 @@
-"""The command `python -m jobs.reference`."""
+"""The command `python -m docs.reference`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import typer
 from db.cli.output import opened
 from db.reference.archive import SHIPPED
 from db.reference.load import open_reference
+from docs.reference.extend import extend as extend_file
+from docs.reference.holes import SUITES, holes, tables
 from harness.errors import InputError, count_of
 from harness.files import write_atomic
 from harness.settings import Settings
 from harness.suites.suite import load_suite
 from jobs.queue.reconcile import refresh
-from jobs.reference.extend import extend as extend_file
-from jobs.reference.holes import SUITES, holes, tables
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The file of reference results, for maintainers.")
 File = Annotated[Path, typer.Option(metavar="PATH", help="The file; default: the one that is shipped.")]
@@ -66,7 +66,7 @@ def check(
     file: File = SHIPPED,
 ) -> None:
     """Run random trials again in temporary folders, and compare every metric bit for bit."""
-    from jobs.reference.check import all_equal, of_this_machine, rerun
+    from docs.reference.check import all_equal, of_this_machine, rerun
 
     done = []
     settings = Settings.from_environment()

@@ -1,4 +1,4 @@
-"""Which trials `python -m jobs.reference check` runs again, and what it says of them."""
+"""Which trials `python -m docs.reference check` runs again, and what it says of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from db.reference.load import open_reference
+from docs.reference.check import all_equal, of_this_machine, rerun
 from harness.attention.kernels import cpu_sgemm
 from harness.files import write_json
 from harness.runs.run_directory import Runs
 from harness.settings import Settings
 from harness.training.environment import environment
-from jobs.reference.check import all_equal, of_this_machine, rerun
-from tests.jobs.reference.given import campaign, extended
+from tests.docs.reference.given import campaign, extended
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_another_kernel_of_products_explains_differences(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.reference.check.run_trial", lambda directory, settings: {"metrics": {"train/loss": 0.25}})
+    monkeypatch.setattr("docs.reference.check.run_trial", lambda directory, settings: {"metrics": {"train/loss": 0.25}})
     used = cpu_sgemm.is_used()
     monkeypatch.setattr(cpu_sgemm, "is_used", lambda: not used)
     with open_reference(str(file)) as reference:
@@ -46,7 +46,7 @@ def test_trials_of_this_kind_of_machine_are_run_again_and_others_left_out(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics = {"test/accuracy": 90.0, "dev/accuracy": 91.0, "train/loss": 0.25}
-    monkeypatch.setattr("jobs.reference.check.run_trial", lambda directory, settings: {"metrics": metrics})
+    monkeypatch.setattr("docs.reference.check.run_trial", lambda directory, settings: {"metrics": metrics})
     settings = Settings(device="cpu")
     with open_reference(str(file)) as reference:
         [id] = of_this_machine(reference, settings)

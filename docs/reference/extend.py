@@ -21,13 +21,13 @@ from db.store.rows import add_memberships, finals_of, in_list
 from db.store.run_record import RunRecord
 from db.store.store import Store
 from db.transfer.export import export, write_table
+from docs.reference.collect import Candidate, collect, refuse_unrequested
+from docs.reference.metadata import croissant, licences
 from harness.errors import InputError
 from harness.settings import Settings
 from harness.suites.suite import Suite
 from harness.trials.result_versions import version_note
 from harness.trials.trial import Trial
-from jobs.reference.collect import Candidate, collect, refuse_unrequested
-from jobs.reference.metadata import croissant, licences
 
 
 @dataclass(frozen=True)

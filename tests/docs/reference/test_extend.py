@@ -12,6 +12,8 @@ import pytest
 
 from db.reference.load import open_reference
 from db.store.run_record import RunRecord
+from docs.reference.extend import editable, packed
+from docs.reference.holes import holes, tables
 from harness.errors import InputError
 from harness.files import write_json
 from harness.regularizers.drop import UnitDrop
@@ -20,9 +22,7 @@ from harness.settings import Settings
 from harness.suites.cell import SuiteOptions
 from harness.suites.suite import load_suite
 from harness.trials.result_versions import ENGINE
-from jobs.reference.extend import editable, packed
-from jobs.reference.holes import holes, tables
-from tests.jobs.reference.given import SUITE, campaign, extended
+from tests.docs.reference.given import SUITE, campaign, extended
 
 
 @pytest.fixture(autouse=True)

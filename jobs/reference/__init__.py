@@ -1,1 +1,0 @@
-"""`python -m jobs.reference`: extend the file of reference results, and rerun some of its trials; for maintainers."""
