@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from db.report.formats.listing import TextTable
-    from db.report.view.choices import Choices
-    from db.store.store import Store
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -172,6 +170,7 @@ def rank(
     from db.reference.merge import opened_with
     from db.report.formats.comparison_tables import ranking_legend, ranking_table
     from db.report.formats.listing import to_json
+    from db.report.view.choices import choices_of
     from jobs.queue.reconcile import refresh
 
     kind = _checked(kind, output, as_json)
@@ -179,7 +178,7 @@ def rank(
     with opened(settings) as own:
         refresh(own, settings)
         with opened_with(own, beside) as store:
-            choices = _choices(own, settings, beside)
+            choices = choices_of(store)
             ranking = rank_regularizers(
                 store, words or (), split(metric), split(by), chosen=choices.chosen, left_out=choices.others
             )
@@ -192,19 +191,6 @@ def rank(
         return emit(to_json(asdict(ranking)), output)
     notes = [*ranking_legend(ranking), *ranking.notes]
     return _print(ranking.rows, kind, output, lambda: ([], ranking_table(ranking), notes), "no results to rank")
-
-
-def _choices(own: Store, settings: Settings, location: str | None) -> Choices:
-    """Return the choices of tuned presets in the user's database, and in a reference."""
-    from db.reference.load import open_reference
-    from db.report.view.beside import NO_DATA
-    from db.report.view.choices import choices_of
-
-    if location is None:
-        return choices_of([(own, "own", settings)])
-    with open_reference(location) as reference:
-        apart = replace(settings, data=NO_DATA, folders={})
-        return choices_of([(own, "own", settings), (reference, "reference", apart)])
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ SIDES = ("regularizer=dropout", "regularizer=dropkey")
 @pytest.mark.parametrize("items", [None, 359])
 def test_after_holm_one_campaign_of_twenty_has_a_false_positive(store: Store, items: int | None) -> None:
     """Of 30 comparisons over five seeds; `items`: accuracies on this number of examples, which often coincide."""
-    store.enqueue((trial, "campaign") for trial in campaign.trials(750))
+    store.enqueue(campaign.trials(750))
     campaign.finish(store)
     with reading(store.engine) as connection:
         sides = read_sides([(connection, [words]) for words in SIDES], ["accuracy"])

@@ -90,9 +90,9 @@ def test_small_data_keep_their_trials_and_lose_their_mark(
     assert made(data, accept_partial=True) == new
     read = Trial.from_json(new.to_json().replace(',"partial":false', ""))
     assert (read.id, read.data.partial) == (new.id, True)
-    store.record([RunRecord(read, "succeeded", None, [], [], [("test/accuracy", -1, 1.0)])])
+    store.record([RunRecord(read, "succeeded", None, [], [("test/accuracy", -1, 1.0)])])
     assert results(store)[0]["fingerprint"] == f"{new.data.fingerprint} {MARK}"
-    assert store.enqueue([(new, None)]).present == [new.id]
-    store.record([RunRecord(read, "succeeded", None, [], [], [("test/accuracy", -1, 1.0)])])
+    assert store.enqueue([new]).present == [new.id]
+    store.record([RunRecord(read, "succeeded", None, [], [("test/accuracy", -1, 1.0)])])
     assert results(store)[0]["fingerprint"] == new.data.fingerprint
     assert not store.trials([new.id])[new.id].data.partial

@@ -13,6 +13,7 @@ from harness.settings import Settings
 from harness.suites.cell import Cell, SuiteOptions
 from harness.suites.search_space import parse_space
 from harness.suites.suite import load_suite, parse_suite, suite_names
+from jobs.queue.request import request_suite
 
 SMALL: dict[str, Any] = {
     "title": "t",
@@ -131,7 +132,7 @@ def test_trials_are_counted_before_any_is_created(monkeypatch: pytest.MonkeyPatc
     grid = parse_space([f"ratio={','.join(str(number / 1000) for number in range(1, 901))}"])
     options = SuiteOptions(seeds=tuple(range(2000)), sweep=grid, regularizers=("dropkey",))
     with pytest.raises(InputError, match="suite small: more than 1,000,000 trials: request fewer seeds or candidates"):
-        suite.trials(options, Settings())
+        request_suite(suite, options, Settings())
 
 
 def test_a_row_with_an_unknown_field_is_rejected() -> None:
