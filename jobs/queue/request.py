@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,6 +123,7 @@ def _candidates(cell: Cell, settings: Settings) -> Candidates:
 
 def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell, Candidates]]) -> Requested:
     """Return the request of some cells of a suite with their candidates; errors as in `request_suite`."""
+    cells = list(_distinct(cells))
     trials = {trial.id: trial for _, candidates in cells for _, own in candidates for trial in own}
     has_paper = PAPER in suite.presets
     published = suite.cells(SuiteOptions(preset=PAPER)) if has_paper else ()
@@ -141,6 +142,20 @@ def make_request(suite: Suite, options: SuiteOptions, cells: Sequence[tuple[Cell
         cells=tuple(_requested_cell(cell, own, recipes.get((cell.row, cell.column))) for cell, own in cells),
     )
     return Requested(request, trials)
+
+
+def _distinct(cells: Iterable[tuple[Cell, Candidates]]) -> Iterator[tuple[Cell, Candidates]]:
+    """Yield cells with different labels: that of an added row is numbered, and a row of equal trials is left out."""
+    seen: dict[tuple[str, str], list[Trial]] = {}
+    for cell, candidates in cells:
+        own = [trial for _, trials in candidates for trial in trials]
+        row, number = cell.row, 1
+        while (row, cell.column) in seen and seen[row, cell.column] != own:
+            number += 1
+            row = f"{cell.row} ({number})"
+        if (row, cell.column) not in seen:
+            seen[row, cell.column] = own
+            yield cell.model_copy(update={"row": row}), candidates
 
 
 def _requested_cell(cell: Cell, candidates: Candidates, published: TrialRequest | None) -> RequestedCell:

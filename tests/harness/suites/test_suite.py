@@ -191,3 +191,14 @@ def test_published_cells_of_dropattention_table_6() -> None:
     for row, (name, ratio, window) in zip(suite.rows[1:], labels, strict=True):
         params = {"ratio": float(ratio[2:]), "window": int(window[2:]), "rescale": "renormalize"}
         assert row.trial == {"regularizer": f"dropattention-{name[-2]}", "params": params}
+
+
+def test_an_added_row_of_a_label_that_is_there_is_numbered_unless_its_trials_are_the_same() -> None:
+    suite = load_suite("quickstart")
+    rows = [row.model_copy(update={"label": "dropout"}) if "dropout 0" in row.label else row for row in suite.rows]
+    suite = suite.model_copy(update={"rows": rows})
+    options = SuiteOptions(seeds=(0,), regularizers=("dropout", "dropout:ratio=0.3", "none"))
+    request = request_suite(suite, options, Settings()).request
+    labels = [cell.row for cell in request.cells]
+    assert labels[-2:] == ["dropout (2)", "dropout:ratio=0.3"]
+    assert len(set(labels)) == len(labels) == 6
