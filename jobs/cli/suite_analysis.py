@@ -104,9 +104,10 @@ def analyze_table(
     kind = ANALYSES.entry(kind).name if kind is not None else None
     required = _required_scalars(table, kind)
     trained = {key: names for key, names in required.items() if Runs(settings.runs)[key[0]].result() is not None}
-    if strict and not trained and (required or table.request.suite.figure is None):
+    shows_any = kind is not None or any(cell.cell.analysis for cell in table.cells)
+    if strict and not trained and (shows_any or table.request.suite.figure is None):
         states = [row.state for row in store.states([id for id, _ in required]).values()]
-        if not required:
+        if not shows_any:
             cause = f"its table shows no analysis: pass one of {', '.join(ANALYSES)}"
         elif done := states.count("succeeded"):
             cause = f"{count_of(done, 'trained trial')} not in {settings.runs}: set DROPBENCH_RUNS to their folder"
