@@ -62,7 +62,6 @@ def test_cancelled_skipped_queued_and_unknown_trials(place: Workplace, store: St
     (place.runs / ids[4] / "trial.json").write_text("{")
     with store.engine.begin() as connection:
         for table, key in (
-            ("memberships", "trial_id"),
             ("attempts", "trial_id"),
             ("metrics", "trial_id"),
             ("trials", "id"),
