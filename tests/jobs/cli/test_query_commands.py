@@ -268,8 +268,6 @@ LISTINGS = [
     ["results", "--wide", "--metric", "all", "--group-by", "task,data,model,regularizer,preset"],
     ["results", "--aggregate", "mean,std,sem,median,min,max,n"],
     ["compare", "regularizer=none", "regularizer=dropkey"],
-    ["compare", "data=trec", "data=mr"],
-    ["compare", "--rank"],
     ["compare", "--rank", "--by", "ratio"],
     ["db", "sql", "SELECT trial_id, task, data, model, regularizer, params, preset, state FROM v_trials"],
 ]
